@@ -1,0 +1,72 @@
+# Everything a person does with this repository. `make` alone says what there is.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+# Stamps remember a finished set-up; it is redone only when pyproject.toml changes.
+STAMP_RUN := $(VENV)/.stamp-run
+STAMP_DEV := $(VENV)/.stamp-dev
+STAMP_BENCH := $(VENV)/.stamp-bench
+
+TYPED := $(wildcard src simulation tests benchmarks)
+FAST := not slow and not crash and not root and not nightly
+PYTEST_ARGS ?=
+ARGS ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help run test check lint types imports nightly bench coverage-of-spec format clean
+
+help: ## say what there is
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+run: $(STAMP_RUN) ## start a server on this machine (options: make run ARGS="--port 7701")
+	@$(BIN)/helio serve $(ARGS)
+
+test: $(STAMP_DEV) lint types imports ## every check and every test but the nightly ones
+	$(BIN)/pytest -m "not nightly" $(PYTEST_ARGS)
+
+check: $(STAMP_DEV) lint types imports ## the same, quick tests only, in under a minute
+	$(BIN)/pytest -q -m "$(FAST)" $(PYTEST_ARGS)
+
+lint: $(STAMP_DEV) ## style and format, changing nothing
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(STAMP_DEV) ## types, strictly
+	$(BIN)/mypy $(TYPED)
+
+imports: $(STAMP_DEV) ## the direction of imports, and engines kept free of I/O
+	$(BIN)/lint-imports
+
+# pytest ends with 5 when there was nothing to run, which is no failure here.
+nightly: $(STAMP_DEV) ## the long tests
+	$(BIN)/pytest -m nightly $(PYTEST_ARGS) || [ $$? -eq 5 ]
+
+bench: $(STAMP_BENCH) ## measure Heliograph and its peers side by side
+	$(BIN)/python -m benchmarks $(ARGS)
+
+coverage-of-spec: $(STAMP_DEV) ## each requirement with the tests that prove it (PYTEST_ARGS=--collect-only lists without running)
+	@$(BIN)/pytest --coverage-of-spec -q -m "not nightly" $(PYTEST_ARGS) || [ $$? -eq 5 ]
+
+format: $(STAMP_DEV) ## put the code into our format and fix what can be fixed mechanically
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean: ## remove the virtual environment, caches and builds
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(STAMP_RUN): pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --editable .
+	@touch $@
+
+$(STAMP_DEV): pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	@touch $(STAMP_RUN) $@
+
+$(STAMP_BENCH): pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --editable '.[dev,bench]'
+	@touch $(STAMP_RUN) $(STAMP_DEV) $@
