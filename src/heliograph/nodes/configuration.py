@@ -1,0 +1,343 @@
+"""The configuration: one TOML file, every key with a default, so that a server starts without any.
+
+The structs below are the only description there is. The commented default file (`helio serve --print-config`)
+and docs/reference/configuration.md are rendered from them, and a wrong key or value is explained from them.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+import textwrap
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal, get_args
+
+import msgspec
+from msgspec import Meta
+from msgspec import inspect as types
+
+from heliograph.model import limits
+from heliograph.model.errors import ClientFault
+
+INVALID: Final = "configuration-invalid"
+
+Durability = Literal["fsync", "write", "memory"]
+
+
+class _Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Settings that belong together; the docstring and the descriptions are what a person reads."""
+
+
+class ServerSettings(_Section, frozen=True):
+    """Where the server listens and where it keeps its data."""
+
+    host: Annotated[
+        str,
+        Meta(
+            min_length=1,
+            description="Address to listen on. Without a users file only addresses of this machine itself are"
+            " accepted.",
+        ),
+    ] = "127.0.0.1"
+    port: Annotated[
+        int,
+        Meta(ge=0, le=65535, description="Port to listen on; 0 picks a free one and the server says which."),
+    ] = 7700
+    data: Annotated[
+        str,
+        Meta(min_length=1, description="Folder of the journal and of the users file; made if it is missing."),
+    ] = "heliograph-data"
+
+
+class JournalSettings(_Section, frozen=True):
+    """How messages are stored."""
+
+    durability: Annotated[
+        Durability,
+        Meta(
+            description="When a producer hears that its persistent message is safe. fsync: the disk has it."
+            " write: the operating system has it, so a crash of the server loses nothing, a power failure may"
+            " do. memory: nothing is stored, a restart begins empty."
+        ),
+    ] = "fsync"
+    segment_bytes: Annotated[
+        int,
+        Meta(
+            ge=64 * limits.KIB,
+            le=2**40,
+            description="Size at which a journal file is closed and the next begun.",
+        ),
+    ] = limits.SEGMENT_BYTES
+    quota_bytes: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=2**60,
+            description="Bytes that the journal may take on the disk; producers are told when it is full."
+            " 0: whatever the disk holds.",
+        ),
+    ] = 0
+    snapshot_every_bytes: Annotated[
+        int,
+        Meta(
+            ge=64 * limits.KIB,
+            le=2**60,
+            description="A snapshot is taken after so many journal bytes; a restart reads no more than that.",
+        ),
+    ] = limits.SNAPSHOT_EVERY_BYTES
+
+
+class MemorySettings(_Section, frozen=True):
+    """How much is kept in memory."""
+
+    resident_bytes: Annotated[
+        int,
+        Meta(
+            ge=1 * limits.MIB,
+            le=2**50,
+            description="Bodies of waiting messages kept in memory, in bytes; what is beyond is read again"
+            " from the journal.",
+        ),
+    ] = limits.RESIDENT_BYTES
+
+
+class DestinationSettings(_Section, frozen=True):
+    """What holds for queues and topics."""
+
+    create_on_first_use: Annotated[
+        bool, Meta(description="Whether a queue or topic comes into being when somebody first uses its name.")
+    ] = True
+
+
+class LimitSettings(_Section, frozen=True):
+    """What the server grants to its clients."""
+
+    max_connections: Annotated[int, Meta(ge=1, le=1_000_000, description="Connections at the same time.")] = (
+        limits.MAX_CONNECTIONS
+    )
+    handshake_seconds: Annotated[
+        float,
+        Meta(ge=0.1, le=3600, description="A client that has not said who it is by then is disconnected."),
+    ] = limits.HANDSHAKE_SECONDS
+    heartbeat_seconds: Annotated[
+        float,
+        Meta(
+            ge=0.1,
+            le=3600,
+            description="An idle connection shows a sign of life this often; after"
+            f" {limits.HEARTBEATS_MISSED} missed ones it is given up.",
+        ),
+    ] = limits.HEARTBEAT_SECONDS
+
+
+class IdentitySettings(_Section, frozen=True):
+    """Who the server's users are, and who the server itself is."""
+
+    users_file: Annotated[
+        str,
+        Meta(
+            description="File with users and access rules, made by `helio user add`. Empty: users.toml in the"
+            " data folder."
+        ),
+    ] = ""
+    site: Annotated[
+        int,
+        Meta(ge=0, le=65535, description="Part of every message id: give each installation its own number."),
+    ] = 1
+    node: Annotated[
+        int,
+        Meta(
+            ge=0, le=65535, description="Part of every message id: give each node of a site its own number."
+        ),
+    ] = 1
+
+
+class Configuration(_Section, frozen=True):
+    """Everything that can be set, with the defaults that hold when it is not."""
+
+    server: ServerSettings = ServerSettings()
+    journal: JournalSettings = JournalSettings()
+    memory: MemorySettings = MemorySettings()
+    destinations: DestinationSettings = DestinationSettings()
+    limits: LimitSettings = LimitSettings()
+    identity: IdentitySettings = IdentitySettings()
+
+    @property
+    def users_path(self) -> Path:
+        """Where the users file is, or would be."""
+        return Path(self.identity.users_file or Path(self.server.data) / "users.toml")
+
+
+def load(path: Path | str | None = None, overrides: Mapping[str, object] | None = None) -> Configuration:
+    """Read the file, if any, and lay `overrides` over it (`{"server.port": 0}`; None overrides nothing).
+
+    Raises ClientFault `configuration-invalid`, naming the key.
+    """
+    given = {} if path is None else _read(Path(path))
+    for key, value in (overrides or {}).items():
+        if value is not None:
+            section, _, name = key.partition(".")
+            table = given.setdefault(section, {})
+            if isinstance(table, dict):  # else the conversion says what is wrong with it
+                table[name] = value
+    try:
+        return msgspec.convert(given, Configuration)
+    except msgspec.ValidationError as fault:
+        raise _explain(str(fault), given) from None
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as fault:
+        raise ClientFault(
+            f"the configuration {path} cannot be read: {fault.strerror}", code=INVALID
+        ) from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as fault:
+        raise ClientFault(f"the configuration {path} is not TOML: {fault}", code=INVALID) from None
+
+
+# ---- what each key accepts
+
+
+class Setting(msgspec.Struct, frozen=True):
+    """One key as a person sees it."""
+
+    section: str
+    name: str
+    description: str
+    accepts: str
+    default: object
+
+    @property
+    def key(self) -> str:
+        return f"{self.section}.{self.name}"
+
+
+def settings() -> list[Setting]:
+    """Every key there is, in the order of the file."""
+    found = []
+    for section in _fields(types.type_info(Configuration)):
+        for field in _fields(section.type):
+            kind, description = field.type, ""
+            if isinstance(kind, types.Metadata):
+                description = str((kind.extra_json_schema or {}).get("description", ""))
+                kind = kind.type
+            found.append(Setting(section.name, field.name, description, _accepts(kind), field.default))
+    return found
+
+
+def _fields(kind: types.Type) -> tuple[types.Field, ...]:
+    assert isinstance(kind, types.StructType)
+    return kind.fields
+
+
+def _accepts(kind: types.Type) -> str:
+    match kind:
+        case types.BoolType():
+            return "true or false"
+        case types.IntType(ge=low, le=high):
+            return f"a whole number from {low} to {high}"
+        case types.FloatType(ge=low, le=high):
+            return f"a number from {low:g} to {high:g}"
+        case types.LiteralType(values=values):
+            # msgspec sorts them; the declaration has them from safest to fastest.
+            return "one of " + ", ".join(_toml(value) for value in get_args(Durability) if value in values)
+        case types.StrType(min_length=shortest):
+            return "a text that is not empty" if shortest else "a text"
+    raise AssertionError(kind)
+
+
+# ---- what is wrong
+
+_COMPLAINT = re.compile(r"^(?P<problem>.*?)(?: - at `\$\.?(?P<path>.*)`)?$", re.DOTALL)
+_UNKNOWN = re.compile(r"unknown field `(?P<name>.*)`", re.DOTALL)
+
+
+def _explain(complaint: str, given: Mapping[str, Any]) -> ClientFault:
+    """The library's complaint in words that name the key and say what it accepts."""
+    found = _COMPLAINT.match(complaint)
+    assert found is not None
+    path = found["path"] or ""
+    if unknown := _UNKNOWN.search(found["problem"]):
+        return ClientFault(_unknown_key(path, unknown["name"]), code=INVALID)
+    for setting in settings():
+        if setting.key == path:
+            value = given[setting.section][setting.name]
+            return ClientFault(f"{path} must be {setting.accepts}, not {_shown(value)}", code=INVALID)
+    return ClientFault(f"{path} is a section: write [{path}] and its keys below", code=INVALID)
+
+
+def _unknown_key(section: str, name: str) -> str:
+    key = f"{section}.{name}" if section else name
+    known = [setting.key for setting in settings()]
+    elsewhere = [other for other in known if other.endswith(f".{name}")]
+    near = elsewhere or difflib.get_close_matches(key, [*known, *Configuration.__struct_fields__], n=1)
+    hint = f"did you mean {near[0]}?" if near else "`helio serve --print-config` shows all that there are"
+    return f"there is no setting {key[:80]}; {hint}"
+
+
+def _shown(value: object) -> str:
+    text = _toml(value) if isinstance(value, bool | int | float | str) else f"a {type(value).__name__}"
+    return text if len(text) <= 60 else text[:60] + "…"
+
+
+# ---- the file that says all this
+
+
+def _toml(value: object) -> str:
+    if isinstance(value, str):
+        return json.dumps(value, ensure_ascii=False)
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int):
+        return f"{value:_}" if value >= 100_000 else str(value)
+    return repr(value)
+
+
+def render_defaults() -> str:
+    """The whole configuration as a commented TOML file that says what holds without one."""
+    lines = [
+        "# Heliograph's configuration. Every value below is the default: keep only the lines that you change."
+    ]
+    section = ""
+    for setting in settings():
+        if setting.section != section:
+            section = setting.section
+            kind = type(getattr(Configuration(), section))
+            lines += ["", f"# {kind.__doc__}", f"[{section}]"]
+        else:
+            lines.append("")
+        lines += textwrap.wrap(
+            setting.description,
+            width=100,
+            initial_indent="# ",
+            subsequent_indent="# ",
+            break_on_hyphens=False,
+        )
+        lines += [f"# Accepts {setting.accepts}.", f"{setting.name} = {_toml(setting.default)}"]
+    return "\n".join(lines) + "\n"
+
+
+def render_reference() -> str:
+    """The page docs/reference/configuration.md."""
+    return f"""\
+# Configuration
+
+A server needs no configuration. To change something, write a TOML file with the keys that differ and start
+the server with it; options on the command line win over the file.
+
+```sh
+helio serve --print-config > heliograph.toml    # all settings with their defaults, to edit
+helio serve --config heliograph.toml
+```
+
+A key that does not exist, or a value that it does not accept, stops the start with the code `{INVALID}` and a
+sentence that names the key. These are all settings with their defaults:
+
+```toml
+{render_defaults()}```
+"""

@@ -1,0 +1,190 @@
+"""Who may do what, where: the one place where rights are decided (X2, M11).
+
+A user has the rights that the rules give to them by name or by role; the role `admin` has every right. A rule
+names destinations by a glob over whole addresses, `queue:orders.*`, in which `*` stands for any characters
+and `?` for one.
+
+Names that begin with `_` belong to the server, and a rule reaches them only when it spells the `_` out:
+
+    _ADMIN   administrators only
+    _LOG     received by administrators and by whom a rule allows it; written by the server alone
+    _DMQ     received and browsed by administrators and by whom a rule allows it; written by the server alone
+    others   administrators only
+
+On a server that is open to everyone (no users, reachable from its own machine only) everybody administers;
+but such a guest has no business with those `_` names that are not listed above.
+
+A refusal says nothing about whether the destination exists, so it must come before anybody looks. Who a user
+is gets decided elsewhere.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+from typing import Any, Final
+
+import msgspec
+import re2
+
+from heliograph.model.destination import Kind
+from heliograph.model.errors import ClientFault, NotAllowed
+from heliograph.model.limits import MAX_NAME_BYTES
+
+ADMINISTRATOR: Final = "admin"
+"""The role that has every right."""
+
+# The longest address is a name with its kind; a longer pattern could match nothing.
+MAX_PATTERN_BYTES: Final = MAX_NAME_BYTES + len("queue:")
+# Decisions remembered. Clients choose addresses, so without a bound they could fill the memory.
+MAX_DECISIONS: Final = 65_536
+
+
+class Right(enum.StrEnum):
+    """What can be allowed. ADMIN over an address: change, pause, purge; over none: the server as a whole."""
+
+    SEND = "send"
+    RECEIVE = "receive"
+    BROWSE = "browse"
+    CREATE = "create"
+    ADMIN = "admin"
+
+
+_SERVER_WRITES: Final = ("_LOG", "_DMQ")
+_OPEN_TO_RULES: Final = {"_LOG": (Right.RECEIVE,), "_DMQ": (Right.RECEIVE, Right.BROWSE)}
+_PHRASES: Final = {
+    Right.SEND: "send to",
+    Right.RECEIVE: "receive from",
+    Right.BROWSE: "browse",
+    Right.CREATE: "create",
+    Right.ADMIN: "administer",
+}
+
+
+class Identity(msgspec.Struct, frozen=True):
+    """A user whose name was proved, and the roles that go with it."""
+
+    name: str
+    roles: tuple[str, ...] = ()
+
+    @property
+    def is_administrator(self) -> bool:
+        return ADMINISTRATOR in self.roles
+
+
+GUEST: Final = Identity("guest")
+"""Everybody, on a server without users."""
+
+
+class Rule:
+    """Gives some rights over the addresses that a glob matches to some users and roles."""
+
+    __slots__ = ("_matches", "_names_reserved", "destinations", "rights", "roles", "users")
+
+    def __init__(
+        self,
+        *,
+        destinations: str,
+        rights: Sequence[Right],
+        users: Sequence[str] = (),
+        roles: Sequence[str] = (),
+    ) -> None:
+        """Raises ClientFault `pattern-invalid` or `rule-invalid`."""
+        if not users and not roles:
+            raise ClientFault(
+                f"the rule for {destinations!r} names no users and no roles, so it allows nobody anything",
+                code="rule-invalid",
+            )
+        if not rights:
+            raise ClientFault(
+                f"the rule for {destinations!r} gives no rights; name some of {', '.join(Right)}",
+                code="rule-invalid",
+            )
+        self.destinations = destinations
+        self.rights = tuple(rights)
+        self.users = tuple(users)
+        self.roles = tuple(roles)
+        self._matches = compile_pattern(destinations).fullmatch
+        self._names_reserved = destinations.partition(":")[2].startswith("_")
+
+    def allows(self, user: Identity, right: Right, address: str) -> bool:
+        return (
+            right in self.rights
+            and (user.name in self.users or any(role in self.roles for role in user.roles))
+            and (self._names_reserved or not is_reserved(address))
+            and self._matches(address) is not None
+        )
+
+
+def is_reserved(address: str) -> bool:
+    """Whether the address has a name that belongs to the server."""
+    return address.partition(":")[2].startswith("_")
+
+
+def compile_pattern(pattern: str) -> Any:
+    """A glob over addresses as an RE2 automaton: matching is linear in the address, whatever the pattern.
+
+    Raises ClientFault `pattern-invalid`.
+    """
+    kind, colon, name = pattern.partition(":")
+    if pattern != "*" and (kind not in (*Kind, "*") or not colon or not name):
+        raise ClientFault(
+            "a pattern is written queue:NAME, topic:NAME, *:NAME or *, where * in NAME stands for any"
+            f" characters and ? for one; not {pattern[:60]!r}",
+            code="pattern-invalid",
+        )
+    if len(pattern.encode(errors="replace")) > MAX_PATTERN_BYTES or not pattern.isprintable():
+        raise ClientFault(
+            f"a pattern has at most {MAX_PATTERN_BYTES} bytes, all printable: {pattern[:60]!r}",
+            code="pattern-invalid",
+        )
+    expression = "".join({"*": ".*", "?": "."}.get(letter) or re2.escape(letter) for letter in pattern)
+    return re2.compile(expression)
+
+
+class AccessControl:
+    """Decides, and remembers what it decided: rules do not change while it lives."""
+
+    def __init__(self, rules: Sequence[Rule] = (), *, open_to_everyone: bool = False) -> None:
+        self.rules = tuple(rules)
+        self.open_to_everyone = open_to_everyone
+        self._decisions: dict[tuple[Identity, Right, str], bool] = {}
+
+    def check(self, user: Identity, right: Right, address: str = "") -> None:
+        """Return if the user has the right, else raise NotAllowed. No address means the server as a whole."""
+        if not self.allows(user, right, address):
+            what = address or "this server"
+            raise NotAllowed(f"user {user.name!r} may not {_PHRASES[right]} {what}")
+
+    def allows(self, user: Identity, right: Right, address: str = "") -> bool:
+        """The same as a question."""
+        key = (user, right, address)
+        decision = self._decisions.get(key)
+        if decision is None:
+            if len(self._decisions) >= MAX_DECISIONS:
+                self._decisions.clear()
+            decision = self._decisions[key] = self._decide(user, right, address)
+        return decision
+
+    def _decide(self, user: Identity, right: Right, address: str) -> bool:
+        if is_reserved(address):
+            return self._decide_reserved(user, right, address)
+        return self._administers(user) or self._ruled(user, right, address)
+
+    def _decide_reserved(self, user: Identity, right: Right, address: str) -> bool:
+        """M11. The well-known destinations are made by the server, so nobody else creates them."""
+        name = address.partition(":")[2]
+        if name in _SERVER_WRITES and right in (Right.SEND, Right.CREATE):
+            return False
+        if name == "_ADMIN":
+            return right is not Right.CREATE and self._administers(user)
+        if name in _OPEN_TO_RULES:
+            may_be_ruled = right in _OPEN_TO_RULES[name]
+            return self._administers(user) or (may_be_ruled and self._ruled(user, right, address))
+        return user.is_administrator
+
+    def _administers(self, user: Identity) -> bool:
+        return self.open_to_everyone or user.is_administrator
+
+    def _ruled(self, user: Identity, right: Right, address: str) -> bool:
+        return any(rule.allows(user, right, address) for rule in self.rules)
