@@ -1,0 +1,161 @@
+"""Records and the frames they travel in: how they become bytes and how bytes are read back.
+
+A frame is what one write puts on the disk: a header, then records. Its header says where it stands, so that
+bytes which only look like a frame (a message whose body is a journal) are never taken for one, and how far
+the log was known to be durable, so that recovery can tell a tear from rot. What a record means is its
+writer's business. The layout is documented field by field in docs/reference/journal-format.md.
+"""
+
+from __future__ import annotations
+
+import enum
+import struct
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+import msgspec
+from crc32c import crc32c
+
+FORMAT_VERSION: Final = 1
+FRAME_MAGIC: Final = b"HJFR"
+
+_FRAME_PREFIX = struct.Struct("<4sI")  # magic, checksum of the rest of the header
+# payload length, payload checksum, first LSN, records, LSNs skipped before, durable position, own position
+_FRAME_REST = struct.Struct("<IIQIIQQ")
+RECORD_HEADER: Final = struct.Struct("<IBBHII")  # length, kind, flags, reserved, destination, list
+
+FRAME_HEADER_BYTES: Final = _FRAME_PREFIX.size + _FRAME_REST.size
+RECORD_HEADER_BYTES: Final = RECORD_HEADER.size
+assert FRAME_HEADER_BYTES == 48
+assert RECORD_HEADER_BYTES == 16
+
+# What stands behind a payload of this many bytes modulo 8. Every record starts at a multiple of 8.
+PADDING: Final = tuple(b"\0" * (-size % 8) for size in range(8))
+
+OFFSET_BITS: Final = 32
+OFFSET_MASK: Final = (1 << OFFSET_BITS) - 1
+
+
+class RecordKind(enum.IntEnum):
+    """What a record tells. Opaque to the journal, except that replay passes over SPILLED ones:
+
+    they do not outlive a restart.
+    """
+
+    PUBLISHED = 1
+    SPILLED = 2
+    DONE = 3
+    DISPATCHED = 4
+    RETURNED = 5
+    DESTINATION = 6
+    SESSION = 7
+    STARTED = 8
+    STOPPED = 9
+    MOVED = 10
+    SUBSCRIPTION = 11
+    RELOCATED = 12
+
+
+_SPILLED: Final = 2
+
+
+class Record(msgspec.Struct, gc=False):
+    """A record as replay hands it over. `payload` is a view: copy what is to be kept after the call."""
+
+    kind: int
+    destination: int
+    list: int
+    lsn: int
+    position: int
+    payload: memoryview | bytes
+
+
+class FrameHeader(NamedTuple):
+    """The facts of a frame header whose checksum and place were right."""
+
+    length: int
+    checksum: int
+    first_lsn: int
+    records: int
+    skipped: int
+    durable: int
+    position: int
+
+
+def position_of(segment: int, offset: int) -> int:
+    return segment << OFFSET_BITS | offset
+
+
+def segment_of(position: int) -> int:
+    return position >> OFFSET_BITS
+
+
+def offset_of(position: int) -> int:
+    return position & OFFSET_MASK
+
+
+def seed_of(store_id: str) -> int:
+    """What every frame checksum of a store starts from:
+
+    a segment of another store does not pass for one of ours.
+    """
+    seed: int = crc32c(store_id.encode())
+    return seed
+
+
+def pack_frame_header(
+    length: int,
+    checksum: int,
+    first_lsn: int,
+    count: int,
+    skipped: int,
+    durable: int,
+    position: int,
+    seed: int,
+) -> bytes:
+    rest = _FRAME_REST.pack(length, checksum, first_lsn, count, skipped, durable, position)
+    return _FRAME_PREFIX.pack(FRAME_MAGIC, crc32c(rest, seed)) + rest
+
+
+def read_frame_header(view: memoryview, segment: int, offset: int, seed: int) -> FrameHeader | None:
+    """The header at this place of a segment, or None if no frame was written here."""
+    if offset + FRAME_HEADER_BYTES > len(view):
+        return None
+    magic, checksum = _FRAME_PREFIX.unpack_from(view, offset)
+    if magic != FRAME_MAGIC:
+        return None
+    start = offset + _FRAME_PREFIX.size
+    if crc32c(view[start : start + _FRAME_REST.size], seed) != checksum:
+        return None
+    header = FrameHeader._make(_FRAME_REST.unpack_from(view, start))
+    return header if header.position == position_of(segment, offset) else None
+
+
+def payload_is_whole(view: memoryview, offset: int, header: FrameHeader) -> bool:
+    """Whether the records of the frame at `offset` are all there, as they were written."""
+    start = offset + FRAME_HEADER_BYTES
+    stop = start + header.length
+    return stop <= len(view) and crc32c(view[start:stop]) == header.checksum
+
+
+def each_record(
+    view: memoryview, segment: int, offset: int, header: FrameHeader, on_record: Callable[[Record], None]
+) -> bool:
+    """Hand over the records of a frame whose checksum was right. False:
+
+    they do not add up, which only a bug can cause.
+    """
+    cursor = offset + FRAME_HEADER_BYTES
+    stop = cursor + header.length
+    lsn = header.first_lsn
+    base = segment << OFFSET_BITS
+    unpack = RECORD_HEADER.unpack_from
+    while cursor < stop:
+        size, kind, _flags, _reserved, destination, list_number = unpack(view, cursor)
+        cursor += RECORD_HEADER_BYTES
+        if kind != _SPILLED:
+            payload = view[cursor : cursor + size]
+            on_record(Record(kind, destination, list_number, lsn, base | cursor, payload))
+        cursor += size + 7 & ~7
+        lsn += 1
+    return cursor == stop and lsn == header.first_lsn + header.records

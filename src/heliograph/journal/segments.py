@@ -1,0 +1,142 @@
+"""Which segments exist, how many live messages each holds, which may go and which are worth rewriting.
+
+A segment may be deleted when nothing will read it again: no message in it is live, replay starts behind it,
+and the records that ended its last messages are durable (else a crash would bring the messages back without
+their bytes).
+"""
+
+from __future__ import annotations
+
+from heliograph.journal.records import OFFSET_BITS
+
+# Rewriting pays when there is something to win beside the segment in use and the one before it.
+_TOO_FEW_SEGMENTS = 2
+
+
+class Segments:
+    """The account of one journal. Numbers climb from 1; the highest is the one in use."""
+
+    def __init__(self) -> None:
+        self.sizes: dict[int, int] = {}
+        # Messages per segment that somebody may still ask for, and how many there ever were.
+        self.live: dict[int, int] = {}
+        self._total: dict[int, int] = {}
+        # The LSN that must be durable before an emptied segment may go.
+        self._emptied_at: dict[int, int] = {}
+        self._emptied_now: list[int] = []
+        self.replay_segment = 1
+        self.newest = 0
+        self.bytes = 0
+        self.may_have_finished = False
+
+    def add(self, number: int, size: int) -> None:
+        self.sizes[number] = size
+        self.live.setdefault(number, 0)
+        self._total.setdefault(number, 0)
+        self.newest = max(self.newest, number)
+        self.bytes += size
+
+    def resize(self, number: int, size: int) -> None:
+        if number in self.sizes:
+            self.bytes += size - self.sizes[number]
+            self.sizes[number] = size
+
+    def remove(self, number: int) -> int:
+        """Returns how many bytes that frees."""
+        size = self.sizes.pop(number)
+        self.bytes -= size
+        self._emptied_at.pop(number, None)
+        self.live.pop(number, None)
+        self._total.pop(number, None)
+        return size
+
+    def retain(self, position: int, messages: int) -> None:
+        number = position >> OFFSET_BITS
+        try:
+            self.live[number] += messages
+            self._total[number] += messages
+        except KeyError:
+            # Replay may name a message that later records end: its segment is allowed to be gone by then.
+            # What is left at the end of replay must be there; `settle` tells.
+            self.live[number] = messages
+            self._total[number] = messages
+
+    def release(self, position: int, messages: int) -> None:
+        number = position >> OFFSET_BITS
+        left = self.live[number] - messages
+        self.live[number] = left
+        if left <= 0:
+            assert left == 0, "more messages released than retained"
+            self._emptied_now.append(number)
+
+    def end_of_tick(self, last_lsn: int) -> None:
+        """What emptied these segments is in the log up to `last_lsn`."""
+        if self._emptied_now:
+            for number in self._emptied_now:
+                self._emptied_at[number] = last_lsn
+            self._emptied_now.clear()
+            self.may_have_finished = True
+
+    def snapshot_stored(self, replay_segment: int) -> None:
+        self.replay_segment = replay_segment
+        self.may_have_finished = True
+
+    def finished(self, durable_lsn: int) -> list[int]:
+        """The segments that may be deleted now."""
+        finished = []
+        waiting = False
+        for number in self.sizes:
+            if number < self.replay_segment and self.live[number] == 0 and number not in self._emptied_now:
+                if self._emptied_at.get(number, 0) <= durable_lsn:
+                    finished.append(number)
+                else:
+                    waiting = True
+        self.may_have_finished = waiting
+        return finished
+
+    def frees_room(self) -> bool:
+        """Whether a snapshot now would let a segment go."""
+        return any(
+            live == 0 and self.replay_segment <= number < self.newest
+            for number, live in self.live.items()
+            if number in self.sizes
+        )
+
+    def compactable(self, below: float) -> int | None:
+        """The emptiest sealed segment behind which replay starts, if less than this share of its messages is
+        live.
+        """
+        if len(self.sizes) <= _TOO_FEW_SEGMENTS:
+            return None
+        best, best_share = None, below
+        for number in self.sizes:
+            live = self.live[number]
+            if live and number < self.replay_segment:
+                share = live / self._total[number]
+                if share < best_share:
+                    best, best_share = number, share
+        return best
+
+    def totals(self) -> list[tuple[int, int]]:
+        """For the snapshot: how many messages each segment ever held."""
+        return [(number, self._total[number]) for number in self.sizes]
+
+    def restore_totals(self, totals: list[tuple[int, int]]) -> None:
+        """After a snapshot's messages were retained: those that are done count in the total, too."""
+        for number, total in totals:
+            if number in self.sizes:
+                self._total[number] = max(total, self._total[number])
+
+    def settle(self) -> int | None:
+        """At the end of replay: forget segments that are gone rightly, or name one that is missing."""
+        self._emptied_now.clear()
+        for number in [number for number in self.live if number not in self.sizes]:
+            if self.live[number]:
+                return number
+            del self.live[number]
+            del self._total[number]
+        self.may_have_finished = True
+        return None
+
+    def live_messages(self) -> int:
+        return sum(self.live.values())

@@ -1,0 +1,124 @@
+"""When and where the disk is asked to make writes durable: in the loop while that is quick, else on one
+thread.
+
+One sync runs at a time, for everything written before it began. Whatever is written meanwhile waits for the
+next: that is the group commit. A sealed segment is synced and cut to its size in the same job that syncs its
+successor, so durability is never claimed across a roll unless both are safe.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from heliograph.journal.directory import Directory
+from heliograph.journal.workers import Worker
+
+# The weight of one sync in the moving average of their times.
+_WEIGHT: Final = 0.125
+
+
+class Sealed(msgspec.Struct, frozen=True):
+    """A segment that is written to no more."""
+
+    descriptor: int
+    number: int
+    size: int
+
+
+class Synced(msgspec.Struct):
+    """What a sync made durable: everything up to this LSN and this position."""
+
+    lsn: int
+    position: int
+    sealed: list[Sealed]
+    seconds: float = 0.0
+
+
+class Syncer:
+    """Owns the descriptors of sealed segments until they are safe.
+
+    Reports every sync, or what broke it, to `on_done`.
+    """
+
+    def __init__(
+        self,
+        directory: Directory,
+        loop: asyncio.AbstractEventLoop,
+        *,
+        inline_bytes: int,
+        inline_seconds: float,
+        on_done: Callable[[Synced | Exception], None],
+    ) -> None:
+        self._directory = directory
+        self._worker = Worker("journal-sync", loop)
+        self._inline_bytes = inline_bytes
+        self._inline_seconds = inline_seconds
+        self._on_done = on_done
+        self._sealed: list[Sealed] = []
+        self.running = False
+        self.average_seconds = 0.0
+        self.inline_count = 0
+        self.thread_count = 0
+
+    @property
+    def has_sealed(self) -> bool:
+        return bool(self._sealed)
+
+    def seal(self, sealed: Sealed) -> None:
+        self._sealed.append(sealed)
+
+    def start(self, descriptor: int, size: int, lsn: int, position: int) -> None:
+        """Make `size` bytes, written since the last sync began, durable."""
+        assert not self.running
+        job = Synced(lsn, position, self._sealed)
+        if not self._sealed and size < self._inline_bytes and self.average_seconds < self._inline_seconds:
+            self.inline_count += 1
+            try:
+                started = time.perf_counter()
+                os.fdatasync(descriptor)
+                job.seconds = time.perf_counter() - started
+            except OSError as error:
+                self._on_done(error)
+                return
+            self._done(job)
+            return
+        self.thread_count += 1
+        self.running = True
+        self._sealed = []
+        self._worker.post(lambda: self._run(descriptor, job), self._returned)
+
+    def finish(self, descriptor: int) -> None:
+        """At the end: let the thread finish, then make everything durable here and now."""
+        self._worker.stop()
+        self._run(descriptor, Synced(0, 0, self._sealed))
+        self._sealed = []
+
+    def _run(self, descriptor: int, job: Synced) -> Synced:
+        started = time.perf_counter()
+        for sealed in job.sealed:
+            os.fdatasync(sealed.descriptor)
+        os.fdatasync(descriptor)
+        if job.sealed:
+            self._directory.sync()
+        job.seconds = time.perf_counter() - started
+        for sealed in job.sealed:
+            os.ftruncate(sealed.descriptor, sealed.size)
+            os.close(sealed.descriptor)
+        return job
+
+    def _returned(self, result: Synced | Exception) -> None:
+        self.running = False
+        if isinstance(result, Synced):
+            self._done(result)
+        else:
+            self._on_done(result)
+
+    def _done(self, job: Synced) -> None:
+        self.average_seconds += (job.seconds - self.average_seconds) * _WEIGHT
+        self._on_done(job)
