@@ -62,8 +62,8 @@ def test_rules_stand_in_the_same_file_and_survive_a_rewrite(tmp_path: Path) -> N
     store = UserStore.load(path)
     ann = store.identity("ann")
     assert ann is not None
-    assert store.access_control.allows(ann, Right.SEND, "queue:orders.new")
-    assert not store.access_control.allows(ann, Right.SEND, "queue:other")
+    assert store.access_control().allows(ann, Right.SEND, "queue:orders.new")
+    assert not store.access_control().allows(ann, Right.SEND, "queue:other")
 
 
 def test_a_user_who_does_not_exist_takes_as_long_as_one_who_does(tmp_path: Path) -> None:

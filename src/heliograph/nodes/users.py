@@ -154,7 +154,6 @@ class UserStore:
             ) from None
         return cls(path, *_parse(path, raw))
 
-    @property
     def access_control(self) -> AccessControl:
         """A fresh judge over this file's rules."""
         return AccessControl(self.rules)

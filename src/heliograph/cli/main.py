@@ -1,0 +1,54 @@
+"""`helio`: the commands and how they are called. Each command is a module of its own.
+
+Modules imported here must be quick to import, so that `helio --help` answers at once; everything heavy is
+imported inside the commands.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from heliograph.cli import bench, receive, send, serve, top, user
+
+app = typer.Typer(
+    name="helio",
+    help="Heliograph, a message server: start one, send, receive, watch and measure.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command("serve")(serve.serve)
+app.command("send")(send.send)
+app.command("receive")(receive.receive)
+app.command("top")(top.top)
+app.add_typer(user.app, name="user")
+app.add_typer(bench.app, name="bench")
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from heliograph import __version__
+
+        typer.echo(f"heliograph {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and end."),
+    ] = False,
+) -> None:
+    """Options that stand before a command."""
+
+
+def main() -> None:
+    """The entry point of the console script."""
+    app()
+
+
+if __name__ == "__main__":
+    main()
