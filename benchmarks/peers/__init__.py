@@ -1,0 +1,39 @@
+"""The systems that Heliograph is measured against, and the bare limits, by name."""
+
+from __future__ import annotations
+
+from functools import cache
+
+from benchmarks.peers.interface import Peer
+
+
+@cache
+def all_peers() -> dict[str, Peer]:
+    """Every peer and limit, in the order in which a round goes through them."""
+    # Imported late, because the bare limits implement the interface of this package.
+    from benchmarks.limits import BareEcho, BareLoop
+    from benchmarks.peers.activemq import ActiveMQ
+    from benchmarks.peers.mosquitto import Mosquitto, MosquittoAiomqtt
+    from benchmarks.peers.nats import NatsJetStream
+    from benchmarks.peers.rabbitmq import RabbitMQ, RabbitMQAioPika, RabbitMQQuorum
+    from benchmarks.peers.redis import RedisAlways, RedisEverySecond
+
+    peers: list[Peer] = [
+        BareLoop(),
+        BareEcho(),
+        RabbitMQ(),
+        RabbitMQQuorum(),
+        RabbitMQAioPika(),
+        ActiveMQ(),
+        NatsJetStream(),
+        RedisAlways(),
+        RedisEverySecond(),
+        Mosquitto(),
+        MosquittoAiomqtt(),
+    ]
+    return {peer.key: peer for peer in peers}
+
+
+def peer_named(key: str) -> Peer:
+    """The peer of that name."""
+    return all_peers()[key]
