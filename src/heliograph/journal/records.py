@@ -22,6 +22,7 @@ FRAME_MAGIC: Final = b"HJFR"
 _FRAME_PREFIX = struct.Struct("<4sI")  # magic, checksum of the rest of the header
 # payload length, payload checksum, first LSN, records, LSNs skipped before, durable position, own position
 _FRAME_REST = struct.Struct("<IIQIIQQ")
+_FRAME_HEADER = struct.Struct("<4sIIIQIIQQ")  # both together
 RECORD_HEADER: Final = struct.Struct("<IBBHII")  # length, kind, flags, reserved, destination, list
 
 FRAME_HEADER_BYTES: Final = _FRAME_PREFIX.size + _FRAME_REST.size
@@ -131,31 +132,61 @@ def read_frame_header(view: memoryview, segment: int, offset: int, seed: int) ->
     return header if header.position == position_of(segment, offset) else None
 
 
-def payload_is_whole(view: memoryview, offset: int, header: FrameHeader) -> bool:
-    """Whether the records of the frame at `offset` are all there, as they were written."""
-    start = offset + FRAME_HEADER_BYTES
-    stop = start + header.length
-    return stop <= len(view) and crc32c(view[start:stop]) == header.checksum
+class Scan(NamedTuple):
+    """How far good frames reached from where the scan began."""
+
+    offset: int
+    next_lsn: int
+    durable: int  # what the last of them said; 0: there was none
+    records: int
+    frames: int
+    fault: str  # a frame with good checksums that cannot be: only a bug explains it
 
 
-def each_record(
-    view: memoryview, segment: int, offset: int, header: FrameHeader, on_record: Callable[[Record], None]
-) -> bool:
-    """Hand over the records of a frame whose checksum was right. False:
+def scan_frames(
+    view: memoryview, segment: int, offset: int, lsn: int, seed: int, on_record: Callable[[Record], None]
+) -> Scan:
+    """Hand over the records of every good frame from `offset` on, up to the first place where none stands.
 
-    they do not add up, which only a bug can cause.
+    Written for speed: a start replays some 700,000 records. `read_frame_header` has its checks in plain.
     """
-    cursor = offset + FRAME_HEADER_BYTES
-    stop = cursor + header.length
-    lsn = header.first_lsn
     base = segment << OFFSET_BITS
-    unpack = RECORD_HEADER.unpack_from
-    while cursor < stop:
-        size, kind, _flags, _reserved, destination, list_number = unpack(view, cursor)
-        cursor += RECORD_HEADER_BYTES
-        if kind != _SPILLED:
-            payload = view[cursor : cursor + size]
-            on_record(Record(kind, destination, list_number, lsn, base | cursor, payload))
-        cursor += size + 7 & ~7
-        lsn += 1
-    return cursor == stop and lsn == header.first_lsn + header.records
+    last_start = len(view) - FRAME_HEADER_BYTES
+    unpack_frame = _FRAME_HEADER.unpack_from
+    unpack_record = RECORD_HEADER.unpack_from
+    durable = records = frames = 0
+    fault = ""
+    while offset <= last_start:
+        magic, check, length, payload_check, first, count, skipped, said, position = unpack_frame(
+            view, offset
+        )
+        cursor = offset + FRAME_HEADER_BYTES
+        stop = cursor + length
+        if (
+            magic != FRAME_MAGIC
+            or position != base | offset
+            or crc32c(view[offset + 8 : cursor], seed) != check
+            or stop > len(view)
+            or crc32c(view[cursor:stop]) != payload_check
+        ):
+            break
+        if first - skipped != lsn:
+            fault = f"the frame begins with LSN {first} and skips {skipped}, but LSN {lsn} follows"
+            break
+        lsn = first
+        while cursor < stop:
+            size, kind, _flags, _reserved, destination, list_number = unpack_record(view, cursor)
+            cursor += RECORD_HEADER_BYTES
+            if kind != _SPILLED:
+                payload = view[cursor : cursor + size]
+                on_record(Record(kind, destination, list_number, lsn, base | cursor, payload))
+            cursor += size + 7 & ~7
+            lsn += 1
+        if cursor != stop or lsn != first + count:
+            fault = "the records of the frame do not add up"
+            break
+        offset = stop
+        durable = said
+        records += count
+        frames += 1
+    return Scan(offset, lsn, durable, records, frames, fault)

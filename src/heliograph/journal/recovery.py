@@ -25,11 +25,10 @@ from heliograph.journal.records import (
     FRAME_MAGIC,
     FrameHeader,
     Record,
-    each_record,
     offset_of,
-    payload_is_whole,
     position_of,
     read_frame_header,
+    scan_frames,
     segment_of,
 )
 from heliograph.model.errors import CorruptJournal
@@ -142,48 +141,32 @@ class LogScan:
         return header.first_lsn - header.skipped == self._lsn
 
     def _walk(self, buffer: SegmentBytes, view: memoryview, number: int, path: str) -> None:
-        start = offset = self._offset
+        start = self._offset
         self._offset = 0
         if start > len(view):
             raise CorruptJournal(
                 "the segment is shorter than its snapshot says", path=path, position=len(view)
             )
-        header = read_frame_header(view, number, offset, self._seed)
-        while header is not None and payload_is_whole(view, offset, header):
-            self._take(view, number, offset, header, path)
-            offset += FRAME_HEADER_BYTES + header.length
-            header = read_frame_header(view, number, offset, self._seed)
-        self._bytes += offset - start
-        if offset > start:
+        header = read_frame_header(view, number, start, self._seed)
+        if header is not None and self._follows(header):
+            self._lsn = header.first_lsn - header.skipped
+        scan = scan_frames(view, number, start, self._lsn, self._seed, self._on_record)
+        if scan.fault:
+            raise CorruptJournal(scan.fault, path=path, position=scan.offset)
+        if scan.frames:
+            self._lsn = scan.next_lsn
+            self._durable = scan.durable
+            self._records += scan.records
+            self._frames += scan.frames
+            self._bytes += scan.offset - start
             self._first_end = self._last_end = None
             self._evidence = 0
-        self._end_at(buffer, view, number, offset, header, path)
+        self._end_at(buffer, view, number, scan.offset, path)
 
-    def _take(self, view: memoryview, number: int, offset: int, header: FrameHeader, path: str) -> None:
-        if not self._follows(header):
-            raise CorruptJournal(
-                f"the frame begins with LSN {header.first_lsn} where {self._lsn} follows",
-                path=path,
-                position=offset,
-            )
-        if not each_record(view, number, offset, header, self._on_record):
-            raise CorruptJournal("the records of a frame do not add up", path=path, position=offset)
-        self._lsn = header.first_lsn + header.records
-        self._durable = header.durable
-        self._records += header.records
-        self._frames += 1
-
-    def _end_at(
-        self,
-        buffer: SegmentBytes,
-        view: memoryview,
-        number: int,
-        offset: int,
-        header: FrameHeader | None,
-        path: str,
-    ) -> None:
+    def _end_at(self, buffer: SegmentBytes, view: memoryview, number: int, offset: int, path: str) -> None:
+        """No good frame stands here: either nothing was written, or something is wrong."""
         is_blank = _is_zero(buffer, offset, offset + FRAME_HEADER_BYTES)
-        torn = is_blank or _is_torn(buffer, offset, header)
+        torn = is_blank or _is_torn(buffer, offset, read_frame_header(view, number, offset, self._seed))
         place = _Place(position_of(number, offset), path, torn, _residue(buffer, offset))
         self._search(buffer, view, number, offset)
         if not is_blank:

@@ -28,6 +28,7 @@ class Segments:
         self.newest = 0
         self.bytes = 0
         self.may_have_finished = False
+        self._is_replaying = True
 
     def add(self, number: int, size: int) -> None:
         self.sizes[number] = size
@@ -56,6 +57,7 @@ class Segments:
             self.live[number] += messages
             self._total[number] += messages
         except KeyError:
+            assert self._is_replaying, "only replay may retain what is not there"
             # Replay may name a message that later records end: its segment is allowed to be gone by then.
             # What is left at the end of replay must be there; `settle` tells.
             self.live[number] = messages
@@ -83,6 +85,8 @@ class Segments:
 
     def finished(self, durable_lsn: int) -> list[int]:
         """The segments that may be deleted now."""
+        if self._is_replaying:
+            return []
         finished = []
         waiting = False
         for number in self.sizes:
@@ -121,20 +125,21 @@ class Segments:
         """For the snapshot: how many messages each segment ever held."""
         return [(number, self._total[number]) for number in self.sizes]
 
-    def restore_totals(self, totals: list[tuple[int, int]]) -> None:
-        """After a snapshot's messages were retained: those that are done count in the total, too."""
-        for number, total in totals:
-            if number in self.sizes:
-                self._total[number] = max(total, self._total[number])
+    def settle(self, totals: list[tuple[int, int]]) -> int | None:
+        """At the end of replay: forget segments that are gone rightly, or name one that is missing.
 
-    def settle(self) -> int | None:
-        """At the end of replay: forget segments that are gone rightly, or name one that is missing."""
+        `totals` are those of the snapshot: it does not mention messages that were done, but they were there.
+        """
+        self._is_replaying = False
         self._emptied_now.clear()
         for number in [number for number in self.live if number not in self.sizes]:
             if self.live[number]:
                 return number
             del self.live[number]
             del self._total[number]
+        for number, total in totals:
+            if number in self.sizes:
+                self._total[number] = max(total, self._total[number])
         self.may_have_finished = True
         return None
 

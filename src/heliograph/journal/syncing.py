@@ -70,8 +70,9 @@ class Syncer:
     def has_sealed(self) -> bool:
         return bool(self._sealed)
 
-    def seal(self, sealed: Sealed) -> None:
-        self._sealed.append(sealed)
+    def seal(self, descriptor: int, number: int, size: int) -> None:
+        """This segment is written to no more and has this size. The next sync covers it."""
+        self._sealed.append(Sealed(descriptor, number, size))
 
     def start(self, descriptor: int, size: int, lsn: int, position: int) -> None:
         """Make `size` bytes, written since the last sync began, durable."""
