@@ -1,0 +1,38 @@
+"""The bus inside one process: a delivery is a function call, a command is passed as the object it is.
+
+A command that is multicast while another is being delivered waits its turn, so that all members see one order and no member
+is entered twice.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+from heliograph.bus.commands import Command
+from heliograph.bus.interface import Receiver
+
+
+class LocalBus:
+    """Joins the nodes of one process."""
+
+    def __init__(self) -> None:
+        self._receivers: tuple[Receiver, ...] = ()
+        self._waiting: deque[Command] = deque()
+        self._delivering = False
+
+    def join(self, receiver: Receiver) -> None:
+        self._receivers += (receiver,)
+
+    def multicast(self, command: Command) -> None:
+        waiting = self._waiting
+        waiting.append(command)
+        if self._delivering:
+            return
+        self._delivering = True
+        try:
+            while waiting:
+                command = waiting.popleft()
+                for receive in self._receivers:
+                    receive(command)
+        finally:
+            self._delivering = False

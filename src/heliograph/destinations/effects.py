@@ -1,0 +1,70 @@
+"""What a destination asks its message manager to do. Effects are data and are carried out in order."""
+
+from __future__ import annotations
+
+import msgspec
+
+from heliograph.bus.commands import Decision
+from heliograph.destinations.pages import Page
+from heliograph.model.block import Block
+
+
+class Effect(msgspec.Struct, gc=False):
+    """Something to do in the world."""
+
+
+class Multicast(Effect):
+    """Tell everybody on the bus."""
+
+    command: Decision
+
+
+class Persist(Effect):
+    """Append a block to the journal and hold it there once; `BlocksStored` comes when it is on disk."""
+
+    block: Block
+
+
+class Note(Effect):
+    """Append what happened to inclusive ranges of message numbers of a list. Nobody waits, unless `request` is set."""
+
+    kind: int
+    list_number: int
+    ranges: list[tuple[int, int]]
+    request: int = 0
+
+
+class Retain(Effect):
+    """Further lists need `count` messages of the record at `position`."""
+
+    position: int
+    count: int
+
+
+class Release(Effect):
+    """A list needs `count` messages of the record at `position` no longer."""
+
+    position: int
+    count: int
+
+
+class Load(Effect):
+    """Read a page of cold messages from the journal; `PageLoaded` follows."""
+
+    list_number: int
+    priority: int
+    page: Page
+
+
+class Continue(Effect):
+    """There is more to do than fits one turn: come back with `TurnCame` after the others had theirs."""
+
+
+class Write(Effect):
+    """Append a small record of this kind. Nobody waits for it."""
+
+    kind: int
+    payload: bytes
+
+
+AnyEffect = Multicast | Persist | Note | Retain | Release | Load | Continue | Write

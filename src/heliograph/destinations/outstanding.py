@@ -1,0 +1,86 @@
+"""What one consumer has been given and not settled, by delivery tag.
+
+Tags are given per consumer without a gap, so that settlements stay ranges whatever was picked for it (HOTPATH rule 8). The usual
+settlement begins at the oldest tag and costs one look; any other is found by bisection.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+
+from heliograph.model.block import Span
+from heliograph.model.errors import ClientFault
+
+
+class Outstanding:
+    """Spans under consecutive tags."""
+
+    __slots__ = ("_spans", "_tags", "messages")
+
+    def __init__(self) -> None:
+        self._tags: list[int] = []
+        self._spans: list[Span] = []
+        self.messages = 0
+
+    def add(self, tag: int, span: Span) -> None:
+        self._tags.append(tag)
+        self._spans.append(span)
+        self.messages += span.stop - span.start
+
+    def take(self, first: int, last: int) -> list[Span]:
+        """Remove tags first..last, in order. Raises ClientFault unless all of them are outstanding."""
+        tags, spans = self._tags, self._spans
+        index = bisect_right(tags, first) - 1
+        if last < first or index < 0:
+            raise _unknown(first, last)
+        self._require(index, first, last)
+        taken: list[Span] = []
+        begin = index
+        keep_tags: list[int] = []
+        keep_spans: list[Span] = []
+        while index < len(tags) and tags[index] <= last:
+            tag, span = tags[index], spans[index]
+            offset = max(first - tag, 0)
+            stop = min(last - tag + 1, span.stop - span.start)
+            if offset:
+                keep_tags.append(tag)
+                keep_spans.append(Span(span.block, span.start, span.start + offset, span.deliveries))
+            if stop < span.stop - span.start:
+                keep_tags.append(tag + stop)
+                keep_spans.append(Span(span.block, span.start + stop, span.stop, span.deliveries))
+            whole = not offset and stop == span.stop - span.start
+            taken.append(
+                span if whole else Span(span.block, span.start + offset, span.start + stop, span.deliveries)
+            )
+            index += 1
+        tags[begin:index] = keep_tags
+        spans[begin:index] = keep_spans
+        self.messages -= last - first + 1
+        return taken
+
+    def _require(self, index: int, first: int, last: int) -> None:
+        """Every tag of the range is here: the range was not settled before, in part or in whole."""
+        tags, spans = self._tags, self._spans
+        expected = first
+        while expected <= last:
+            if index >= len(tags) or tags[index] > expected:
+                raise _unknown(expected, last)
+            end = tags[index] + spans[index].stop - spans[index].start
+            if end <= expected:
+                raise _unknown(expected, last)
+            expected = end
+            index += 1
+
+    def take_all(self) -> list[Span]:
+        taken = self._spans
+        self._tags, self._spans, self.messages = [], [], 0
+        return taken
+
+    def spans(self) -> list[Span]:
+        return self._spans
+
+
+def _unknown(first: int, last: int) -> ClientFault:
+    return ClientFault(
+        f"delivery tags {first} to {last} are not outstanding at this consumer", code="settlement-unknown"
+    )

@@ -1,0 +1,143 @@
+"""What recovery makes of a list's records: which messages still wait, and which were handed out with no outcome.
+
+Records come in log order: published, dispatched, returned, done. A message that was dispatched and neither done nor returned when the
+log ends may have been seen by its consumer, so it waits again with one delivery more: marked redelivered.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import deque
+from operator import attrgetter
+
+from heliograph.destinations.pages import Entry, Page, pages_of
+
+_number = attrgetter("number")
+
+
+class EntryRuns:
+    """Entries ordered by number, from which ranges of numbers can be cut."""
+
+    __slots__ = ("_entries", "_numbers")
+
+    def __init__(self) -> None:
+        self._numbers: list[int] = []
+        self._entries: list[Entry] = []
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def add(self, entries: list[Entry]) -> None:
+        if not entries:
+            return
+        in_order = not self._numbers or entries[0].number > self._numbers[-1]
+        self._entries += entries
+        self._numbers += map(_number, entries)
+        if not in_order:
+            self._entries.sort(key=_number)
+            self._numbers.sort()
+
+    def cut(self, first: int, last: int) -> list[Entry]:
+        """Remove and return whatever there is of numbers first..last."""
+        numbers, entries = self._numbers, self._entries
+        begin = max(bisect_right(numbers, first) - 1, 0)
+        end = bisect_right(numbers, last)
+        taken: list[Entry] = []
+        kept: list[Entry] = []
+        for entry in entries[begin:end]:
+            before = min(max(first - entry.number, 0), entry.count)
+            behind = min(max(entry.last - last, 0), entry.count)
+            if before == entry.count or behind == entry.count:
+                kept.append(entry)
+                continue
+            if before:
+                kept.append(_part(entry, 0, before))
+            taken.append(_part(entry, before, entry.count - behind))
+            if behind:
+                kept.append(_part(entry, entry.count - behind, entry.count))
+        entries[begin:end] = kept
+        numbers[begin:end] = map(_number, kept)
+        return taken
+
+    def all(self) -> list[Entry]:
+        return self._entries
+
+
+def _part(entry: Entry, start: int, stop: int) -> Entry:
+    if start == 0 and stop == entry.count:
+        return entry
+    return Entry(entry.number + start, entry.position, entry.start + start, stop - start, entry.deliveries)
+
+
+class LevelReplay:
+    """One priority of one list."""
+
+    def __init__(self) -> None:
+        self._head = EntryRuns()
+        self._pages: deque[Page] = deque()
+        self.dispatched = EntryRuns()
+
+    def published(self, number: int, position: int, start: int, count: int, size: int) -> None:
+        pages = self._pages
+        if not pages or pages[-1].full or pages[-1].deliveries:
+            pages.append(Page())
+        pages[-1].append(number, position, start, count, size)
+
+    def was_dispatched(self, first: int, last: int) -> None:
+        self.dispatched.add(self._cut_waiting(first, last))
+
+    def was_returned(self, first: int, last: int) -> None:
+        self._head.add([_again(entry) for entry in self.dispatched.cut(first, last)])
+
+    def was_done(self, first: int, last: int) -> None:
+        self.dispatched.cut(first, last)
+        self._cut_waiting(first, last)
+
+    def _cut_waiting(self, first: int, last: int) -> list[Entry]:
+        pages = self._pages
+        while pages and pages[0].first <= last:
+            self._head.add(pages.popleft().entries())
+        return self._head.cut(first, last)
+
+    def restore(self, pages: list[Page], dispatched: list[Entry]) -> None:
+        self._pages.extend(pages)
+        self.dispatched.add(dispatched)
+
+    def finish(self, *, everything_again: bool) -> list[Page]:
+        """The pages that wait now. `everything_again`: any of them may have been handed out without a trace."""
+        self._head.add([_again(entry) for entry in self.dispatched.all()])
+        entries = self._head.all()
+        while self._pages and entries and self._pages[0].first <= entries[-1].last:
+            self._head.add(self._pages.popleft().entries())
+            entries = self._head.all()
+        pages = [*pages_of(entries), *self._pages]
+        if everything_again:
+            for page in pages:
+                page.deliveries = max(page.deliveries, 1)
+        return pages
+
+    def relocate(self, moves: dict[int, int]) -> None:
+        for page in self._pages:
+            page.relocate(moves)
+        for runs in (self._head, self.dispatched):
+            entries = runs.all()
+            for index, entry in enumerate(entries):
+                if entry.position in moves:
+                    entries[index] = entry._replace(position=moves[entry.position])
+
+
+def _again(entry: Entry) -> Entry:
+    return entry._replace(deliveries=entry.deliveries + 1)
+
+
+class ListReplay:
+    """A whole list."""
+
+    def __init__(self) -> None:
+        self.levels: dict[int, LevelReplay] = {}
+
+    def level(self, priority: int) -> LevelReplay:
+        found = self.levels.get(priority)
+        if found is None:
+            found = self.levels[priority] = LevelReplay()
+        return found

@@ -1,0 +1,259 @@
+"""The server's side of a native connection as a state machine: bytes in, events out; effects in, bytes out.
+
+    greeting ──Hello──▶ proving ──admitted──▶ open ──Goodbye or a fault──▶ closed
+       └──── anything else ────────────────────────────────────────────────▶ closed
+
+Nothing that a peer sends makes an exception leave this module: it becomes a `Broken` event, after a Goodbye that says what was wrong.
+Before the peer has proved who it is, it gets 4 KiB of buffer and nothing else (X2).
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import Any
+
+import msgspec
+
+from heliograph.frontends.native import frames
+from heliograph.frontends.native.frames import (
+    CONTROL,
+    CREDIT,
+    DELIVER,
+    HEARTBEAT,
+    PREAMBLE,
+    PUBLISH,
+    SETTLE,
+    FrameReader,
+    Goodbye,
+    control_frame,
+    pack_delivery,
+    pack_header,
+    pack_pair,
+)
+from heliograph.model import block as blocks
+from heliograph.model.block import slice_span
+from heliograph.model.errors import ClientFault, HeliographError, ProtocolFault
+from heliograph.model.limits import MAX_ACK_RANGES, MAX_FRAME_BYTES, MAX_GREETING_BYTES
+from heliograph.sessions import commands
+from heliograph.sessions.commands import AnySessionEffect
+
+Parts = list[bytes | memoryview]
+
+
+class Happening(msgspec.Struct, gc=False):
+    """What a peer's bytes amount to."""
+
+
+class Greeted(Happening):
+    """The peer said who it is; the shell finds out whether that is so and calls `admit` or `refuse`."""
+
+    hello: frames.Hello
+
+
+class Commanded(Happening):
+    """A command for session `number`."""
+
+    number: int
+    command: commands.AnyCommand
+
+
+class Requested(Happening):
+    """Something about the connection itself: sessions opened and closed, questions."""
+
+    message: frames.OpenSession | frames.CloseSession | frames.Ask
+
+
+class Left(Happening):
+    """The peer said goodbye."""
+
+
+class Broken(Happening):
+    """The peer broke the protocol. `farewell` is to be sent before the connection is closed."""
+
+    error: HeliographError
+    farewell: bytes
+
+
+AnyHappening = Greeted | Commanded | Requested | Left | Broken
+
+
+class _State(enum.Enum):
+    GREETING = "greeting"
+    PROVING = "proving"
+    OPEN = "open"
+    CLOSED = "closed"
+
+
+class Conversation:
+    """One connection. `receive` is fed whatever arrives, in whatever pieces."""
+
+    __slots__ = ("_preamble", "_reader", "_state")
+
+    def __init__(self) -> None:
+        self._state = _State.GREETING
+        self._preamble = b""
+        self._reader = FrameReader(MAX_GREETING_BYTES)
+
+    @property
+    def buffered(self) -> int:
+        return self._reader.buffered + len(self._preamble)
+
+    @property
+    def is_open(self) -> bool:
+        return self._state is _State.OPEN
+
+    def receive(self, data: bytes) -> list[AnyHappening]:
+        if self._state is _State.CLOSED:
+            return []
+        happenings: list[AnyHappening] = []
+        try:
+            if len(self._preamble) < len(PREAMBLE):
+                data = self._take_preamble(data)
+                if not data:
+                    return happenings
+            for kind, flags, number, payload in self._reader.feed(data):
+                if kind == PUBLISH and self._state is _State.OPEN:
+                    block = blocks.parse(payload)
+                    happenings.append(Commanded(number, commands.Publish(block, flags & frames.RESENT != 0)))
+                else:
+                    self._other_frame(kind, flags, number, payload, happenings)
+                    if self._state is _State.CLOSED:
+                        break
+        except ClientFault as fault:
+            happenings.append(self.break_off(fault))
+        return happenings
+
+    def _take_preamble(self, data: bytes) -> bytes:
+        missing = len(PREAMBLE) - len(self._preamble)
+        self._preamble += data[:missing]
+        if not PREAMBLE.startswith(self._preamble):
+            raise ProtocolFault("this port speaks Heliograph's protocol, and that was not it", code="not-heliograph")
+        return data[missing:]
+
+    def break_off(self, error: HeliographError) -> Broken:
+        """End the conversation, saying why."""
+        self._state = _State.CLOSED
+        self._reader = FrameReader(0)
+        return Broken(error, control_frame(Goodbye(error.code, error.sentence)))
+
+    # ---- frames other than the hottest
+
+    def _other_frame(
+        self, kind: int, flags: int, number: int, payload: bytes, happenings: list[AnyHappening]
+    ) -> None:
+        if kind == CONTROL:
+            self._control(frames.decode_from_client(payload), happenings)
+        elif self._state is not _State.OPEN:
+            raise ProtocolFault("the first frame must say who you are", code="not-greeted")
+        elif kind == SETTLE:
+            happenings.append(Commanded(number, _settlement(flags, payload)))
+        elif kind == CREDIT:
+            if len(payload) != frames.CREDIT_BODY.size:
+                raise ProtocolFault("a credit frame has 8 bytes", code="frame-malformed")
+            consumer, count = frames.CREDIT_BODY.unpack(payload)
+            happenings.append(Commanded(number, commands.GrantCredit(consumer, count)))
+        elif kind != HEARTBEAT:
+            raise ProtocolFault(f"frames of kind {kind} are not known", code="frame-unknown")
+
+    def _control(self, message: frames.FromClient, happenings: list[AnyHappening]) -> None:
+        if isinstance(message, Goodbye):
+            self._state = _State.CLOSED
+            happenings.append(Left())
+        elif self._state is _State.GREETING:
+            if not isinstance(message, frames.Hello):
+                raise ProtocolFault("the first frame must say who you are", code="not-greeted")
+            if message.version != frames.PROTOCOL_VERSION:
+                raise ProtocolFault(
+                    f"version {message.version} is not spoken here, only {frames.PROTOCOL_VERSION}",
+                    code="version-unknown",
+                )
+            self._state = _State.PROVING
+            happenings.append(Greeted(message))
+        elif self._state is _State.PROVING:
+            raise ProtocolFault("wait for the welcome before the next frame", code="not-greeted")
+        else:
+            happenings.append(_happening_of(message))
+
+    # ---- what the shell decides
+
+    def admit(self, welcome: frames.Welcome) -> bytes:
+        """The peer is who it says it is."""
+        self._state = _State.OPEN
+        self._reader.limit = MAX_FRAME_BYTES
+        return control_frame(welcome)
+
+
+def _happening_of(message: Any) -> AnyHappening:
+    if isinstance(message, frames.OpenLane):
+        return Commanded(message.number, commands.OpenLane(message.request, message.lane, message.destination))
+    if isinstance(message, frames.Subscribe):
+        command = commands.Subscribe(message.request, message.consumer, message.destination, message.credit)
+        return Commanded(message.number, command)
+    if isinstance(message, frames.Unsubscribe):
+        return Commanded(message.number, commands.Unsubscribe(message.request, message.consumer))
+    if isinstance(message, frames.Hello):
+        raise ProtocolFault("you have greeted already", code="greeted-twice")
+    return Requested(message)
+
+
+def _settlement(flags: int, payload: bytes) -> commands.Settle:
+    head = frames.SETTLEMENT.size
+    if len(payload) < head or (len(payload) - head) % frames.PAIR.size:
+        raise ProtocolFault("a settlement is a consumer, an outcome and pairs of tags", code="frame-malformed")
+    if (len(payload) - head) // frames.PAIR.size > MAX_ACK_RANGES:
+        raise ProtocolFault(f"a settlement has at most {MAX_ACK_RANGES} ranges", code="frame-malformed")
+    consumer, outcome = frames.SETTLEMENT.unpack_from(payload)
+    if outcome not in (frames.DONE, frames.RETURNED):
+        raise ProtocolFault(f"outcome {outcome} is not known", code="frame-malformed")
+    return commands.Settle(
+        consumer,
+        outcome == frames.RETURNED,
+        list(frames.PAIR.iter_unpack(payload[head:])),
+        flags & frames.REPLENISH != 0,
+        flags & frames.CONFIRM_SETTLEMENT != 0,
+    )
+
+
+# ---- effects to bytes
+
+
+def encode(number: int, effect: AnySessionEffect, into: Parts) -> int:
+    """Append the frame that tells a client of this effect of session `number`. Returns its size."""
+    if type(effect) is commands.Deliver:
+        return _encode_delivery(number, effect, into)
+    if type(effect) is commands.Confirm:
+        frame = pack_header(16, frames.CONFIRM, 0, number) + pack_pair(effect.lane, effect.last)
+    else:
+        frame = control_frame(_control_of(number, effect))
+    into.append(frame)
+    return len(frame)
+
+
+def _encode_delivery(number: int, effect: commands.Deliver, into: Parts) -> int:
+    span = effect.span
+    user = effect.user.encode()
+    parts = slice_span(span)
+    size = sum(map(len, parts)) if len(parts) > 1 else span.block.size
+    head = pack_delivery(effect.consumer, span.deliveries, effect.tag, len(user))
+    length = len(head) + len(user) + size
+    into.append(pack_header(length, DELIVER, 0, number) + head + user)
+    into += parts
+    return length
+
+
+def _control_of(number: int, effect: AnySessionEffect) -> frames.Control:
+    match effect:
+        case commands.LaneReady(request, last):
+            return frames.LaneOpened(request, last)
+        case commands.Done(request):
+            return frames.Completed(request)
+        case commands.Fail(request, code, sentence):
+            return frames.Failed(request, code, sentence)
+        case commands.RefuseLane(lane, first, code, sentence):
+            return frames.Refused(number, lane, first, code, sentence)
+        case commands.SettlementStored(consumer):
+            return frames.Settled(number, consumer)
+        case commands.EndConsumer(consumer, code, sentence):
+            return frames.ConsumerClosed(number, consumer, code, sentence)
+        case _:
+            raise AssertionError(f"{type(effect).__name__} is not for the client")

@@ -1,0 +1,316 @@
+"""The frames of the native protocol, as both ends write and read them.
+
+    preamble (client, once)   "HELIO" 0x01 CR LF
+    frame                     u32 payload length · u8 kind · u8 flags · u16 session number      little-endian, then the payload
+
+Six kinds are binary because they are hot; everything else is a CONTROL frame: one MessagePack map with its type in the key
+"type". `FrameReader` cuts a byte stream into frames however it was cut before, and buffers no more than one frame.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Any, Final
+
+import msgspec
+
+from heliograph.model.errors import ProtocolFault
+from heliograph.model.limits import HEARTBEAT_SECONDS, MAX_CONTROL_BYTES, MAX_FRAME_BYTES
+
+PREAMBLE: Final = b"HELIO\x01\r\n"
+PROTOCOL_VERSION: Final = 1
+DEFAULT_PORT: Final = 7700
+
+CONTROL: Final = 1
+PUBLISH: Final = 2  # client → server: a block. Flag RESENT: possibly sent before
+CONFIRM: Final = 3  # server → client: pairs (lane, confirmed up to and including this sequence)
+DELIVER: Final = 4  # server → client: delivery header, user id, block or fragment
+CREDIT: Final = 5  # client → server: (consumer, further messages)
+SETTLE: Final = 6  # client → server: consumer, outcome, ranges of delivery tags
+HEARTBEAT: Final = 7  # either way, empty
+
+RESENT: Final = 1  # flag of PUBLISH
+REPLENISH: Final = 1  # flag of SETTLE: grant as much credit as is settled
+CONFIRM_SETTLEMENT: Final = 2  # flag of SETTLE: answer with SETTLED when it is stored
+
+# Outcomes of SETTLE
+DONE: Final = 0  # processed: never deliver again
+RETURNED: Final = 1  # not processed: deliver again, marked redelivered
+
+FRAME_HEADER = struct.Struct("<IBBH")
+FRAME_HEADER_BYTES: Final = FRAME_HEADER.size
+PAIR = struct.Struct("<QQ")
+# consumer, earlier deliveries, first delivery tag, bytes of the user id that follow
+DELIVERY = struct.Struct("<IIQH")
+CREDIT_BODY = struct.Struct("<II")
+SETTLEMENT = struct.Struct("<II")
+
+pack_header = FRAME_HEADER.pack
+pack_pair = PAIR.pack
+pack_delivery = DELIVERY.pack
+
+
+class Control(msgspec.Struct, tag_field="type", omit_defaults=True):
+    """A control message. Fields are appended, never reordered or reused."""
+
+
+# ---- client → server
+
+
+class Hello(Control, tag="hello"):
+    """The first frame of a client. `mechanism` is "anonymous" (loopback without users) or "plain"."""
+
+    version: int = PROTOCOL_VERSION
+    client: str = ""
+    mechanism: str = "anonymous"
+    user: str = ""
+    password: str = ""
+    heartbeat_seconds: float = HEARTBEAT_SECONDS
+
+
+class OpenSession(Control, tag="open-session"):
+    """Open session `number` of this connection, or resume the one that `resume` and `token` name."""
+
+    request: int
+    number: int
+    resume: bytes = b""
+    token: bytes = b""
+
+
+class CloseSession(Control, tag="close-session"):
+    """End a session for good: its consumers go, its lanes are forgotten."""
+
+    request: int
+    number: int
+
+
+class OpenLane(Control, tag="open-lane"):
+    """Get ready to send to a destination on lane `lane` of a session; made on first use where policy allows."""
+
+    request: int
+    number: int
+    lane: int
+    destination: str
+
+
+class Subscribe(Control, tag="subscribe"):
+    """Make a consumer. Its number is the client's choice and unique in the session."""
+
+    request: int
+    number: int
+    consumer: int
+    destination: str
+    credit: int = 0
+
+
+class Unsubscribe(Control, tag="unsubscribe"):
+    """End a consumer. What it had not settled returns to the destination, in order."""
+
+    request: int
+    number: int
+    consumer: int
+
+
+class Ask(Control, tag="ask"):
+    """A question to the server's administration, e.g. subject "destinations"."""
+
+    request: int
+    subject: str
+    arguments: dict[str, Any] = {}
+
+
+# ---- server → client
+
+
+class Welcome(Control, tag="welcome"):
+    """The peer is who it says; this is what holds on the connection."""
+
+    version: int
+    server: str
+    user: str
+    heartbeat_seconds: float
+    max_frame_bytes: int = MAX_FRAME_BYTES
+
+
+class SessionOpened(Control, tag="session-opened"):
+    """`lanes`: of a resumed session, (lane number, destination, last sequence stored)."""
+
+    request: int
+    session: bytes
+    token: bytes
+    resumed: bool = False
+    lanes: list[tuple[int, str, int]] = []
+
+
+class LaneOpened(Control, tag="lane-opened"):
+    """The lane is ready; `last` is the last sequence the server has of it."""
+
+    request: int
+    last: int = 0
+
+
+class Completed(Control, tag="completed"):
+    """The request was carried out and has nothing else to say."""
+
+    request: int
+
+
+class Answer(Control, tag="answer"):
+    """The answer to an Ask."""
+
+    request: int
+    body: dict[str, Any]
+
+
+class Failed(Control, tag="failed"):
+    """The request was not carried out."""
+
+    request: int
+    code: str
+    sentence: str
+
+
+class Refused(Control, tag="refused"):
+    """Messages `first` and up of a lane were not taken, and the lane takes no more: open another to go on."""
+
+    number: int
+    lane: int
+    first: int
+    code: str
+    sentence: str
+
+
+class ConsumerClosed(Control, tag="consumer-closed"):
+    """The server ended a consumer."""
+
+    number: int
+    consumer: int
+    code: str
+    sentence: str
+
+
+class Settled(Control, tag="settled"):
+    """A settlement that asked for it is stored: these messages are never handed out again. Answers come in the order asked."""
+
+    number: int
+    consumer: int
+
+
+class Goodbye(Control, tag="goodbye"):
+    """The last frame of either side, saying why."""
+
+    code: str = "closed"
+    sentence: str = "the connection was closed"
+
+
+FromClient = Hello | OpenSession | CloseSession | OpenLane | Subscribe | Unsubscribe | Ask | Goodbye
+FromServer = (
+    Welcome
+    | SessionOpened
+    | LaneOpened
+    | Completed
+    | Answer
+    | Failed
+    | Refused
+    | ConsumerClosed
+    | Settled
+    | Goodbye
+)
+
+_encode = msgspec.msgpack.Encoder().encode
+_from_client = msgspec.msgpack.Decoder(FromClient)
+_from_server = msgspec.msgpack.Decoder(FromServer)
+
+
+def control_frame(message: Control) -> bytes:
+    body = _encode(message)
+    return pack_header(len(body), CONTROL, 0, 0) + body
+
+
+def decode_from_client(payload: bytes) -> FromClient:
+    return _decode(_from_client, payload)
+
+
+def decode_from_server(payload: bytes) -> FromServer:
+    return _decode(_from_server, payload)
+
+
+def _decode(decoder: msgspec.msgpack.Decoder[Any], payload: bytes) -> Any:
+    if len(payload) > MAX_CONTROL_BYTES:
+        raise ProtocolFault(
+            f"a control frame has at most {MAX_CONTROL_BYTES} bytes, this one {len(payload)}", code="control-too-long"
+        )
+    try:
+        return decoder.decode(payload)
+    except (msgspec.MsgspecError, RecursionError) as fault:
+        raise ProtocolFault(f"a control frame cannot be read: {fault}", code="control-malformed") from None
+
+
+HEARTBEAT_FRAME: Final = pack_header(0, HEARTBEAT, 0, 0)
+
+
+def publish_frame(number: int, block: bytes, *, resent: bool = False) -> bytes:
+    return pack_header(len(block), PUBLISH, RESENT if resent else 0, number) + block
+
+
+def credit_frame(number: int, consumer: int, count: int) -> bytes:
+    return pack_header(CREDIT_BODY.size, CREDIT, 0, number) + CREDIT_BODY.pack(consumer, count)
+
+
+def settle_frame(number: int, consumer: int, outcome: int, ranges: list[tuple[int, int]], flags: int = 0) -> bytes:
+    """Settle inclusive ranges of delivery tags."""
+    body = b"".join([SETTLEMENT.pack(consumer, outcome), *[pack_pair(first, last) for first, last in ranges]])
+    return pack_header(len(body), SETTLE, flags, number) + body
+
+
+Frame = tuple[int, int, int, bytes]
+"""kind, flags, session number, payload"""
+
+
+class FrameReader:
+    """Cuts a stream of bytes into frames. Holds at most one unfinished frame, made of what arrived, not of what was promised."""
+
+    __slots__ = ("_needed", "_pieces", "_size", "limit")
+
+    def __init__(self, limit: int = MAX_FRAME_BYTES) -> None:
+        self.limit = limit
+        self._pieces: list[bytes] = []
+        self._size = 0
+        self._needed = FRAME_HEADER_BYTES
+
+    @property
+    def buffered(self) -> int:
+        return self._size
+
+    def feed(self, data: bytes) -> list[Frame]:
+        """All frames that are complete now. Raises ProtocolFault on a frame beyond the limit."""
+        if self._pieces:
+            self._pieces.append(data)
+            self._size += len(data)
+            if self._size < self._needed:
+                return []
+            data = b"".join(self._pieces)
+            self._pieces = []
+            self._size = 0
+        frames: list[Frame] = []
+        position = 0
+        available = len(data)
+        needed = FRAME_HEADER_BYTES
+        while available - position >= FRAME_HEADER_BYTES:
+            length, kind, flags, number = FRAME_HEADER.unpack_from(data, position)
+            if length > self.limit:
+                raise ProtocolFault(
+                    f"a frame of {length} bytes is beyond the limit of {self.limit}", code="frame-too-long"
+                )
+            start = position + FRAME_HEADER_BYTES
+            end = start + length
+            if end > available:
+                needed = end - position
+                break
+            frames.append((kind, flags, number, data[start:end]))
+            position = end
+        if position < available:
+            self._pieces = [data[position:] if position else data]
+            self._size = available - position
+            self._needed = needed
+        return frames

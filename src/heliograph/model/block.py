@@ -1,0 +1,553 @@
+"""The block: many messages of one lane in one buffer, and the span, a run of messages inside it.
+
+The layout is documented field by field in docs/reference/block-format.md and pinned by golden files. What follows from it:
+
+- A producer packs the block; everybody else passes its bytes on. They are never rewritten, so its checksum is checked wherever
+  the bytes were out of our hands: when they arrive from a client and when they are read from the disk.
+- What all messages of a block share stands in the header. A column is present only where they differ, and the flags say which,
+  so a plain block is handled without a look inside.
+- Two byte regions (heads, bodies) with n+1 offsets each are Arrow binary columns as they stand; a span is one slice of each.
+
+This module does not know queues, sessions or sockets.
+"""
+
+from __future__ import annotations
+
+import enum
+import struct
+from array import array
+from collections.abc import Sequence
+from itertools import accumulate, groupby
+from typing import Final
+
+import msgspec
+from crc32c import crc32c
+
+from heliograph.model.errors import ClientFault
+from heliograph.model.ids import LaneId
+from heliograph.model.limits import MAX_BLOCK_MESSAGES
+
+MAGIC: Final = 0x4248  # "HB"
+VERSION: Final = 1
+WHOLE: Final = 0
+FRAGMENT: Final = 1
+
+_PREFIX = struct.Struct("<HBBII")  # magic, version, form, length, checksum
+_REST = struct.Struct("<IIIIBBBB16sQqqq")
+_HEADER = struct.Struct("<HBBIIIIIIBBBB16sQqqq")
+PREFIX_BYTES: Final = _PREFIX.size
+HEADER_BYTES: Final = _HEADER.size
+assert PREFIX_BYTES + _REST.size == HEADER_BYTES == 80
+
+_PADDING = tuple(b"\0" * (-size % 8) for size in range(8))
+
+
+class Flag(enum.IntFlag):
+    """What a block contains besides bodies. Plain integers below, for the hot path."""
+
+    LONE = 1  # one message, no columns at all
+    HEADS = 2
+    TIMESTAMPS = 4
+    EXPIRIES = 8
+    DELIVERIES = 16
+    UNITS = 32
+    PRIORITIES = 64
+
+
+LONE: Final = 1
+HEADS: Final = 2
+TIMESTAMPS: Final = 4
+EXPIRIES: Final = 8
+DELIVERIES: Final = 16
+UNITS: Final = 32
+PRIORITIES: Final = 64
+_KNOWN: Final = 127
+# Columns that make the server look at single messages.
+UNEVEN: Final = EXPIRIES | DELIVERIES | UNITS | PRIORITIES
+
+PERSISTENT: Final = 1  # delivery flag
+
+
+class BodyKind(enum.IntEnum):
+    """What the body bytes are. MIXED: each message's head says."""
+
+    BYTES = 0
+    TEXT = 1
+    DATA = 2  # a map or list, as MessagePack
+    MIXED = 255
+
+
+class Block(msgspec.Struct, gc=False):
+    """A block as the server holds it: the header's facts beside the untouched bytes.
+
+    `buffer` is None while only the journal has the bytes; `position` says where (0: not stored yet). `number` is the place of
+    the first message in its destination, given when it is accepted. A block that was put together from lone messages when they
+    were read back has one position for each in `positions`.
+    """
+
+    buffer: bytes | None
+    size: int
+    count: int
+    flags: int
+    priority: int
+    persistent: bool
+    lane: LaneId
+    first: int
+    timestamp: int
+    expiry: int
+    delivery_time: int
+    position: int = 0
+    number: int = 0
+    positions: array[int] | None = None
+
+    @property
+    def last(self) -> int:
+        """Sequence of the last message."""
+        return self.first + self.count - 1
+
+
+class Span(msgspec.Struct, gc=False):
+    """Messages `start` up to but not including `stop` of a block, and how often they were handed out before."""
+
+    block: Block
+    start: int
+    stop: int
+    deliveries: int = 0
+
+
+def pack_lone(  # noqa: PLR0913 - these are the header's fields
+    body: bytes,
+    *,
+    lane: LaneId,
+    sequence: int,
+    timestamp: int = 0,
+    priority: int = 4,
+    persistent: bool = True,
+    kind: int = 0,
+    head: bytes = b"",
+    expiry: int = 0,
+    delivery_time: int = 0,
+) -> bytes:
+    """A block of one message: one `struct` pack, no columns."""
+    rest = _REST.pack(
+        1,
+        LONE | HEADS if head else LONE,
+        len(head),
+        len(body),
+        priority,
+        1 if persistent else 0,
+        kind,
+        0,
+        lane,
+        sequence,
+        timestamp,
+        expiry,
+        delivery_time,
+    )
+    checksum = crc32c(body, crc32c(head, crc32c(rest)))
+    prefix = _PREFIX.pack(MAGIC, VERSION, WHOLE, HEADER_BYTES + len(head) + len(body), checksum)
+    return b"".join((prefix, rest, head, body))
+
+
+def pack(  # noqa: PLR0913 - these are the header's fields
+    bodies: Sequence[bytes],
+    *,
+    lane: LaneId,
+    first: int,
+    timestamp: int = 0,
+    priority: int = 4,
+    persistent: bool = True,
+    kind: int = 0,
+    expiry: int = 0,
+    delivery_time: int = 0,
+    heads: Sequence[bytes] | None = None,
+    timestamps: Sequence[int] | None = None,
+    expiries: Sequence[int] | None = None,
+    delivery_times: Sequence[int] | None = None,
+    units: Sequence[int] | None = None,
+    priorities: Sequence[int] | None = None,
+) -> bytes:
+    """Pack messages first, first+1, … of a lane. A column is written for each sequence that is given."""
+    count = len(bodies)
+    offsets = array("I", accumulate(map(len, bodies), initial=0))
+    body_bytes = offsets[-1]
+    flags = 0
+    head_bytes = 0
+    parts: list[bytes] = [b"", offsets.tobytes(), _PADDING[(count + 1) * 4 & 7]]
+    if heads is not None:
+        flags |= HEADS
+        head_offsets = array("I", accumulate(map(len, heads), initial=0))
+        head_bytes = head_offsets[-1]
+        parts += (head_offsets.tobytes(), _PADDING[(count + 1) * 4 & 7])
+    for flag, typecode, column in (
+        (TIMESTAMPS, "q", timestamps),
+        (EXPIRIES, "q", expiries),
+        (DELIVERIES, "q", delivery_times),
+        (UNITS, "Q", units),
+        (PRIORITIES, "B", priorities),
+    ):
+        if column is not None:
+            flags |= flag
+            raw = array(typecode, column).tobytes()
+            parts += (raw, _PADDING[len(raw) & 7])
+    if heads is not None:
+        parts += heads
+        parts.append(_PADDING[head_bytes & 7])
+    parts += bodies
+    parts[0] = _REST.pack(
+        count,
+        flags,
+        head_bytes,
+        body_bytes,
+        priority,
+        1 if persistent else 0,
+        kind,
+        0,
+        lane,
+        first,
+        timestamp,
+        expiry,
+        delivery_time,
+    )
+    rest = b"".join(parts)
+    return _PREFIX.pack(MAGIC, VERSION, WHOLE, PREFIX_BYTES + len(rest), crc32c(rest)) + rest
+
+
+def columns_end(count: int, flags: int) -> int:
+    """Where the columns end and the heads begin."""
+    if flags & LONE:
+        return HEADER_BYTES
+    offsets = (count + 2 & ~1) * 4
+    end = HEADER_BYTES + offsets
+    if flags & HEADS:
+        end += offsets
+    for flag in (TIMESTAMPS, EXPIRIES, DELIVERIES, UNITS):
+        if flags & flag:
+            end += count * 8
+    if flags & PRIORITIES:
+        end += count + 7 & ~7
+    return end
+
+
+def _refuse(sentence: str) -> ClientFault:
+    return ClientFault(sentence, code="block-malformed")
+
+
+def parse(buffer: bytes) -> Block:
+    """Check a whole block that came from outside and read its header. Raises ClientFault `block-malformed`."""
+    if len(buffer) < HEADER_BYTES:
+        raise _refuse(f"a block has at least {HEADER_BYTES} bytes, this one {len(buffer)}")
+    (
+        magic,
+        version,
+        form,
+        length,
+        checksum,
+        count,
+        flags,
+        head_bytes,
+        body_bytes,
+        priority,
+        delivery,
+        _kind,
+        _reserved,
+        lane,
+        first,
+        timestamp,
+        expiry,
+        delivery_time,
+    ) = _HEADER.unpack_from(buffer)
+    if magic != MAGIC or version != VERSION or form != WHOLE:
+        raise _refuse(f"not a block of version {VERSION}")
+    if length != len(buffer):
+        raise _refuse(f"the block says {length} bytes and has {len(buffer)}")
+    if crc32c(memoryview(buffer)[PREFIX_BYTES:]) != checksum:
+        raise _refuse("the block's checksum does not match its bytes")
+    if flags & LONE:
+        if count != 1 or flags & ~(LONE | HEADS) or HEADER_BYTES + head_bytes + body_bytes != length:
+            raise _refuse("a lone message has no columns")
+    else:
+        _check_columns(buffer, count, flags, head_bytes, body_bytes)
+    if priority > 9 or timestamp < 0 or expiry < 0 or delivery_time < 0 or not first:
+        raise _refuse("a header field is out of range")
+    return Block(
+        buffer,
+        length,
+        count,
+        flags,
+        priority,
+        delivery & PERSISTENT != 0,
+        lane,
+        first,
+        timestamp,
+        expiry,
+        delivery_time,
+    )
+
+
+def parse_trusted(buffer: bytes, position: int = 0, *, keep: bool = True) -> Block:
+    """Read the header of a block that was checked when it first came in. The caller has verified a checksum over it."""
+    header = _HEADER.unpack_from(buffer)
+    return Block(
+        buffer if keep else None,
+        header[3],
+        header[5],
+        header[6],
+        header[9],
+        header[10] & PERSISTENT != 0,
+        header[13],
+        header[14],
+        header[15],
+        header[16],
+        header[17],
+        position,
+    )
+
+
+def verify_checksum(buffer: bytes) -> bool:
+    """Whether the bytes are the ones the producer packed."""
+    if len(buffer) < HEADER_BYTES:
+        return False
+    _magic, _version, _form, length, checksum = _PREFIX.unpack_from(buffer)
+    return length == len(buffer) and crc32c(memoryview(buffer)[PREFIX_BYTES:]) == checksum
+
+
+def _check_columns(buffer: bytes, count: int, flags: int, head_bytes: int, body_bytes: int) -> None:
+    """Offsets must climb from 0 to the size of their region: a consumer will slice by them."""
+    if not 0 < count <= MAX_BLOCK_MESSAGES or flags & ~_KNOWN:
+        raise _refuse(f"a block holds 1 to {MAX_BLOCK_MESSAGES} messages and knows no flags beyond {_KNOWN}")
+    if not flags & HEADS and head_bytes:
+        raise _refuse("head bytes without a head column")
+    if columns_end(count, flags) + (head_bytes + 7 & ~7) + body_bytes != len(buffer):
+        raise _refuse("the parts of the block do not add up to its length")
+    width = (count + 1) * 4
+    view = memoryview(buffer)
+    _check_offsets(view[HEADER_BYTES : HEADER_BYTES + width], body_bytes)
+    if flags & HEADS:
+        start = HEADER_BYTES + (width + 7 & ~7)
+        _check_offsets(view[start : start + width], head_bytes)
+    if flags & PRIORITIES:
+        start = columns_end(count, flags) - (count + 7 & ~7)
+        if max(view[start : start + count]) > 9:
+            raise _refuse("a priority is beyond 9")
+
+
+def _check_offsets(raw: memoryview, total: int) -> None:
+    offsets = raw.cast("I").tolist()
+    if offsets[0] != 0 or offsets[-1] != total or sorted(offsets) != offsets:
+        raise _refuse("the offsets do not climb from 0 to the end")
+
+
+def slice_span(span: Span) -> list[bytes | memoryview]:
+    """The bytes of a span as a block of its own: whole as it came, or a fragment with its own header.
+
+    A fragment's offsets are not rebased and its checksum is 0: it only ever travels to a client, over a connection.
+    """
+    block = span.block
+    buffer = block.buffer
+    assert buffer is not None, "the caller loads a block before it slices it"
+    start, stop = span.start, span.stop
+    if start == 0 and stop == block.count:
+        return [buffer]
+    header = _HEADER.unpack_from(buffer)
+    flags, head_bytes, body_bytes = header[6:9]
+    view = memoryview(buffer)
+    count = stop - start
+    total_count = block.count
+    parts: list[bytes | memoryview] = [b""]
+    width = (total_count + 2 & ~1) * 4
+    cursor = HEADER_BYTES
+    body_start, body_stop = _slice_offsets(view, cursor, start, stop, parts)
+    cursor += width
+    head_start = head_stop = 0
+    if flags & HEADS:
+        head_start, head_stop = _slice_offsets(view, cursor, start, stop, parts)
+        cursor += width
+    for flag in (TIMESTAMPS, EXPIRIES, DELIVERIES, UNITS):
+        if flags & flag:
+            parts.append(view[cursor + start * 8 : cursor + stop * 8])
+            cursor += total_count * 8
+    if flags & PRIORITIES:
+        parts += (view[cursor + start : cursor + stop], _PADDING[count & 7])
+        cursor += total_count + 7 & ~7
+    if flags & HEADS:
+        parts += (view[cursor + head_start : cursor + head_stop], _PADDING[head_stop - head_start & 7])
+    body_base = len(buffer) - body_bytes
+    parts.append(view[body_base + body_start : body_base + body_stop])
+    rest = _REST.pack(
+        count, flags, head_stop - head_start, body_stop - body_start, *header[9:14], header[14] + start, *header[15:]
+    )
+    length = HEADER_BYTES + sum(map(len, parts))
+    parts[0] = _PREFIX.pack(MAGIC, VERSION, FRAGMENT, length, 0) + rest
+    return parts
+
+
+def _slice_offsets(
+    view: memoryview, cursor: int, start: int, stop: int, parts: list[bytes | memoryview]
+) -> tuple[int, int]:
+    raw = view[cursor + start * 4 : cursor + (stop + 1) * 4]
+    parts += (raw, _PADDING[len(raw) & 7])
+    offsets = raw.cast("I")
+    return offsets[0], offsets[-1]
+
+
+class Contents(msgspec.Struct, gc=False):
+    """A delivered block taken apart, for those who look at single messages."""
+
+    count: int
+    flags: int
+    priority: int
+    persistent: bool
+    kind: int
+    lane: LaneId
+    first: int
+    timestamp: int
+    expiry: int
+    delivery_time: int
+    bodies: list[bytes]
+    heads: list[bytes] | None
+    timestamps: list[int] | None
+    expiries: list[int] | None
+    delivery_times: list[int] | None
+    units: list[int] | None
+    priorities: list[int] | None
+
+
+def unpack(buffer: bytes) -> Contents:
+    """Take a block or fragment apart. Checks a whole block's checksum; raises ClientFault on bytes that are no block."""
+    try:
+        return _unpack(buffer)
+    except (struct.error, IndexError, TypeError, ValueError) as fault:
+        raise _refuse(f"not a block: {fault}") from None
+
+
+def _unpack(buffer: bytes) -> Contents:
+    (
+        magic,
+        version,
+        form,
+        length,
+        checksum,
+        count,
+        flags,
+        head_bytes,
+        body_bytes,
+        priority,
+        delivery,
+        kind,
+        _reserved,
+        lane,
+        first,
+        timestamp,
+        expiry,
+        delivery_time,
+    ) = _HEADER.unpack_from(buffer)
+    if magic != MAGIC or version != VERSION or length != len(buffer):
+        raise _refuse(f"not a block of version {VERSION}")
+    view = memoryview(buffer)
+    if form == WHOLE and crc32c(view[PREFIX_BYTES:]) != checksum:
+        raise _refuse("the block's checksum does not match its bytes")
+    contents = Contents(
+        count,
+        flags,
+        priority,
+        delivery & PERSISTENT != 0,
+        kind,
+        lane,
+        first,
+        timestamp,
+        expiry,
+        delivery_time,
+        [],
+        None,
+        None,
+        None,
+        None,
+        None,
+        None,
+    )
+    if flags & LONE:
+        middle = HEADER_BYTES + head_bytes
+        contents.bodies = [buffer[middle:]]
+        if flags & HEADS:
+            contents.heads = [buffer[HEADER_BYTES:middle]]
+        return contents
+    _unpack_columns(buffer, view, contents, head_bytes, body_bytes)
+    return contents
+
+
+def _unpack_columns(buffer: bytes, view: memoryview, into: Contents, head_bytes: int, body_bytes: int) -> None:
+    count, flags = into.count, into.flags
+    width = (count + 2 & ~1) * 4
+    cursor = HEADER_BYTES
+    into.bodies = _cut(buffer, view, cursor, count, len(buffer) - body_bytes)
+    cursor += width
+    head_column = cursor
+    if flags & HEADS:
+        cursor += width
+    if flags & TIMESTAMPS:
+        into.timestamps = view[cursor : cursor + count * 8].cast("q").tolist()
+        cursor += count * 8
+    if flags & EXPIRIES:
+        into.expiries = view[cursor : cursor + count * 8].cast("q").tolist()
+        cursor += count * 8
+    if flags & DELIVERIES:
+        into.delivery_times = view[cursor : cursor + count * 8].cast("q").tolist()
+        cursor += count * 8
+    if flags & UNITS:
+        into.units = view[cursor : cursor + count * 8].cast("Q").tolist()
+        cursor += count * 8
+    if flags & PRIORITIES:
+        into.priorities = view[cursor : cursor + count].tolist()
+        cursor += count + 7 & ~7
+    if flags & HEADS:
+        into.heads = _cut(buffer, view, head_column, count, cursor)
+
+
+def _cut(buffer: bytes, view: memoryview, column: int, count: int, region: int) -> list[bytes]:
+    """Slice a region by its offsets; a fragment's offsets start above 0."""
+    offsets = view[column : column + (count + 1) * 4].cast("I").tolist()
+    region -= offsets[0]
+    if region:
+        offsets = [region + offset for offset in offsets]
+    return [buffer[start:stop] for start, stop in zip(offsets, offsets[1:], strict=False)]
+
+
+def kind_of(block: Block) -> int:
+    """The body kind of a block whose bytes are at hand."""
+    assert block.buffer is not None
+    return block.buffer[30]
+
+
+def merge_lone(run: Sequence[Block]) -> Block:
+    """One block of lone messages that follow one another on a lane and have equal headers and no heads."""
+    first = run[0]
+    bodies = [block.buffer[HEADER_BYTES:] for block in run if block.buffer is not None]
+    assert len(bodies) == len(run)
+    buffer = pack(
+        bodies,
+        lane=first.lane,
+        first=first.first,
+        timestamp=first.timestamp,
+        priority=first.priority,
+        persistent=first.persistent,
+        kind=kind_of(first),
+        timestamps=[block.timestamp for block in run],
+    )
+    merged = parse_trusted(buffer, first.position)
+    merged.number = first.number
+    merged.positions = array("Q", [block.position for block in run])
+    return merged
+
+
+def priority_runs(block: Block) -> list[tuple[int, int, int]]:
+    """Runs of equal priority in a block whose messages differ: (priority, start, stop)."""
+    assert block.buffer is not None and block.flags & PRIORITIES
+    start = columns_end(block.count, block.flags) - (block.count + 7 & ~7)
+    runs: list[tuple[int, int, int]] = []
+    index = 0
+    for priority, same in groupby(block.buffer[start : start + block.count]):
+        count = sum(1 for _ in same)
+        runs.append((priority, index, index + count))
+        index += count
+    return runs

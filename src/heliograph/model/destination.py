@@ -1,0 +1,55 @@
+"""What a destination is called and what kind it is (J1)."""
+
+from __future__ import annotations
+
+import enum
+from typing import NewType
+
+from heliograph.model.errors import InvalidName
+from heliograph.model.limits import MAX_NAME_BYTES
+
+Address = NewType("Address", str)
+"""A checked destination address: `queue:orders`, `topic:prices`."""
+
+
+class Kind(enum.StrEnum):
+    """Queue: each message to exactly one consumer. Topic: each message to every subscriber."""
+
+    QUEUE = "queue"
+    TOPIC = "topic"
+
+
+_KINDS = tuple(kind.value for kind in Kind)
+
+
+def parse_address(text: str, *, system: bool = False) -> Address:
+    """Check an address as a client wrote it. `system` admits the well-known names that begin with `_` (M11)."""
+    kind, colon, name = text.partition(":")
+    if not colon or kind not in _KINDS:
+        shown = text if len(text) <= 40 else text[:40] + "…"
+        raise InvalidName(
+            f"a destination is written queue:NAME or topic:NAME, not {shown!r}", code="invalid-destination"
+        )
+    if not name:
+        raise InvalidName(f"the {kind} has no name: write {kind}:NAME", code="name-empty")
+    if len(name.encode()) > MAX_NAME_BYTES:
+        raise InvalidName(
+            f"the name has {len(name.encode())} bytes; at most {MAX_NAME_BYTES} are allowed", code="name-too-long"
+        )
+    if name[0] == "_" and not system:
+        raise InvalidName(
+            f"names that begin with '_' belong to the server: {name[:40]!r}", code="name-reserved"
+        )
+    if not name.isprintable() or name != name.strip():
+        raise InvalidName(
+            "a name has printable characters only and no blank at either end", code="name-unprintable"
+        )
+    return Address(text)
+
+
+def kind_of(address: Address) -> Kind:
+    return Kind(address.partition(":")[0])
+
+
+def name_of(address: Address) -> str:
+    return address.partition(":")[2]

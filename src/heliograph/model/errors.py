@@ -1,0 +1,111 @@
+"""Every error that Heliograph raises, sorted by who must act.
+
+    HeliographError
+    ├── ClientFault          the peer broke a rule: tell it exactly how, keep serving the others
+    │   ├── ProtocolFault        the bytes are not our protocol
+    │   ├── NotAuthenticated     who are you?
+    │   ├── NotAllowed           you may not
+    │   └── InvalidName          a destination that cannot be
+    ├── Unavailable          the world failed us: retry, fail over, or push back
+    │   ├── StorageFull          no room on the disk
+    │   └── ConnectionLost       the other end is gone
+    └── CorruptJournal       stored bytes disagree with themselves: stop this node, say where
+
+Each error carries a stable `code` (documented in docs/reference/errors.md) and a sentence for a person. A bug is none of
+these: it is an `assert`.
+"""
+
+from __future__ import annotations
+
+
+class HeliographError(Exception):
+    """The root of all errors a caller can meet."""
+
+    default_code = "error"
+
+    def __init__(self, sentence: str, *, code: str | None = None) -> None:
+        super().__init__(sentence)
+        self.sentence = sentence
+        self.code = code or self.default_code
+
+    def __str__(self) -> str:
+        return f"{self.sentence} [{self.code}]"
+
+
+class ClientFault(HeliographError):
+    """The peer broke a rule."""
+
+    default_code = "client-fault"
+
+
+class ProtocolFault(ClientFault):
+    """The bytes that arrived are not the protocol that was agreed on."""
+
+    default_code = "protocol-fault"
+
+
+class NotAuthenticated(ClientFault):
+    """The peer has not said who it is, or could not prove it."""
+
+    default_code = "not-authenticated"
+
+
+class NotAllowed(ClientFault):
+    """The user has no right to do this here."""
+
+    default_code = "not-allowed"
+
+
+class InvalidName(ClientFault):
+    """A destination name that cannot be used."""
+
+    default_code = "invalid-name"
+
+
+class Unavailable(HeliographError):
+    """The world failed us; trying again later may work."""
+
+    default_code = "unavailable"
+
+
+class StorageFull(Unavailable):
+    """The disk, or the quota on it, is full: nothing was stored."""
+
+    default_code = "storage-full"
+
+
+class ConnectionLost(Unavailable):
+    """The connection is gone and was not, or could not be, made again."""
+
+    default_code = "connection-lost"
+
+
+class CorruptJournal(HeliographError):
+    """Stored bytes disagree with themselves. The node stops rather than guess."""
+
+    default_code = "corrupt-journal"
+
+    def __init__(self, sentence: str, *, path: str, position: int) -> None:
+        super().__init__(f"{sentence} ({path}, byte {position})")
+        self.path = path
+        self.position = position
+
+
+_BY_CODE: dict[str, type[HeliographError]] = {
+    kind.default_code: kind
+    for kind in (
+        ClientFault,
+        ProtocolFault,
+        NotAuthenticated,
+        NotAllowed,
+        InvalidName,
+        Unavailable,
+        StorageFull,
+        ConnectionLost,
+    )
+}
+
+
+def from_code(code: str, sentence: str) -> HeliographError:
+    """Rebuild on the client what the server raised, so that `except NotAllowed` works on both sides."""
+    return _BY_CODE.get(code, HeliographError)(sentence, code=code)

@@ -1,0 +1,331 @@
+"""The client manager: holds client connections and their sessions, and nothing that must survive it (M1).
+
+A shell: commands from clients go through their session to the bus, commands from the bus to the session they concern.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import resource
+import secrets
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from heliograph import __version__
+from heliograph.bus.commands import (
+    Answered,
+    Asked,
+    Command,
+    Confirmed,
+    ConsumerAttached,
+    ConsumerDetached,
+    Dispatched,
+    Fact,
+    Refused,
+    Rejected,
+    SessionClosed,
+    SessionLost,
+    SessionOpened,
+    SessionResumed,
+)
+from heliograph.bus.interface import Bus
+from heliograph.frontends.native import frames
+from heliograph.model.errors import HeliographError, NotAuthenticated, Unavailable
+from heliograph.model.ids import ConsumerId, IdIssuer, SessionId, session_of
+from heliograph.nodes.clock import now
+from heliograph.nodes.configuration import Configuration
+from heliograph.nodes.connection import Connection, Link
+from heliograph.nodes.tick import Tick
+from heliograph.nodes.users import UserStore
+from heliograph.sessions.access import GUEST, AccessControl, Identity, Right
+from heliograph.sessions.session import Session
+
+# Checking a password costs 16 MB and 50 ms on purpose; more at once would let strangers use up the machine.
+_PASSWORD_THREADS = 2
+_MAX_WAITING_PASSWORDS = 200
+_SWEEP_SECONDS = 1.0
+_TOKEN_BYTES = 16
+
+
+class ClientManager:
+    """One client manager with its connections."""
+
+    def __init__(
+        self,
+        configuration: Configuration,
+        *,
+        bus: Bus,
+        tick: Tick,
+        issuer: IdIssuer,
+        access: AccessControl,
+        users: UserStore | None,
+    ) -> None:
+        self.configuration = configuration
+        self._bus = bus
+        self.tick = tick
+        self._issuer = issuer
+        self._access = access
+        self._users = users
+        self._loop = asyncio.get_running_loop()
+        self._started = now()
+        self.connections: dict[Connection, None] = {}
+        self._sessions: dict[SessionId, Link] = {}
+        self._consumers: dict[ConsumerId, Link] = {}
+        self._requests: dict[int, Link | _Question | _Opening] = {}
+        self._last_request = 0
+        self._dirty: dict[Connection, None] = {}
+        self._passwords = ThreadPoolExecutor(_PASSWORD_THREADS, thread_name_prefix="password")
+        self._waiting_passwords = 0
+        self._sweep: asyncio.TimerHandle | None = None
+
+    # ---- life
+
+    def start(self) -> None:
+        self._bus.join(self.on_command)
+        self.tick.add(self._flush)
+        self._sweep_connections()
+
+    def stop(self) -> None:
+        """Tell every client that the server stops; they may resume their sessions when it is back."""
+        if self._sweep is not None:
+            self._sweep.cancel()
+        for connection in list(self.connections):
+            connection.end(Unavailable("the server is stopping", code="server-stopping"))
+        self._passwords.shutdown(wait=False, cancel_futures=True)
+
+    def _sweep_connections(self) -> None:
+        moment = self._loop.time()
+        for connection in list(self.connections):
+            connection.check_life(moment)
+        self._sweep = self._loop.call_later(_SWEEP_SECONDS, self._sweep_connections)
+
+    # ---- from the bus
+
+    def on_command(self, command: Command) -> None:
+        kind = type(command)
+        if kind is Dispatched:
+            link = self._consumers.get(command.consumer)  # type: ignore[attr-defined]
+        elif kind is Confirmed or kind is Refused:
+            link = self._sessions.get(session_of(command.lane))  # type: ignore[attr-defined]
+        elif kind is Answered or kind is Rejected:
+            self._answer(command)  # type: ignore[arg-type]
+            return
+        else:
+            return
+        if link is not None:
+            link.connection.on_decision(link, command)  # type: ignore[arg-type]
+
+    def _answer(self, answer: Answered | Rejected) -> None:
+        waiting = self._requests.pop(answer.request, None)
+        if isinstance(waiting, Link):
+            waiting.connection.on_decision(waiting, answer)
+        elif waiting is not None:
+            waiting.answered(answer)
+
+    def multicast(self, link: Link, fact: Fact) -> None:
+        kind = type(fact)
+        if kind is ConsumerAttached:
+            self._consumers[fact.consumer] = link  # type: ignore[union-attr]
+        elif kind is ConsumerDetached:
+            self._consumers.pop(fact.consumer, None)  # type: ignore[union-attr]
+        self._bus.multicast(fact)
+
+    def _request(self, waiting: Link | _Question | _Opening) -> int:
+        self._last_request += 1
+        self._requests[self._last_request] = waiting
+        return self._last_request
+
+    # ---- connections
+
+    def opened(self, connection: Connection) -> bool:
+        """Whether there is room for one more connection."""
+        if len(self.connections) >= self.configuration.limits.max_connections:
+            return False
+        self.connections[connection] = None
+        return True
+
+    def closed(self, connection: Connection) -> None:
+        self.connections.pop(connection, None)
+        self._dirty.pop(connection, None)
+        for link in connection.links.values():
+            self._leave(link)
+            self._bus.multicast(SessionLost(link.session.identity))
+        self.tick.ask()
+
+    def _leave(self, link: Link) -> None:
+        if self._sessions.get(link.session.identity) is link:
+            del self._sessions[link.session.identity]
+        for detached in link.session.farewell():
+            self.multicast(link, detached)
+
+    def wants_flush(self, connection: Connection) -> None:
+        self._dirty[connection] = None
+
+    def _flush(self) -> None:
+        dirty, self._dirty = self._dirty, {}
+        for connection in dirty:
+            connection.flush()
+
+    # ---- who is it?
+
+    async def authenticate(self, hello: frames.Hello) -> Identity:
+        """Raises NotAuthenticated, with one text for an unknown user and for a wrong password."""
+        if self._users is None:
+            return GUEST
+        if hello.mechanism != "plain":
+            raise NotAuthenticated("this server wants a user and a password: helio://USER:PASSWORD@HOST")
+        if self._waiting_passwords >= _MAX_WAITING_PASSWORDS:
+            raise Unavailable("too many log-ins at once: try again in a moment", code="too-many-logins")
+        self._waiting_passwords += 1
+        try:
+            found = await self._loop.run_in_executor(
+                self._passwords, self._users.verify, hello.user, hello.password
+            )
+        finally:
+            self._waiting_passwords -= 1
+        if found is None:
+            raise NotAuthenticated("the user is not known or the password is wrong")
+        return found
+
+    def welcome(self, user: Identity, heartbeat_seconds: float) -> frames.Welcome:
+        return frames.Welcome(
+            version=frames.PROTOCOL_VERSION,
+            server=f"heliograph {__version__}",
+            user=user.name,
+            heartbeat_seconds=heartbeat_seconds,
+        )
+
+    # ---- sessions
+
+    def open_session(self, connection: Connection, message: frames.OpenSession) -> None:
+        """A new session, or one that its client had before, wherever that was."""
+        user = connection.user
+        assert user is not None
+        identity = SessionId(message.resume) if message.resume else self._issuer.session()
+        token = message.token if message.resume else secrets.token_bytes(_TOKEN_BYTES)
+        opening = _Opening(self, connection, message, identity, token)
+        request = self._request(opening)
+        if message.resume:
+            self._bus.multicast(SessionResumed(request, identity, user.name, token))
+        else:
+            self._bus.multicast(SessionOpened(request, identity, user.name, token))
+
+    def session_ready(self, opening: _Opening, lanes: list[tuple[int, str, int]]) -> None:
+        connection = opening.connection
+        number = opening.message.number
+        if connection not in self.connections or number in connection.links:
+            return
+        former = self._sessions.get(opening.identity)
+        if former is not None:
+            # Its client came back before the old connection was seen to be dead: the newcomer has the session.
+            former.connection.end(Unavailable("the session was resumed on another connection", code="session-moved"))
+            self._leave(former)
+            former.connection.links.pop(former.number, None)
+        assert connection.user is not None
+        link = Link(connection, number)
+        link.session = Session(
+            opening.identity,
+            user=connection.user,
+            access=self._access,
+            issuer=self._issuer,
+            next_request=lambda: self._request(link),
+            create_on_first_use=self.configuration.destinations.create_on_first_use,
+        )
+        connection.links[number] = link
+        self._sessions[opening.identity] = link
+        resumed = bool(opening.message.resume)
+        connection.send_control(
+            frames.SessionOpened(
+                opening.message.request,
+                opening.identity,
+                opening.token,
+                resumed,
+                link.session.restore_lanes(lanes),
+            )
+        )
+
+    def close_session(self, connection: Connection, message: frames.CloseSession) -> None:
+        link = connection.links.pop(message.number, None)
+        if link is None:
+            connection.send_control(
+                frames.Failed(message.request, "session-unknown", f"there is no session {message.number}")
+            )
+            return
+        self._leave(link)
+        self._bus.multicast(SessionClosed(link.session.identity))
+        connection.send_control(frames.Completed(message.request))
+
+    # ---- questions
+
+    def ask(self, connection: Connection, message: frames.Ask) -> None:
+        assert connection.user is not None
+        try:
+            self._access.check(connection.user, Right.ADMIN)
+            if message.subject not in ("destinations", "server"):
+                raise HeliographError(f"nobody answers to {message.subject!r}", code="subject-unknown")
+        except HeliographError as error:
+            connection.send_control(frames.Failed(message.request, error.code, error.sentence))
+            return
+        request = self._request(_Question(self, connection, message))
+        self._bus.multicast(Asked(request, message.subject, message.arguments))
+
+    def server_facts(self) -> dict[str, Any]:
+        usage = resource.getrusage(resource.RUSAGE_SELF)
+        return {
+            "connections": len(self.connections),
+            "sessions": len(self._sessions),
+            "rss_bytes": _resident_bytes(),
+            "cpu_seconds": usage.ru_utime + usage.ru_stime,
+            "uptime_seconds": now() - self._started,
+            "durability": self.configuration.journal.durability,
+            "node": f"{self.configuration.identity.site}.{self.configuration.identity.node}",
+        }
+
+
+class _Opening:
+    """A session that waits for the message managers to know it."""
+
+    def __init__(
+        self,
+        manager: ClientManager,
+        connection: Connection,
+        message: frames.OpenSession,
+        identity: SessionId,
+        token: bytes,
+    ) -> None:
+        self._manager = manager
+        self.connection = connection
+        self.message = message
+        self.identity = identity
+        self.token = token
+
+    def answered(self, answer: Answered | Rejected) -> None:
+        if isinstance(answer, Rejected):
+            self.connection.send_control(frames.Failed(self.message.request, answer.code, answer.sentence))
+        else:
+            self._manager.session_ready(self, answer.body.get("lanes", []))
+
+
+class _Question:
+    """A question of a client that waits for its answer."""
+
+    def __init__(self, manager: ClientManager, connection: Connection, message: frames.Ask) -> None:
+        self._manager = manager
+        self._connection = connection
+        self._message = message
+
+    def answered(self, answer: Answered | Rejected) -> None:
+        request = self._message.request
+        if isinstance(answer, Rejected):
+            self._connection.send_control(frames.Failed(request, answer.code, answer.sentence))
+            return
+        body = answer.body
+        if self._message.subject == "server":
+            body = {**self._manager.server_facts(), **body, "journal_bytes": body["journal"]["disk_bytes"]}
+        self._connection.send_control(frames.Answer(request, body))
+
+
+def _resident_bytes() -> int:
+    with open("/proc/self/statm", "rb") as statm:
+        return int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")

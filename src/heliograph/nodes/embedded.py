@@ -1,0 +1,113 @@
+"""The embedded server: one client manager and one message manager in one process, joined by the in-memory bus."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import time
+from pathlib import Path
+
+from heliograph.bus.local import LocalBus
+from heliograph.journal.files import JournalSettings
+from heliograph.model.errors import HeliographError, Unavailable
+from heliograph.model.ids import IdIssuer
+from heliograph.nodes.client_manager import ClientManager
+from heliograph.nodes.configuration import Configuration
+from heliograph.nodes.connection import Connection
+from heliograph.nodes.message_manager import MessageManager
+from heliograph.nodes.tick import Tick
+from heliograph.nodes.users import UserStore, open_to_everyone
+from heliograph.sessions.access import AccessControl
+
+# Blocks come and go by reference count; the collector only has to find what is rare.
+_COLLECT_AFTER = (50_000, 20, 100)
+
+
+class EmbeddedServer:
+    """A whole server. Everything is set up in `start` and given back in `stop`."""
+
+    def __init__(self, configuration: Configuration) -> None:
+        self.configuration = configuration
+        self.recovered_messages = 0
+        self._server: asyncio.Server | None = None
+        self._messages: MessageManager | None = None
+        self._clients: ClientManager | None = None
+
+    @property
+    def address(self) -> tuple[str, int]:
+        assert self._server is not None, "the server is not started"
+        host, port = self._server.sockets[0].getsockname()[:2]
+        return host, port
+
+    async def start(self) -> None:
+        """Raises HeliographError, with a sentence that says what to do, and has then left nothing behind."""
+        configuration = self.configuration
+        everyone = open_to_everyone(configuration.server.host, configuration.users_path)
+        users = None if everyone else UserStore.load(configuration.users_path)
+        access = AccessControl(open_to_everyone=True) if users is None else users.access_control()
+        loop = asyncio.get_running_loop()
+        bus, tick = LocalBus(), Tick(loop, self._broke)
+        issuer = IdIssuer(
+            site=configuration.identity.site,
+            node=configuration.identity.node,
+            started_ms=time.time_ns() // 1_000_000,
+        )
+        self._messages = MessageManager(
+            Path(configuration.server.data) / "journal",
+            bus=bus,
+            tick=tick,
+            settings=_journal_settings(configuration),
+            resident_bytes=configuration.memory.resident_bytes,
+            in_memory=configuration.journal.durability == "memory",
+        )
+        self._messages.start()
+        self.recovered_messages = self._messages.recovered_messages
+        self._clients = ClientManager(configuration, bus=bus, tick=tick, issuer=issuer, access=access, users=users)
+        self._clients.start()
+        try:
+            await self._listen(loop, self._clients)
+        except OSError as error:
+            await self.stop()
+            server = configuration.server
+            raise Unavailable(
+                f"cannot listen on {server.host}:{server.port}: {error.strerror or error}; is another server running"
+                " there? Choose another port with --port",
+                code="address-unavailable",
+            ) from None
+        gc.collect()
+        gc.freeze()
+        gc.set_threshold(*_COLLECT_AFTER)
+
+    async def _listen(self, loop: asyncio.AbstractEventLoop, clients: ClientManager) -> None:
+        server = self.configuration.server
+        self._server = await loop.create_server(lambda: Connection(clients), server.host, server.port, backlog=1024)
+
+    async def stop(self) -> None:
+        """No confirmed message is lost: everything is on disk when this returns."""
+        if self._server is not None:
+            self._server.close()
+        if self._clients is not None:
+            self._clients.stop()
+            await asyncio.sleep(0)  # let connections send their last bytes and end
+        if self._messages is not None:
+            self._messages.stop()
+        self._messages = self._clients = None
+
+    async def wait_failed(self) -> HeliographError:
+        """Returns when the node had to stop, with the reason."""
+        assert self._messages is not None, "the server is not started"
+        return await asyncio.shield(self._messages.failed)
+
+    def _broke(self, bug: Exception) -> None:
+        assert self._messages is not None
+        self._messages.journal_failed(HeliographError(f"the server has a defect: {bug!r}", code="defect"))
+
+
+def _journal_settings(configuration: Configuration) -> JournalSettings:
+    settings = configuration.journal
+    return JournalSettings(
+        durability="fsync" if settings.durability == "fsync" else "write",
+        segment_bytes=settings.segment_bytes,
+        quota_bytes=settings.quota_bytes,
+        snapshot_every_bytes=settings.snapshot_every_bytes,
+    )
