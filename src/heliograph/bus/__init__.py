@@ -1,1 +1,2 @@
-"""What joins client managers and message managers: the commands they exchange and the buses that carry them."""
+"""What joins client managers and message managers: the commands they exchange and the buses that carry
+them."""

@@ -1,7 +1,7 @@
-"""What nodes say to each other. Commands are addressed to a destination, a session or a consumer, never to a node (M2).
-
-Facts come from client managers and hold wherever they are delivered; decisions come from the message manager that is primary.
-On the in-memory bus a command is passed as the object it is.
+"""What nodes say to each other. Commands are addressed to a destination, a session or a consumer, never to a
+node (M2).
+ Facts come from client managers and hold wherever they are delivered; decisions come from the message manager
+that is primary. On the in-memory bus a command is passed as the object it is.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ class Command(msgspec.Struct, gc=False):
 
 
 class DestinationWanted(Command):
-    """A session wants to send to a destination on a lane; it is made if it is not there and `create` allows."""
+    """A session wants to send to a destination on a lane; it is made if it is not there and `create`
+    allows."""
 
     request: int
     address: Address
@@ -40,7 +41,8 @@ class Published(Command):
 
 
 class ConsumerAttached(Command):
-    """A consumer is ready for `credit` messages of a destination, which is made if it is not there and `create` allows."""
+    """A consumer is ready for `credit` messages of a destination, which is made if it is not there and
+    `create` allows."""
 
     request: int
     address: Address
@@ -59,7 +61,8 @@ class CreditGranted(Command):
 
 
 class Settled(Command):
-    """A consumer is through with inclusive ranges of delivery tags. `request` (0: none) is answered when that is stored."""
+    """A consumer is through with inclusive ranges of delivery tags. `request` (0: none) is answered when that
+    is stored."""
 
     address: Address
     consumer: ConsumerId

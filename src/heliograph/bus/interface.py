@@ -11,7 +11,8 @@ Receiver = Callable[[Command], None]
 
 
 class Bus(Protocol):
-    """Every member receives every command, the sender's own included, in one order that is the same for all."""
+    """Every member receives every command, the sender's own included, in one order that is the same for
+    all."""
 
     def join(self, receiver: Receiver) -> None: ...
 

@@ -1,7 +1,8 @@
-"""Everything a message manager knows: its destinations by address and by number, and the sessions that used them.
-
-Destinations get a small number that stands for them in the journal. Sessions are remembered after their connection broke, so that a
-client that returns can go on where it was and what it sends again is recognised (M8).
+"""Everything a message manager knows: its destinations by address and by number, and the sessions that used
+them.
+ Destinations get a small number that stands for them in the journal. Sessions are remembered after their
+connection broke, so that a client that returns can go on where it was and what it sends again is recognised
+(M8).
 """
 
 from __future__ import annotations
@@ -46,7 +47,8 @@ class SessionRecord(msgspec.Struct, array_like=True):
 
 
 class KnownSession(msgspec.Struct):
-    """A session, and where each of its lanes leads. `lost_at` is the time its connection broke, 0 while it has one."""
+    """A session, and where each of its lanes leads. `lost_at` is the time its connection broke, 0 while it
+    has one."""
 
     user: str
     token: bytes
@@ -92,7 +94,9 @@ class Catalogue:
                 code="destination-unknown",
             )
         if len(self.by_address) >= MAX_DESTINATIONS:
-            raise Unavailable(f"there are {MAX_DESTINATIONS} destinations already", code="too-many-destinations")
+            raise Unavailable(
+                f"there are {MAX_DESTINATIONS} destinations already", code="too-many-destinations"
+            )
         destination = self._make(DestinationRecord(len(self.by_number) + 1, address))
         effects.append(Write(RecordKind.DESTINATION, _encode(DestinationRecord(destination.number, address))))
         return destination

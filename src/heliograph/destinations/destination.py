@@ -1,8 +1,9 @@
-"""Queues and topics as every replica sees them: commands in, effects out. Nothing here reads a clock or touches a disk.
-
-A block is accepted (intake), written down if it must survive or cannot stay in memory, and then added to every list: the one list of
-a queue, or the list of each subscription of a topic. A persistent message is handed out only after it is stored: otherwise a crash
-could make one that was consumed arrive a second time, unmarked.
+"""Queues and topics as every replica sees them: commands in, effects out. Nothing here reads a clock or
+touches a disk.
+ A block is accepted (intake), written down if it must survive or cannot stay in memory, and then added to
+every list: the one list of a queue, or the list of each subscription of a topic. A persistent message is
+handed out only after it is stored: otherwise a crash could make one that was consumed arrive a second time,
+unmarked.
 """
 
 from __future__ import annotations

@@ -26,7 +26,8 @@ class Persist(Effect):
 
 
 class Note(Effect):
-    """Append what happened to inclusive ranges of message numbers of a list. Nobody waits, unless `request` is set."""
+    """Append what happened to inclusive ranges of message numbers of a list. Nobody waits, unless `request`
+    is set."""
 
     kind: int
     list_number: int

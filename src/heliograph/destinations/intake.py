@@ -1,12 +1,11 @@
 """What a destination accepts: each message of a lane once, in sequence, without a gap.
-
-A lane numbers its messages 1, 2, 3 …; the mark of a lane is the last sequence that was taken. A block at or below the mark was sent
-again and is only confirmed; one that begins beyond the next sequence means that something is missing, and is refused. A lane of
-which anything was refused takes nothing more: otherwise what follows would overtake what was refused. Only where a lane is resumed may
-it begin further on: what lies between was not persistent, was confirmed, and ended with the server that had it.
-
-Persistent messages get numbers without a gap in the order of acceptance, so that the journal need not hold them: replay counts again.
-Others share the number of the persistent message that comes next.
+ A lane numbers its messages 1, 2, 3 …; the mark of a lane is the last sequence that was taken. A block at or
+below the mark was sent again and is only confirmed; one that begins beyond the next sequence means that
+something is missing, and is refused. A lane of which anything was refused takes nothing more: otherwise what
+follows would overtake what was refused. Only where a lane is resumed may it begin further on: what lies
+between was not persistent, was confirmed, and ended with the server that had it.
+ Persistent messages get numbers without a gap in the order of acceptance, so that the journal need not hold
+them: replay counts again. Others share the number of the persistent message that comes next.
 """
 
 from __future__ import annotations
@@ -59,7 +58,9 @@ class Intake:
             del self._resumed[lane]
             return True
         if lane not in self._refused:  # else its client has been told
-            sentence = f"message {block.first} came after message {mark}: messages between are missing or came twice"
+            sentence = (
+                f"message {block.first} came after message {mark}: messages between are missing or came twice"
+            )
             self._refuse(lane, mark + 1, "sequence-gap", sentence, effects)
         return False
 
@@ -85,7 +86,8 @@ class Intake:
         self._refuse(block.lane, block.first, code, sentence, effects)
 
     def resume(self, lane: LaneId) -> int:
-        """A lane's client is back and will go on after what is stored. What was refused may be tried again."""
+        """A lane's client is back and will go on after what is stored. What was refused may be tried
+        again."""
         self._refused.pop(lane, None)
         self._resumed[lane] = None
         for block in self.pending:
@@ -95,7 +97,11 @@ class Intake:
 
     def forget(self, session: SessionId) -> None:
         """A session ended: its lanes will not come again."""
-        tables: tuple[dict[LaneId, int] | dict[LaneId, None], ...] = (self._marks, self._refused, self._resumed)
+        tables: tuple[dict[LaneId, int] | dict[LaneId, None], ...] = (
+            self._marks,
+            self._refused,
+            self._resumed,
+        )
         for table in tables:
             for lane in [lane for lane in table if session_of(lane) == session]:
                 del table[lane]

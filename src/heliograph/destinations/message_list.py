@@ -1,7 +1,8 @@
-"""One ordered list of messages and the consumers that compete for it: a queue has one, a topic one per subscription.
-
-Consumers with credit take turns, a span at a time. A turn of the whole list is bounded, so that one busy list never holds up
-the others (M4). What is handed out stays outstanding at its consumer until it is settled: done, or returned to its old place.
+"""One ordered list of messages and the consumers that compete for it: a queue has one, a topic one per
+subscription.
+ Consumers with credit take turns, a span at a time. A turn of the whole list is bounded, so that one busy
+list never holds up the others (M4). What is handed out stays outstanding at its consumer until it is settled:
+done, or returned to its old place.
 """
 
 from __future__ import annotations
@@ -114,7 +115,7 @@ class MessageList:
 
     # ---- settling
 
-    def settle(  # noqa: PLR0913 - the fields of the command
+    def settle(
         self,
         identity: ConsumerId,
         ranges: Ranges,
@@ -124,7 +125,8 @@ class MessageList:
         replenish: bool,
         request: int,
     ) -> None:
-        """Raises ClientFault for tags that are not outstanding; what came before them in the command holds."""
+        """Raises ClientFault for tags that are not outstanding; what came before them in the command
+        holds."""
         consumer = self.consumers.get(identity)
         if consumer is None:
             return  # it left while this was under way; its messages have returned already
@@ -135,7 +137,7 @@ class MessageList:
         finally:
             self._settled(consumer, spans, effects, returned=returned, replenish=replenish, request=request)
 
-    def _settled(  # noqa: PLR0913 - the fields of the command
+    def _settled(
         self,
         consumer: Consumer,
         spans: list[Span],

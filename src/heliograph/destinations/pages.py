@@ -1,8 +1,7 @@
 """Cold messages: what waits on disk and not in memory, as a few bytes each.
-
-A page names messages by their place in the journal, in arrays and never as an object per message (a million waiting messages that
-came one by one cost 8 MB). When a page is read back, lone messages of one lane are put together into blocks, so that draining a
-backlog costs per block again.
+ A page names messages by their place in the journal, in arrays and never as an object per message (a million
+waiting messages that came one by one cost 8 MB). When a page is read back, lone messages of one lane are put
+together into blocks, so that draining a backlog costs per block again.
 """
 
 from __future__ import annotations
@@ -19,17 +18,18 @@ SEGMENT_SHIFT = 32
 
 
 class Entry(NamedTuple):
-    """Messages `start` up to `start + count` of the block at `position`; `number` is the place of the first in its destination."""
+    """Messages `start` up to `start + messages` of the block at `position`; `number` is the place of the first
+    in its destination."""
 
     number: int
     position: int
     start: int
-    count: int
+    messages: int
     deliveries: int
 
     @property
     def last(self) -> int:
-        return self.number + self.count - 1
+        return self.number + self.messages - 1
 
 
 class Page:
@@ -148,17 +148,20 @@ class Page:
         for entry in self.entries():
             segment = entry.position >> SEGMENT_SHIFT
             anchor = first_position.setdefault(segment, entry.position)
-            found[anchor] = found.get(anchor, 0) + entry.count
+            found[anchor] = found.get(anchor, 0) + entry.messages
         return found
 
 
 def pages_of(entries: Iterable[Entry], size_each: int = 512) -> list[Page]:
-    """Pages that hold these entries, which come ordered by number. Sizes are not known any more: `size_each` a message."""
+    """Pages that hold these entries, which come ordered by number. Sizes are not known any more: `size_each`
+    a message."""
     pages: list[Page] = []
     for entry in entries:
         if not pages or pages[-1].full or pages[-1].deliveries != entry.deliveries:
             pages.append(Page(entry.deliveries))
-        pages[-1].append(entry.number, entry.position, entry.start, entry.count, entry.count * size_each)
+        pages[-1].append(
+            entry.number, entry.position, entry.start, entry.messages, entry.messages * size_each
+        )
     return pages
 
 
@@ -167,7 +170,9 @@ def entries_of(span: Span) -> list[Entry]:
     block = span.block
     if block.positions is None:
         return [
-            Entry(block.number + span.start, block.position, span.start, span.stop - span.start, span.deliveries)
+            Entry(
+                block.number + span.start, block.position, span.start, span.stop - span.start, span.deliveries
+            )
         ]
     return [
         Entry(block.number + index, block.positions[index], 0, 1, span.deliveries)
@@ -189,13 +194,14 @@ def assemble(page: Page, buffers: list[bytes]) -> list[Span]:
             run.add(loaded)
         else:
             run.close(spans, deliveries)
-            spans.append(Span(loaded, entry.start, entry.start + entry.count, deliveries))
+            spans.append(Span(loaded, entry.start, entry.start + entry.messages, deliveries))
     run.close(spans, deliveries)
     return spans
 
 
 class _Run:
-    """Lone messages that can share a block: one lane, sequences and numbers without a gap, equal headers, one segment."""
+    """Lone messages that can share a block: one lane, sequences and numbers without a gap, equal headers, one
+    segment."""
 
     __slots__ = ("_blocks", "_last")
 

@@ -1,7 +1,8 @@
-"""From the journal back to a catalogue, and from a catalogue to the snapshot that makes the next recovery short.
-
-A snapshot is the state after every record before it: sessions, destinations, marks, and for each list what waits (the pages' arrays
-as they stand) and what is handed out. Recovery takes the newest and applies the records that follow.
+"""From the journal back to a catalogue, and from a catalogue to the snapshot that makes the next recovery
+short.
+ A snapshot is the state after every record before it: sessions, destinations, marks, and for each list what
+waits (the pages' arrays as they stand) and what is handed out. Recovery takes the newest and applies the
+records that follow.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ class LevelState(msgspec.Struct, array_like=True):
 
     priority: int
     pages: list[tuple[list[int], list[bytes]]]
-    dispatched: list[tuple[int, int, int, int, int]]
+    dispatched: list[Entry]
 
 
 class DestinationState(msgspec.Struct, array_like=True):
@@ -75,7 +76,9 @@ class Holder(Protocol):
 def snapshot_of(catalogue: Catalogue, boot: bytes) -> bytes:
     """`boot` names the run of the machine that the snapshot is taken in."""
     sessions = [
-        SessionState(identity, session.user, session.token, [(lane, str(to)) for lane, to in session.lanes.items()])
+        SessionState(
+            identity, session.user, session.token, [(lane, str(to)) for lane, to in session.lanes.items()]
+        )
         for identity, session in catalogue.sessions.items()
     ]
     destinations = [_state_of(destination) for destination in catalogue.all_destinations()]
@@ -108,9 +111,10 @@ def _levels_of(queue: Queue) -> list[LevelState]:
     return [
         LevelState(
             priority,
-            # What is loaded comes before what is cold; what is pending comes last and is sorted in at recovery.
+            # What is loaded comes before what is cold; what is pending comes last and is sorted in at
+            # recovery.
             [page.dump() for page in [*pages_of(sorted(loaded.get(priority, []))), *cold.get(priority, [])]],
-            [tuple(entry) for entry in sorted(dispatched.get(priority, []))],
+            sorted(dispatched.get(priority, [])),
         )
         for priority in sorted({*loaded, *cold, *dispatched})
     ]
@@ -152,7 +156,7 @@ class CatalogueRecovery:
             for level in state.levels:
                 pages = [Page.restore(facts, columns) for facts, columns in level.pages]
                 pages.sort(key=lambda page: page.first)
-                replay.level(level.priority).restore(pages, [Entry(*entry) for entry in level.dispatched])
+                replay.level(level.priority).restore(pages, level.dispatched)
 
     def record(self, record: Record) -> None:
         kind = record.kind

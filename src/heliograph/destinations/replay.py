@@ -1,7 +1,8 @@
-"""What recovery makes of a list's records: which messages still wait, and which were handed out with no outcome.
-
-Records come in log order: published, dispatched, returned, done. A message that was dispatched and neither done nor returned when the
-log ends may have been seen by its consumer, so it waits again with one delivery more: marked redelivered.
+"""What recovery makes of a list's records: which messages still wait, and which were handed out with no
+outcome.
+ Records come in log order: published, dispatched, returned, done. A message that was dispatched and neither
+done nor returned when the log ends may have been seen by its consumer, so it waits again with one delivery
+more: marked redelivered.
 """
 
 from __future__ import annotations
@@ -45,16 +46,16 @@ class EntryRuns:
         taken: list[Entry] = []
         kept: list[Entry] = []
         for entry in entries[begin:end]:
-            before = min(max(first - entry.number, 0), entry.count)
-            behind = min(max(entry.last - last, 0), entry.count)
-            if before == entry.count or behind == entry.count:
+            before = min(max(first - entry.number, 0), entry.messages)
+            behind = min(max(entry.last - last, 0), entry.messages)
+            if entry.messages in (before, behind):
                 kept.append(entry)
                 continue
             if before:
                 kept.append(_part(entry, 0, before))
-            taken.append(_part(entry, before, entry.count - behind))
+            taken.append(_part(entry, before, entry.messages - behind))
             if behind:
-                kept.append(_part(entry, entry.count - behind, entry.count))
+                kept.append(_part(entry, entry.messages - behind, entry.messages))
         entries[begin:end] = kept
         numbers[begin:end] = map(_number, kept)
         return taken
@@ -64,7 +65,7 @@ class EntryRuns:
 
 
 def _part(entry: Entry, start: int, stop: int) -> Entry:
-    if start == 0 and stop == entry.count:
+    if start == 0 and stop == entry.messages:
         return entry
     return Entry(entry.number + start, entry.position, entry.start + start, stop - start, entry.deliveries)
 
@@ -104,7 +105,8 @@ class LevelReplay:
         self.dispatched.add(dispatched)
 
     def finish(self, *, everything_again: bool) -> list[Page]:
-        """The pages that wait now. `everything_again`: any of them may have been handed out without a trace."""
+        """The pages that wait now. `everything_again`: any of them may have been handed out without a
+        trace."""
         self._head.add([_again(entry) for entry in self.dispatched.all()])
         entries = self._head.all()
         while self._pages and entries and self._pages[0].first <= entries[-1].last:

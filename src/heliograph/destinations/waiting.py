@@ -1,9 +1,9 @@
-"""What waits at one priority of one list, in order of arrival: the head in memory, a deep backlog on disk only.
+"""What waits at one priority of one list, in order of arrival: the head in memory, a deep backlog on disk
+only.
 
     taken ← [ loaded spans ] [ cold pages … ] ← appended
-
-While there is room, everything stays loaded. Once the shared budget is used up, what arrives goes to the cold end, and the
-journal's copy is the only one. Pages are loaded again as the head is taken, two ahead.
+ While there is room, everything stays loaded. Once the shared budget is used up, what arrives goes to the
+cold end, and the journal's copy is the only one. Pages are loaded again as the head is taken, two ahead.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ class Residence:
 
 
 class Waiting:
-    """A first-in-first-out run of messages. The caller loads what `page_to_load` names and hands it to `loaded`."""
+    """A first-in-first-out run of messages. The caller loads what `page_to_load` names and hands it to
+    `loaded`."""
 
     __slots__ = ("_cold", "_hot", "_loading", "_residence", "_resident", "messages")
 
@@ -61,7 +62,8 @@ class Waiting:
         cold[-1].append(block.number + span.start, block.position, span.start, count, block.size)
 
     def put_back(self, spans: list[Span]) -> None:
-        """Return messages to where they came from. They never come after what is cold: that has not been taken yet."""
+        """Return messages to where they came from. They never come after what is cold: that has not been
+        taken yet."""
         hot = self._hot
         spans.sort(key=_number)
         front: list[Span] = []
@@ -100,7 +102,8 @@ class Waiting:
     def loaded(self, buffers: list[bytes]) -> None:
         """The page asked for is here."""
         page = self._loading
-        assert page is not None and self._cold[0] is page
+        assert page is not None
+        assert self._cold[0] is page
         self._cold.popleft()
         self._loading = None
         for span in assemble(page, buffers):
@@ -109,7 +112,8 @@ class Waiting:
 
     def restore(self, pages: Iterable[Page]) -> None:
         """What recovery found to wait, all of it cold."""
-        assert not self._hot and not self._cold
+        assert not self._hot
+        assert not self._cold
         for page in pages:
             self._cold.append(page)
             self.messages += page.messages

@@ -1,1 +1,2 @@
-"""The words everybody uses: ids, blocks, messages, destinations, limits, errors. Nothing here touches the world."""
+"""The words everybody uses: ids, blocks, messages, destinations, limits, errors. Nothing here touches the
+world."""

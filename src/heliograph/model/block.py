@@ -1,12 +1,15 @@
 """The block: many messages of one lane in one buffer, and the span, a run of messages inside it.
+ The layout is documented field by field in docs/reference/block-format.md and pinned by golden files. What
+follows from it:
 
-The layout is documented field by field in docs/reference/block-format.md and pinned by golden files. What follows from it:
-
-- A producer packs the block; everybody else passes its bytes on. They are never rewritten, so its checksum is checked wherever
+- A producer packs the block; everybody else passes its bytes on. They are never rewritten, so its checksum is
+  checked wherever
   the bytes were out of our hands: when they arrive from a client and when they are read from the disk.
-- What all messages of a block share stands in the header. A column is present only where they differ, and the flags say which,
+- What all messages of a block share stands in the header. A column is present only where they differ, and the
+  flags say which,
   so a plain block is handled without a look inside.
-- Two byte regions (heads, bodies) with n+1 offsets each are Arrow binary columns as they stand; a span is one slice of each.
+- Two byte regions (heads, bodies) with n+1 offsets each are Arrow binary columns as they stand; a span is one
+  slice of each.
 
 This module does not know queues, sessions or sockets.
 """
@@ -17,7 +20,7 @@ import enum
 import struct
 from array import array
 from collections.abc import Sequence
-from itertools import accumulate, groupby
+from itertools import accumulate, groupby, pairwise
 from typing import Final
 
 import msgspec
@@ -80,9 +83,9 @@ class BodyKind(enum.IntEnum):
 class Block(msgspec.Struct, gc=False):
     """A block as the server holds it: the header's facts beside the untouched bytes.
 
-    `buffer` is None while only the journal has the bytes; `position` says where (0: not stored yet). `number` is the place of
-    the first message in its destination, given when it is accepted. A block that was put together from lone messages when they
-    were read back has one position for each in `positions`.
+    `buffer` is None while only the journal has the bytes; `position` says where (0: not stored yet). `number`
+    is the place of the first message in its destination, given when it is accepted. A block that was put
+    together from lone messages when they were read back has one position for each in `positions`.
     """
 
     buffer: bytes | None
@@ -107,7 +110,8 @@ class Block(msgspec.Struct, gc=False):
 
 
 class Span(msgspec.Struct, gc=False):
-    """Messages `start` up to but not including `stop` of a block, and how often they were handed out before."""
+    """Messages `start` up to but not including `stop` of a block, and how often they were handed out
+    before."""
 
     block: Block
     start: int
@@ -115,7 +119,7 @@ class Span(msgspec.Struct, gc=False):
     deliveries: int = 0
 
 
-def pack_lone(  # noqa: PLR0913 - these are the header's fields
+def pack_lone(
     body: bytes,
     *,
     lane: LaneId,
@@ -149,7 +153,7 @@ def pack_lone(  # noqa: PLR0913 - these are the header's fields
     return b"".join((prefix, rest, head, body))
 
 
-def pack(  # noqa: PLR0913 - these are the header's fields
+def pack(
     bodies: Sequence[bytes],
     *,
     lane: LaneId,
@@ -234,7 +238,8 @@ def _refuse(sentence: str) -> ClientFault:
 
 
 def parse(buffer: bytes) -> Block:
-    """Check a whole block that came from outside and read its header. Raises ClientFault `block-malformed`."""
+    """Check a whole block that came from outside and read its header. Raises ClientFault
+    `block-malformed`."""
     if len(buffer) < HEADER_BYTES:
         raise _refuse(f"a block has at least {HEADER_BYTES} bytes, this one {len(buffer)}")
     (
@@ -285,11 +290,12 @@ def parse(buffer: bytes) -> Block:
     )
 
 
-def parse_trusted(buffer: bytes, position: int = 0, *, keep: bool = True) -> Block:
-    """Read the header of a block that was checked when it first came in. The caller has verified a checksum over it."""
+def parse_trusted(buffer: bytes | memoryview, position: int = 0, *, keep: bool = True) -> Block:
+    """Read the header of a block that was checked when it first came in. The caller has verified a checksum
+    over it."""
     header = _HEADER.unpack_from(buffer)
     return Block(
-        buffer if keep else None,
+        bytes(buffer) if keep else None,
         header[3],
         header[5],
         header[6],
@@ -309,7 +315,7 @@ def verify_checksum(buffer: bytes) -> bool:
     if len(buffer) < HEADER_BYTES:
         return False
     _magic, _version, _form, length, checksum = _PREFIX.unpack_from(buffer)
-    return length == len(buffer) and crc32c(memoryview(buffer)[PREFIX_BYTES:]) == checksum
+    return bool(length == len(buffer) and crc32c(memoryview(buffer)[PREFIX_BYTES:]) == checksum)
 
 
 def _check_columns(buffer: bytes, count: int, flags: int, head_bytes: int, body_bytes: int) -> None:
@@ -341,7 +347,8 @@ def _check_offsets(raw: memoryview, total: int) -> None:
 def slice_span(span: Span) -> list[bytes | memoryview]:
     """The bytes of a span as a block of its own: whole as it came, or a fragment with its own header.
 
-    A fragment's offsets are not rebased and its checksum is 0: it only ever travels to a client, over a connection.
+    A fragment's offsets are not rebased and its checksum is 0: it only ever travels to a client, over a
+    connection.
     """
     block = span.block
     buffer = block.buffer
@@ -350,7 +357,7 @@ def slice_span(span: Span) -> list[bytes | memoryview]:
     if start == 0 and stop == block.count:
         return [buffer]
     header = _HEADER.unpack_from(buffer)
-    flags, head_bytes, body_bytes = header[6:9]
+    flags, _head_bytes, body_bytes = header[6:9]
     view = memoryview(buffer)
     count = stop - start
     total_count = block.count
@@ -375,7 +382,13 @@ def slice_span(span: Span) -> list[bytes | memoryview]:
     body_base = len(buffer) - body_bytes
     parts.append(view[body_base + body_start : body_base + body_stop])
     rest = _REST.pack(
-        count, flags, head_stop - head_start, body_stop - body_start, *header[9:14], header[14] + start, *header[15:]
+        count,
+        flags,
+        head_stop - head_start,
+        body_stop - body_start,
+        *header[9:14],
+        header[14] + start,
+        *header[15:],
     )
     length = HEADER_BYTES + sum(map(len, parts))
     parts[0] = _PREFIX.pack(MAGIC, VERSION, FRAGMENT, length, 0) + rest
@@ -414,7 +427,8 @@ class Contents(msgspec.Struct, gc=False):
 
 
 def unpack(buffer: bytes) -> Contents:
-    """Take a block or fragment apart. Checks a whole block's checksum; raises ClientFault on bytes that are no block."""
+    """Take a block or fragment apart. Checks a whole block's checksum; raises ClientFault on bytes that are
+    no block."""
     try:
         return _unpack(buffer)
     except (struct.error, IndexError, TypeError, ValueError) as fault:
@@ -476,7 +490,9 @@ def _unpack(buffer: bytes) -> Contents:
     return contents
 
 
-def _unpack_columns(buffer: bytes, view: memoryview, into: Contents, head_bytes: int, body_bytes: int) -> None:
+def _unpack_columns(
+    buffer: bytes, view: memoryview, into: Contents, head_bytes: int, body_bytes: int
+) -> None:
     count, flags = into.count, into.flags
     width = (count + 2 & ~1) * 4
     cursor = HEADER_BYTES
@@ -510,7 +526,7 @@ def _cut(buffer: bytes, view: memoryview, column: int, count: int, region: int) 
     region -= offsets[0]
     if region:
         offsets = [region + offset for offset in offsets]
-    return [buffer[start:stop] for start, stop in zip(offsets, offsets[1:], strict=False)]
+    return [buffer[start:stop] for start, stop in pairwise(offsets)]
 
 
 def kind_of(block: Block) -> int:
@@ -542,7 +558,8 @@ def merge_lone(run: Sequence[Block]) -> Block:
 
 def priority_runs(block: Block) -> list[tuple[int, int, int]]:
     """Runs of equal priority in a block whose messages differ: (priority, start, stop)."""
-    assert block.buffer is not None and block.flags & PRIORITIES
+    assert block.buffer is not None
+    assert block.flags & PRIORITIES
     start = columns_end(block.count, block.flags) - (block.count + 7 & ~7)
     runs: list[tuple[int, int, int]] = []
     index = 0

@@ -23,7 +23,8 @@ _KINDS = tuple(kind.value for kind in Kind)
 
 
 def parse_address(text: str, *, system: bool = False) -> Address:
-    """Check an address as a client wrote it. `system` admits the well-known names that begin with `_` (M11)."""
+    """Check an address as a client wrote it. `system` admits the well-known names that begin with `_`
+    (M11)."""
     kind, colon, name = text.partition(":")
     if not colon or kind not in _KINDS:
         shown = text if len(text) <= 40 else text[:40] + "…"
@@ -34,7 +35,8 @@ def parse_address(text: str, *, system: bool = False) -> Address:
         raise InvalidName(f"the {kind} has no name: write {kind}:NAME", code="name-empty")
     if len(name.encode()) > MAX_NAME_BYTES:
         raise InvalidName(
-            f"the name has {len(name.encode())} bytes; at most {MAX_NAME_BYTES} are allowed", code="name-too-long"
+            f"the name has {len(name.encode())} bytes; at most {MAX_NAME_BYTES} are allowed",
+            code="name-too-long",
         )
     if name[0] == "_" and not system:
         raise InvalidName(

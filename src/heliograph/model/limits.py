@@ -1,4 +1,5 @@
-"""Every bound in one place, each with its reason. Full means push back, never drop and never grow without end."""
+"""Every bound in one place, each with its reason. Full means push back, never drop and never grow without
+end."""
 
 from __future__ import annotations
 
@@ -24,8 +25,8 @@ BLOCK_BYTES = 128 * KIB
 # Unconfirmed messages and bytes a producer may have under way before `send` waits.
 PRODUCER_WINDOW_MESSAGES = 20_000
 PRODUCER_WINDOW_BYTES = 16 * MIB
-# What the server takes from one connection before it stops reading: more than a client's window, so that only one that
-# ignores its window is ever stopped.
+# What the server takes from one connection before it stops reading: more than a client's window, so that only
+# one that ignores its window is ever stopped.
 SESSION_UNCONFIRMED_BYTES = 2 * PRODUCER_WINDOW_BYTES
 # Messages a consumer lets the server send ahead.
 CONSUMER_CREDIT = 10_000
@@ -54,7 +55,8 @@ HEARTBEAT_SECONDS = 10.0
 # Silence of this many heartbeats means that the peer is gone.
 HEARTBEATS_MISSED = 3
 
-# Bodies of waiting messages kept in memory over all destinations; what is beyond is read again from the journal.
+# Bodies of waiting messages kept in memory over all destinations; what is beyond is read again from the
+# journal.
 RESIDENT_BYTES = 64 * MIB
 # Messages of one list that stay in memory at its head.
 PAGE_MESSAGES = 4096

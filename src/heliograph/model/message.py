@@ -1,7 +1,7 @@
 """What a message is made of besides its body: the head (J2), and how bodies of each kind become bytes.
-
-The head holds what differs from message to message and what only the receiving application looks at. It is one MessagePack
-map with one-letter names, absent when there is nothing to say; names are added and never reused.
+ The head holds what differs from message to message and what only the receiving application looks at. It is
+one MessagePack map with one-letter names, absent when there is nothing to say; names are added and never
+reused.
 """
 
 from __future__ import annotations
@@ -58,7 +58,8 @@ def encode_head(head: Head) -> bytes:
             raise ClientFault("a property's name is a text that is not empty", code="property-invalid")
         if not isinstance(value, bool | int | float | str | bytes | None):
             raise ClientFault(
-                f"property {name!r} is a {type(value).__name__}; allowed are bool, int, float, str, bytes and None",
+                f"property {name!r} is a {type(value).__name__}; allowed are bool, int, float, str, bytes"
+                " and None",
                 code="property-invalid",
             )
     try:
@@ -67,7 +68,8 @@ def encode_head(head: Head) -> bytes:
         raise ClientFault(f"a property cannot be encoded: {fault}", code="property-invalid") from None
     if len(raw) > MAX_HEAD_BYTES:
         raise ClientFault(
-            f"properties and headers take {len(raw)} bytes; at most {MAX_HEAD_BYTES} are allowed", code="head-too-large"
+            f"properties and headers take {len(raw)} bytes; at most {MAX_HEAD_BYTES} are allowed",
+            code="head-too-large",
         )
     return raw
 
@@ -98,7 +100,8 @@ def encode_body(body: Body) -> tuple[int, bytes]:
 
 
 def decode_body(kind: int, raw: bytes) -> Body:
-    """Bytes that are not what they claim to be are handed over as bytes: the application can still see them."""
+    """Bytes that are not what they claim to be are handed over as bytes: the application can still see
+    them."""
     try:
         if kind == BodyKind.TEXT:
             return raw.decode()

@@ -1,6 +1,6 @@
 """The client manager: holds client connections and their sessions, and nothing that must survive it (M1).
-
-A shell: commands from clients go through their session to the bus, commands from the bus to the session they concern.
+ A shell: commands from clients go through their session to the bus, commands from the bus to the session they
+concern.
 """
 
 from __future__ import annotations
@@ -218,8 +218,11 @@ class ClientManager:
             return
         former = self._sessions.get(opening.identity)
         if former is not None:
-            # Its client came back before the old connection was seen to be dead: the newcomer has the session.
-            former.connection.end(Unavailable("the session was resumed on another connection", code="session-moved"))
+            # Its client came back before the old connection was seen to be dead: the newcomer has the
+            # session.
+            former.connection.end(
+                Unavailable("the session was resumed on another connection", code="session-moved")
+            )
             self._leave(former)
             former.connection.links.pop(former.number, None)
         assert connection.user is not None

@@ -1,7 +1,8 @@
-"""Rewrites what is still needed of segments that are mostly done, so that a few waiting messages do not keep much disk.
-
-One destination's part of one segment at a time: read, append again, and, once the copies are stored, tell the lists where they are now.
-A message is never without a stored record: the old one goes with the next snapshot. What is done meanwhile is not moved.
+"""Rewrites what is still needed of segments that are mostly done, so that a few waiting messages do not keep
+much disk.
+ One destination's part of one segment at a time: read, append again, and, once the copies are stored, tell
+the lists where they are now. A message is never without a stored record: the old one goes with the next
+snapshot. What is done meanwhile is not moved.
 """
 
 from __future__ import annotations
@@ -56,7 +57,9 @@ class Compactor:
                 self._journal.load(positions, _Moving(self, destination, positions))
                 return
 
-    def read(self, destination: Destination, positions: list[int], found: list[bytes] | CorruptJournal) -> None:
+    def read(
+        self, destination: Destination, positions: list[int], found: list[bytes] | CorruptJournal
+    ) -> None:
         """The records are here: append them again."""
         self._reading = False
         assert self._segment is not None
@@ -66,7 +69,9 @@ class Compactor:
         needed = needed_in(destination, self._segment)
         first_lsn = journal.next_lsn
         moves = {
-            position: journal.append(RecordKind.MOVED, destination.number, 0, (payload,), len(payload), bulky=True)
+            position: journal.append(
+                RecordKind.MOVED, destination.number, 0, (payload,), len(payload), bulky=True
+            )
             for position, payload in zip(positions, found, strict=True)
             if position in needed
         }
@@ -127,7 +132,7 @@ def _needed_by(messages: MessageList, segment: int) -> Iterator[tuple[int, int]]
     for _, page in messages.waiting_pages():
         if page.touches(segment):
             for entry in page.entries():
-                yield entry.position, entry.count
+                yield entry.position, entry.messages
     for span in messages.all_spans():
         block = span.block
         if block.positions is not None:

@@ -1,6 +1,6 @@
 """One client's socket: bytes to its conversation and back, and nothing decided here.
-
-Reading stops while the client has more unconfirmed than it may; what goes out is gathered and sent at the end of the tick.
+ Reading stops while the client has more unconfirmed than it may; what goes out is gathered and sent at the
+end of the tick.
 """
 
 from __future__ import annotations
@@ -74,7 +74,9 @@ class Connection(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(CONNECTION_OUTGOING_BYTES)
         if not self._manager.opened(self):
-            self.end(Unavailable("the server has as many connections as it takes", code="too-many-connections"))
+            self.end(
+                Unavailable("the server has as many connections as it takes", code="too-many-connections")
+            )
 
     def connection_lost(self, _error: Exception | None) -> None:
         self._transport = None

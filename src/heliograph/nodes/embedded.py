@@ -1,4 +1,5 @@
-"""The embedded server: one client manager and one message manager in one process, joined by the in-memory bus."""
+"""The embedded server: one client manager and one message manager in one process, joined by the in-memory
+bus."""
 
 from __future__ import annotations
 
@@ -62,7 +63,9 @@ class EmbeddedServer:
         )
         self._messages.start()
         self.recovered_messages = self._messages.recovered_messages
-        self._clients = ClientManager(configuration, bus=bus, tick=tick, issuer=issuer, access=access, users=users)
+        self._clients = ClientManager(
+            configuration, bus=bus, tick=tick, issuer=issuer, access=access, users=users
+        )
         self._clients.start()
         try:
             await self._listen(loop, self._clients)
@@ -70,8 +73,8 @@ class EmbeddedServer:
             await self.stop()
             server = configuration.server
             raise Unavailable(
-                f"cannot listen on {server.host}:{server.port}: {error.strerror or error}; is another server running"
-                " there? Choose another port with --port",
+                f"cannot listen on {server.host}:{server.port}: {error.strerror or error}; is another server"
+                " running there? Choose another port with --port",
                 code="address-unavailable",
             ) from None
         gc.collect()
@@ -80,7 +83,9 @@ class EmbeddedServer:
 
     async def _listen(self, loop: asyncio.AbstractEventLoop, clients: ClientManager) -> None:
         server = self.configuration.server
-        self._server = await loop.create_server(lambda: Connection(clients), server.host, server.port, backlog=1024)
+        self._server = await loop.create_server(
+            lambda: Connection(clients), server.host, server.port, backlog=1024
+        )
 
     async def stop(self) -> None:
         """No confirmed message is lost: everything is on disk when this returns."""

@@ -1,6 +1,6 @@
 """The message manager: stores and distributes messages, and never talks to clients (M1).
-
-A shell: it feeds commands from the bus and answers of the journal to the destination engines and carries out what they return.
+ A shell: it feeds commands from the bus and answers of the journal to the destination engines and carries out
+what they return.
 """
 
 from __future__ import annotations
@@ -91,7 +91,8 @@ class MessageManager:
     # ---- life
 
     def start(self) -> None:
-        """Recover, then join the bus. Raises CorruptJournal, or whatever else keeps the store from opening."""
+        """Recover, then join the bus. Raises CorruptJournal, or whatever else keeps the store from
+        opening."""
         recovery = CatalogueRecovery(self.catalogue, now())
         self.journal.recover(on_snapshot=recovery.snapshot, on_record=recovery.record)
         self.recovered_messages = recovery.finish(self.journal, boot=self._boot)
@@ -213,7 +214,9 @@ class MessageManager:
             self._run(destination, destination.handle(BlockRefused(block, full.code, full.sentence)))
         self._tick.ask()
 
-    def _append(self, kind: int, destination: int, list_number: int, payload: bytes, *, wait: bool = False) -> None:
+    def _append(
+        self, kind: int, destination: int, list_number: int, payload: bytes, *, wait: bool = False
+    ) -> None:
         self.journal.append(kind, destination, list_number, (payload,), len(payload), wait=wait)
         self._tick.ask()
 
@@ -261,7 +264,8 @@ class MessageManager:
         self._tick.ask()
 
     def journal_refused(self, lsns: list[int], _error: StorageFull) -> None:
-        """Published blocks were taken back when the journal had no place for them; copies are simply not made."""
+        """Published blocks were taken back when the journal had no place for them; copies are simply not
+        made."""
         self._compactor.refused(dict.fromkeys(lsns))
 
     def journal_failed(self, error: HeliographError | OSError) -> None:

@@ -1,7 +1,7 @@
 """One client's conversation: its lanes, its consumers, what it may do (M1, M4).
-
-The session checks what the client asks, translates the client's small numbers into ids that hold everywhere, and passes the command
-on to the destination. It keeps nothing that must survive it: sequence marks and messages live with the message managers.
+ The session checks what the client asks, translates the client's small numbers into ids that hold everywhere,
+and passes the command on to the destination. It keeps nothing that must survive it: sequence marks and
+messages live with the message managers.
 """
 
 from __future__ import annotations
@@ -242,7 +242,8 @@ class Session:
 
     def _checked(self, destination: str, right: Right) -> Address:
         """The address, if there can be such a destination and the user has the right there."""
-        # What a well-known destination admits is decided by access control; any other name with `_` is nobody's.
+        # What a well-known destination admits is decided by access control; any other name with `_` is
+        # nobody's.
         address = parse_address(destination, system=self._access.allows(self.user, right, destination))
         self._access.check(self.user, right, address)
         return address

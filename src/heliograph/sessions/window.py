@@ -1,4 +1,5 @@
-"""How much a client has sent that is not confirmed yet. A client that sends on regardless is not read from until it is less (M7)."""
+"""How much a client has sent that is not confirmed yet. A client that sends on regardless is not read from
+until it is less (M7)."""
 
 from __future__ import annotations
 

@@ -1,1 +1,2 @@
-"""Heliograph's own protocol: length-prefixed frames that carry whole blocks (docs/reference/native-protocol.md)."""
+"""Heliograph's own protocol: length-prefixed frames that carry whole blocks
+(docs/reference/native-protocol.md)."""

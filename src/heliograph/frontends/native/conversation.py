@@ -2,9 +2,8 @@
 
     greeting ──Hello──▶ proving ──admitted──▶ open ──Goodbye or a fault──▶ closed
        └──── anything else ────────────────────────────────────────────────▶ closed
-
-Nothing that a peer sends makes an exception leave this module: it becomes a `Broken` event, after a Goodbye that says what was wrong.
-Before the peer has proved who it is, it gets 4 KiB of buffer and nothing else (X2).
+ Nothing that a peer sends makes an exception leave this module: it becomes a `Broken` event, after a Goodbye
+that says what was wrong. Before the peer has proved who it is, it gets 4 KiB of buffer and nothing else (X2).
 """
 
 from __future__ import annotations
@@ -99,6 +98,10 @@ class Conversation:
         return self._reader.buffered + len(self._preamble)
 
     @property
+    def _is_closed(self) -> bool:
+        return self._state is _State.CLOSED
+
+    @property
     def is_open(self) -> bool:
         return self._state is _State.OPEN
 
@@ -117,7 +120,7 @@ class Conversation:
                     happenings.append(Commanded(number, commands.Publish(block, flags & frames.RESENT != 0)))
                 else:
                     self._other_frame(kind, flags, number, payload, happenings)
-                    if self._state is _State.CLOSED:
+                    if self._is_closed:
                         break
         except ClientFault as fault:
             happenings.append(self.break_off(fault))
@@ -127,7 +130,9 @@ class Conversation:
         missing = len(PREAMBLE) - len(self._preamble)
         self._preamble += data[:missing]
         if not PREAMBLE.startswith(self._preamble):
-            raise ProtocolFault("this port speaks Heliograph's protocol, and that was not it", code="not-heliograph")
+            raise ProtocolFault(
+                "this port speaks Heliograph's protocol, and that was not it", code="not-heliograph"
+            )
         return data[missing:]
 
     def break_off(self, error: HeliographError) -> Broken:
@@ -185,7 +190,9 @@ class Conversation:
 
 def _happening_of(message: Any) -> AnyHappening:
     if isinstance(message, frames.OpenLane):
-        return Commanded(message.number, commands.OpenLane(message.request, message.lane, message.destination))
+        return Commanded(
+            message.number, commands.OpenLane(message.request, message.lane, message.destination)
+        )
     if isinstance(message, frames.Subscribe):
         command = commands.Subscribe(message.request, message.consumer, message.destination, message.credit)
         return Commanded(message.number, command)
@@ -199,7 +206,9 @@ def _happening_of(message: Any) -> AnyHappening:
 def _settlement(flags: int, payload: bytes) -> commands.Settle:
     head = frames.SETTLEMENT.size
     if len(payload) < head or (len(payload) - head) % frames.PAIR.size:
-        raise ProtocolFault("a settlement is a consumer, an outcome and pairs of tags", code="frame-malformed")
+        raise ProtocolFault(
+            "a settlement is a consumer, an outcome and pairs of tags", code="frame-malformed"
+        )
     if (len(payload) - head) // frames.PAIR.size > MAX_ACK_RANGES:
         raise ProtocolFault(f"a settlement has at most {MAX_ACK_RANGES} ranges", code="frame-malformed")
     consumer, outcome = frames.SETTLEMENT.unpack_from(payload)

@@ -2,15 +2,15 @@
 
     preamble (client, once)   "HELIO" 0x01 CR LF
     frame                     u32 payload length · u8 kind · u8 flags · u16 session number      little-endian, then the payload
-
-Six kinds are binary because they are hot; everything else is a CONTROL frame: one MessagePack map with its type in the key
-"type". `FrameReader` cuts a byte stream into frames however it was cut before, and buffers no more than one frame.
+ Six kinds are binary because they are hot; everything else is a CONTROL frame: one MessagePack map with its
+type in the key "type". `FrameReader` cuts a byte stream into frames however it was cut before, and buffers no
+more than one frame.
 """
 
 from __future__ import annotations
 
 import struct
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -85,7 +85,8 @@ class CloseSession(Control, tag="close-session"):
 
 
 class OpenLane(Control, tag="open-lane"):
-    """Get ready to send to a destination on lane `lane` of a session; made on first use where policy allows."""
+    """Get ready to send to a destination on lane `lane` of a session; made on first use where policy
+    allows."""
 
     request: int
     number: int
@@ -190,7 +191,8 @@ class ConsumerClosed(Control, tag="consumer-closed"):
 
 
 class Settled(Control, tag="settled"):
-    """A settlement that asked for it is stored: these messages are never handed out again. Answers come in the order asked."""
+    """A settlement that asked for it is stored: these messages are never handed out again. Answers come in
+    the order asked."""
 
     number: int
     consumer: int
@@ -217,9 +219,11 @@ FromServer = (
     | Goodbye
 )
 
+Message = TypeVar("Message")
+
 _encode = msgspec.msgpack.Encoder().encode
-_from_client = msgspec.msgpack.Decoder(FromClient)
-_from_server = msgspec.msgpack.Decoder(FromServer)
+_from_client: msgspec.msgpack.Decoder[FromClient] = msgspec.msgpack.Decoder(FromClient)
+_from_server: msgspec.msgpack.Decoder[FromServer] = msgspec.msgpack.Decoder(FromServer)
 
 
 def control_frame(message: Control) -> bytes:
@@ -235,10 +239,11 @@ def decode_from_server(payload: bytes) -> FromServer:
     return _decode(_from_server, payload)
 
 
-def _decode(decoder: msgspec.msgpack.Decoder[Any], payload: bytes) -> Any:
+def _decode(decoder: msgspec.msgpack.Decoder[Message], payload: bytes) -> Message:
     if len(payload) > MAX_CONTROL_BYTES:
         raise ProtocolFault(
-            f"a control frame has at most {MAX_CONTROL_BYTES} bytes, this one {len(payload)}", code="control-too-long"
+            f"a control frame has at most {MAX_CONTROL_BYTES} bytes, this one {len(payload)}",
+            code="control-too-long",
         )
     try:
         return decoder.decode(payload)
@@ -257,7 +262,9 @@ def credit_frame(number: int, consumer: int, count: int) -> bytes:
     return pack_header(CREDIT_BODY.size, CREDIT, 0, number) + CREDIT_BODY.pack(consumer, count)
 
 
-def settle_frame(number: int, consumer: int, outcome: int, ranges: list[tuple[int, int]], flags: int = 0) -> bytes:
+def settle_frame(
+    number: int, consumer: int, outcome: int, ranges: list[tuple[int, int]], flags: int = 0
+) -> bytes:
     """Settle inclusive ranges of delivery tags."""
     body = b"".join([SETTLEMENT.pack(consumer, outcome), *[pack_pair(first, last) for first, last in ranges]])
     return pack_header(len(body), SETTLE, flags, number) + body
@@ -268,7 +275,8 @@ Frame = tuple[int, int, int, bytes]
 
 
 class FrameReader:
-    """Cuts a stream of bytes into frames. Holds at most one unfinished frame, made of what arrived, not of what was promised."""
+    """Cuts a stream of bytes into frames. Holds at most one unfinished frame, made of what arrived, not of
+    what was promised."""
 
     __slots__ = ("_needed", "_pieces", "_size", "limit")
 
