@@ -17,7 +17,7 @@ from benchmarks.processes import Server, port_answers
 from benchmarks.workloads import Kind, Outcome, Plan, Synced, outcome
 
 PIPELINE: Final = 1_000
-"""XADD commands per round trip: larger did not help."""
+"""XADD commands per round trip: 100 was a fifth slower, 5,000 no faster."""
 READ_COUNT: Final = 1_000
 FIELD: Final = b"b"
 GROUP: Final = "bench"
