@@ -1,0 +1,61 @@
+"""The address of a server as an application writes it: `helio://user:password@host:port,host:port`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from urllib.parse import unquote
+
+from heliograph.frontends.native.frames import DEFAULT_PORT
+from heliograph.model.errors import ClientFault
+
+SCHEME = "helio"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Servers:
+    """Whom to connect to, tried in turn, and as whom."""
+
+    hosts: tuple[tuple[str, int], ...]
+    user: str | None
+    password: str | None
+
+
+def parse_url(url: str) -> Servers:
+    """Raises ClientFault `invalid-url`, saying what is wrong; a password is never shown."""
+    scheme, separator, rest = url.partition("://")
+    if not separator or scheme != SCHEME:
+        raise _refuse("it begins with helio://")
+    credentials, at, places = rest.rpartition("@")
+    places = places.rstrip("/")
+    if any(character in places for character in "/?#"):
+        raise _refuse("nothing follows the hosts")
+    user, colon, password = credentials.partition(":")
+    if at and not user:
+        raise _refuse("the user before the @ has no name")
+    return Servers(
+        hosts=tuple(_parse_host(place) for place in places.split(",")),
+        user=unquote(user) if at else None,
+        password=unquote(password) if colon else None,
+    )
+
+
+def _parse_host(place: str) -> tuple[str, int]:
+    if place.startswith("["):  # an IPv6 address
+        host, closed, port = place[1:].partition("]")
+        if not closed or (port and not port.startswith(":")):
+            raise _refuse(f"an IPv6 address is written [::1]:{DEFAULT_PORT}, not {place!r}")
+        port = port[1:]
+    else:
+        host, _, port = place.partition(":")
+    if not host:
+        raise _refuse("a host has no name")
+    if port and not (port.isascii() and port.isdigit() and 0 < int(port) < 65536):
+        raise _refuse(f"a port is a number from 1 to 65535, not {port!r}")
+    return host, int(port) if port else DEFAULT_PORT
+
+
+def _refuse(sentence: str) -> ClientFault:
+    return ClientFault(
+        f"an address is helio://user:password@host:{DEFAULT_PORT}, with commas between hosts; {sentence}",
+        code="invalid-url",
+    )

@@ -1,0 +1,240 @@
+"""`connect`, and the connection that an application holds: its sessions, and shortcuts on one of its own."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Generator
+from typing import Any, Literal
+
+from heliograph.client.addresses import parse_url
+from heliograph.client.consumer import Consumer
+from heliograph.client.incoming import Mode
+from heliograph.client.link import Link, OnError
+from heliograph.client.producer import Producer
+from heliograph.client.session import Session
+from heliograph.frontends.native.frames import Answer, Ask, Hello, OpenSession, SessionOpened
+from heliograph.model.errors import ClientFault, HeliographError
+from heliograph.model.limits import (
+    BLOCK_MESSAGES,
+    CONSUMER_CREDIT,
+    HEARTBEAT_SECONDS,
+    MAX_BLOCK_MESSAGES,
+    MAX_SESSIONS_PER_CONNECTION,
+)
+from heliograph.model.message import DEFAULT_PRIORITY
+
+DEFAULT_URL = "helio://localhost:7700"
+RECONNECT_SECONDS = 60.0
+
+AcknowledgeMode = Literal["auto", "client", "individual"]
+
+
+class Connection:
+    """Made by `connect`; it belongs to the event loop it was made in.
+
+    When it is lost, it is made again by itself.
+    """
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+        self._last_number = 0
+        self._reserved: set[int] = set()
+        self._default: asyncio.Task[Session] | None = None
+        self._is_stopped = False
+
+    @property
+    def user(self) -> str:
+        """Who the server takes us for."""
+        return self._link.welcome.user if self._link.welcome is not None else ""
+
+    @property
+    def server(self) -> str:
+        """The name the server gave itself."""
+        return self._link.welcome.server if self._link.welcome is not None else ""
+
+    def is_alive(self) -> bool:
+        """False once the connection is closed or given up; True also while it is being made again."""
+        return self._link.is_alive
+
+    def __repr__(self) -> str:
+        return f"<Connection to {self.server or 'no server'} as {self.user or 'nobody'}>"
+
+    async def session(self, *, acknowledge: AcknowledgeMode = "auto") -> Session:
+        """Open a session. `acknowledge`: "auto", "client" (cumulative) or "individual" (J4)."""
+        if acknowledge not in set(Mode):
+            raise ClientFault(
+                f"a session acknowledges auto, client or individual, not {acknowledge!r}",
+                code="acknowledge-mode",
+            )
+        number = self._reserve_number()
+        try:
+            opened = await self._link.request(lambda: OpenSession(request=0, number=number), SessionOpened)
+        finally:
+            self._reserved.discard(number)
+        session = Session(self._link, number, Mode(acknowledge), opened)
+        self._link.sessions[number] = session
+        if self._is_stopped:
+            session.stop()
+        if self._link.wire is not None:
+            session.attach(self._link.wire)
+        return session
+
+    def _reserve_number(self) -> int:
+        taken = self._link.sessions.keys() | self._reserved
+        if len(taken) >= MAX_SESSIONS_PER_CONNECTION:
+            raise ClientFault(
+                f"a connection has at most {MAX_SESSIONS_PER_CONNECTION} sessions", code="too-many-sessions"
+            )
+        number = next(number for number in range(1, MAX_SESSIONS_PER_CONNECTION + 1) if number not in taken)
+        self._reserved.add(number)
+        return number
+
+    async def producer(
+        self,
+        destination: str,
+        *,
+        priority: int = DEFAULT_PRIORITY,
+        persistent: bool = True,
+        time_to_live: float | None = None,
+    ) -> Producer:
+        """A producer on the connection's own session; see `Session.producer`."""
+        session = await self.default_session()
+        return await session.producer(
+            destination, priority=priority, persistent=persistent, time_to_live=time_to_live
+        )
+
+    async def consumer(self, destination: str, *, credit: int = CONSUMER_CREDIT) -> Consumer:
+        """A consumer on the connection's own session, which is in mode "auto"; see `Session.consumer`."""
+        session = await self.default_session()
+        return await session.consumer(destination, credit=credit)
+
+    async def default_session(self) -> Session:
+        """The session behind `producer` and `consumer`, opened on first use."""
+        opening = self._default
+        if (
+            opening is not None
+            and opening.done()
+            and (opening.cancelled() or opening.exception() is not None)
+        ):
+            opening = None
+        if opening is None:
+            opening = self._default = asyncio.create_task(self.session())
+        return await asyncio.shield(opening)
+
+    async def ask(self, subject: str, **arguments: Any) -> dict[str, Any]:
+        """Ask the server's administration. It is not repeated by itself when the connection is lost."""
+        wire = await self._link.ready()
+        answer = await wire.request(Ask(request=0, subject=subject, arguments=arguments), Answer)
+        return answer.body
+
+    def start(self) -> None:
+        """Deliveries go on; a connection is started from the beginning."""
+        self._is_stopped = False
+        for session in self._link.sessions.values():
+            session.start()
+
+    def stop(self) -> None:
+        """Deliveries pause: consumers hand over nothing more until `start`."""
+        self._is_stopped = True
+        for session in self._link.sessions.values():
+            session.stop()
+
+    async def close(self) -> None:
+        """Wait until what was sent is confirmed, then close.
+
+        Raises what was refused and nobody has heard of.
+        """
+        await self.leave(complete=True)
+
+    async def leave(self, *, complete: bool) -> None:
+        """Close; `complete`: in good order, rather than because something went wrong."""
+        fault: HeliographError | None = None
+        try:
+            for session in list(self._link.sessions.values()):
+                try:
+                    await session.leave(complete=complete)
+                except HeliographError as error:
+                    fault = fault or error
+        finally:
+            await self._link.close()
+        if fault is not None and complete:
+            raise fault
+
+    async def __aenter__(self) -> Connection:
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, *_: Any) -> None:
+        await self.leave(complete=kind is None)
+
+
+class Connecting:
+    """What `connect` gives: await it, or use it in `async with`, which closes the connection at the end."""
+
+    def __init__(
+        self, url: str, hello: Hello, reconnect_seconds: float, on_error: OnError | None, block_messages: int
+    ) -> None:
+        servers = parse_url(url)
+        if hello.user:
+            hello.mechanism = "plain"
+        elif servers.user is not None:
+            hello.mechanism, hello.user = "plain", servers.user
+            hello.password = hello.password or servers.password or ""
+        if not 1 <= block_messages <= MAX_BLOCK_MESSAGES:
+            raise ClientFault(
+                f"a block has 1 to {MAX_BLOCK_MESSAGES} messages, not {block_messages}",
+                code="block-messages-invalid",
+            )
+        self._servers = servers
+        self._hello = hello
+        self._reconnect_seconds = reconnect_seconds
+        self._on_error = on_error
+        self._block_messages = block_messages
+        self._connection: Connection | None = None
+
+    async def _open(self) -> Connection:
+        link = Link(
+            self._servers,
+            self._hello,
+            reconnect_seconds=self._reconnect_seconds,
+            on_error=self._on_error,
+            block_messages=self._block_messages,
+        )
+        await link.open()
+        self._connection = Connection(link)
+        return self._connection
+
+    def __await__(self) -> Generator[Any, None, Connection]:
+        return self._open().__await__()
+
+    async def __aenter__(self) -> Connection:
+        return await self._open()
+
+    async def __aexit__(self, kind: type[BaseException] | None, *rest: Any) -> None:
+        assert self._connection is not None, "it was entered"
+        await self._connection.__aexit__(kind, *rest)
+
+
+def connect(
+    url: str = DEFAULT_URL,
+    *,
+    user: str | None = None,
+    password: str | None = None,
+    client_name: str = "",
+    reconnect_seconds: float = RECONNECT_SECONDS,
+    on_error: OnError | None = None,
+    block_messages: int = BLOCK_MESSAGES,
+    heartbeat_seconds: float | None = None,
+) -> Connecting:
+    """Connect to a server: `await connect(...)`, or `async with connect(...) as connection`.
+
+    `url` may name several hosts, `helio://one:7700,two:7700`, which are tried in turn, and
+    `user:password@`. A lost connection is made again for up to `reconnect_seconds` (0: never); `on_error`
+    hears what nobody waits for, and when that was in vain.
+    """
+    hello = Hello(
+        client=client_name,
+        user=user or "",
+        password=password or "",
+        heartbeat_seconds=HEARTBEAT_SECONDS if heartbeat_seconds is None else heartbeat_seconds,
+    )
+    return Connecting(url, hello, reconnect_seconds, on_error, block_messages)

@@ -1,0 +1,331 @@
+"""A consumer: hands messages to the application, and tells the server which are done.
+
+Acknowledgements travel as merged ranges: when a quarter of the credit is collected, when nothing more
+waits, and otherwise at the end of the loop's turn, but then not again within `PAUSE_SECONDS`; so a slow
+application is acknowledged message by message and a quick one in large steps.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from heliograph.client.incoming import Inbox, Mode, frames_of
+from heliograph.client.message import Delivery, Message, Received, open_delivery
+from heliograph.client.sender import renewed
+from heliograph.client.waiting import Signal
+from heliograph.frontends.native.frames import (
+    CONFIRM_SETTLEMENT,
+    DELIVERY,
+    DONE,
+    REPLENISH,
+    Completed,
+    Subscribe,
+    Unsubscribe,
+    settle_frame,
+)
+from heliograph.model.errors import ClientFault, ConnectionLost, HeliographError, ProtocolFault
+
+if TYPE_CHECKING:
+    from heliograph.client.session import Session
+    from heliograph.client.wire import Wire
+
+# Five hundred small frames a second cost the server next to nothing, and nobody notices two milliseconds.
+PAUSE_SECONDS = 0.002
+# Messages of one `receive_batch` unless told otherwise: enough that the call itself does not count.
+BATCH_MESSAGES = 1024
+
+
+class Consumer:
+    """Receives from one destination. Made by `Session.consumer`; ends with `close()` or with its session.
+
+    Use one way of receiving at a time: `async for`, `receive` or `receive_batch`; they share one place in
+    the stream, so going from one to another loses nothing.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        number: int,
+        destination: str,
+        *,
+        mode: Mode,
+        credit: int,
+        message_type: type[Received] = Message,
+    ) -> None:
+        self.number = number
+        self.is_subscribed = False
+        self._session = session
+        self._destination = destination
+        self.inbox = Inbox(mode, credit, message_type)
+        self._loop = asyncio.get_running_loop()
+        self._wire: Wire | None = None
+        self._changed = Signal()
+        self._is_closed = False
+        self._is_acknowledging = False
+        self._ended: HeliographError | None = None
+        self._settling: deque[asyncio.Future[None]] = deque()
+
+    @property
+    def destination(self) -> str:
+        return self._destination
+
+    def __repr__(self) -> str:
+        return f"<Consumer of {self._destination}>"
+
+    # ---- receiving
+
+    def __aiter__(self) -> AsyncIterator[Message]:
+        return self._iterate()
+
+    async def _iterate(self) -> AsyncIterator[Message]:
+        inbox = self.inbox
+        while await self.more():
+            for message in inbox.messages:
+                yield message
+                if inbox.quiet:
+                    self.acknowledge_soon()
+
+    async def receive(self, timeout: float | None = None) -> Message | None:
+        """The next message; None if none came in `timeout` seconds, or the consumer was closed."""
+        self.check_open()
+        inbox = self.inbox
+        message: Message | None = next(inbox.messages, None)
+        while message is None:
+            if not await self.more(timeout):
+                return None
+            message = next(inbox.messages, None)
+        if inbox.quiet:
+            self.acknowledge_soon()
+        return message
+
+    async def receive_batch(self, limit: int = BATCH_MESSAGES, timeout: float | None = None) -> list[Message]:
+        """Wait for a message, then take all that are here, at most `limit`.
+
+        Empty if none came in `timeout` seconds. In mode "auto" all of it is processed when more is asked for.
+        """
+        self.check_open()
+        if limit < 1:
+            raise ClientFault(f"a batch has at least one message, not {limit}", code="limit-invalid")
+        while await self.more(timeout):
+            batch: list[Message] = self.inbox.take_batch(limit)
+            if batch:
+                return batch
+        return []
+
+    async def more(self, timeout: float | None = None) -> bool:
+        """Wait until the inbox has something to hand over.
+
+        False: it did not come in time, or the consumer was closed.
+        """
+        if self._take_next():
+            return True
+        if timeout is not None and timeout <= 0:
+            return False
+        try:
+            async with asyncio.timeout(timeout):
+                while not self._take_next():
+                    if self._is_closed:
+                        return False
+                    if self._ended is not None:
+                        raise renewed(self._ended)
+                    await self._changed.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    def _take_next(self) -> bool:
+        found = self.inbox.take_next()
+        if self.inbox.mode is Mode.AUTO and (self.inbox.is_due or not found):
+            self._settle()
+        return found
+
+    def check_open(self) -> None:
+        if self._is_closed:
+            raise ClientFault(f"the consumer of {self._destination} is closed", code="closed")
+
+    # ---- acknowledging
+
+    async def acknowledge_message(self, delivery: Delivery, index: int, *, confirm: bool) -> None:
+        """What `Message.acknowledge` does in each mode."""
+        if self.inbox.mode is Mode.CLIENT:
+            await self._session.acknowledge(confirm=confirm)
+        elif self.inbox.mode is Mode.INDIVIDUAL and self._mark(delivery, index, confirm=confirm):
+            if confirm:
+                await self.acknowledge(confirm=True)
+            else:
+                self.acknowledge_soon()
+
+    def acknowledge_from_thread(self, delivery: Delivery, index: int, *, confirm: bool) -> None:
+        """The same for the blocking face, called on the application's thread."""
+        if self.inbox.mode is Mode.AUTO:
+            return
+        if self._loop.is_closed():
+            raise ClientFault("the connection is closed", code="closed")
+        if self.inbox.mode is Mode.INDIVIDUAL and not confirm:
+            self._loop.call_soon_threadsafe(self._acknowledge_one_soon, delivery, index)
+        else:
+            work = self.acknowledge_message(delivery, index, confirm=confirm)
+            asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+    def _acknowledge_one_soon(self, delivery: Delivery, index: int) -> None:
+        if self._mark(delivery, index, confirm=False):
+            self.acknowledge_soon()
+
+    def _mark(self, delivery: Delivery, index: int, *, confirm: bool) -> bool:
+        """Whether the server can still be told; if not, it delivers the message again, marked."""
+        if not self.inbox.is_current(delivery) or self._is_closed or self._wire is None:
+            if confirm:
+                raise _unconfirmed()
+            return False
+        tag = delivery.first_tag + index
+        self.inbox.done.add(tag, tag)
+        return True
+
+    async def acknowledge(self, *, confirm: bool) -> None:
+        """Settle all that was handed over (mode "client") or marked (mode "individual")."""
+        self.inbox.complete()
+        is_too_late = self.inbox.forgive() or self._wire is None
+        if self._settle(confirm=confirm) and confirm:
+            settled = self._loop.create_future()
+            self._settling.append(settled)
+            await settled
+        if confirm and is_too_late:
+            raise _unconfirmed()
+
+    def acknowledge_soon(self) -> None:
+        """At the end of this turn of the loop, or of the pause since the last time."""
+        self.inbox.quiet = False
+        if not self._is_acknowledging:
+            self._is_acknowledging = True
+            self._loop.call_soon(self._acknowledge_turn)
+
+    def _acknowledge_turn(self) -> None:
+        if self.inbox.mode is Mode.AUTO:
+            self.inbox.complete_but_last()
+        if self._settle():
+            self._loop.call_later(PAUSE_SECONDS, self._acknowledge_turn)
+        else:
+            self._is_acknowledging = False
+            self.inbox.quiet = self.inbox.mode is Mode.AUTO
+
+    def _settle(self, *, confirm: bool = False) -> bool:
+        """Tell the server what is done. Whether there was anything."""
+        ranges = self.inbox.done.take()
+        if not ranges or self._wire is None:
+            return False
+        pieces = list(frames_of(ranges))
+        for piece in pieces:
+            last = piece is pieces[-1]
+            flags = REPLENISH | (CONFIRM_SETTLEMENT if confirm and last else 0)
+            self._wire.write(settle_frame(self._session.number, self.number, DONE, piece, flags))
+        return True
+
+    # ---- start and stop
+
+    def stop(self) -> None:
+        self.inbox.stop()
+
+    def start(self) -> None:
+        self.inbox.start()
+        self._changed.wake()
+
+    # ---- what the server said
+
+    def deliver(self, payload: bytes, earlier: int, first_tag: int, user_bytes: int) -> None:
+        start = DELIVERY.size + user_bytes
+        try:
+            user = payload[DELIVERY.size : start].decode() if user_bytes else None
+        except UnicodeDecodeError:
+            raise ProtocolFault("a delivery's user id is not text") from None
+        inbox = self.inbox
+        inbox.put(
+            open_delivery(
+                payload[start:], self, first_tag=first_tag, earlier=earlier, user_id=user, epoch=inbox.epoch
+            )
+        )
+        if self._changed:
+            self._changed.wake()
+
+    def settled(self) -> None:
+        if self._settling:
+            settled = self._settling.popleft()
+            if not settled.done():
+                settled.set_result(None)
+
+    # ---- the connection
+
+    def subscription(self) -> Subscribe:
+        return Subscribe(
+            request=0,
+            number=self._session.number,
+            consumer=self.number,
+            destination=self._destination,
+            credit=self.inbox.credit,
+        )
+
+    def attach(self, wire: Wire) -> None:
+        self._wire = wire
+
+    def detach(self) -> None:
+        """What waits and is not handed over yet comes again on the next connection."""
+        self._wire = None
+        self.inbox.reset(self.inbox.epoch + 1)
+        self._fail_settling()
+
+    def end(self, error: HeliographError) -> None:
+        """Nothing more will come; what was not handed over is the server's to give to somebody else."""
+        if self._ended is None and not self._is_closed:
+            self._ended = error
+            self.detach()
+            self._changed.wake()
+
+    def _fail_settling(self) -> None:
+        for settled in self._settling:
+            if not settled.done():
+                settled.set_exception(_unconfirmed())
+        self._settling.clear()
+
+    async def close(self) -> None:
+        """End it.
+
+        Messages not handed over return to the destination; in mode "auto" those handed over are done.
+        """
+        await self.leave(complete=True)
+
+    async def leave(self, *, complete: bool) -> None:
+        """Close; `complete`: the message in the application's hands is processed (mode "auto")."""
+        if self._is_closed:
+            return
+        inbox = self.inbox
+        inbox.stop()
+        if inbox.mode is Mode.AUTO and complete:
+            inbox.complete()
+        if inbox.mode is not Mode.CLIENT:
+            self._settle()
+        self._is_closed = True
+        self._changed.wake()
+        wire, self._wire = self._wire, None
+        self._session.forget_consumer(self)
+        if wire is not None and self._ended is None:
+            with suppress(ConnectionLost):  # the server ends the consumer with the connection
+                await wire.request(
+                    Unsubscribe(request=0, number=self._session.number, consumer=self.number), Completed
+                )
+        self._fail_settling()
+
+    async def __aenter__(self) -> Consumer:
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, *_: Any) -> None:
+        await self.leave(complete=kind is None)
+
+
+def _unconfirmed() -> ConnectionLost:
+    return ConnectionLost(
+        "the acknowledgement was not confirmed before the connection was lost: expect redelivery",
+        code="acknowledgement-unknown",
+    )

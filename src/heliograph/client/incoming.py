@@ -1,0 +1,220 @@
+"""What a consumer was sent: deliveries that wait, the one being handed over, and which messages are done.
+
+An `Inbox` knows no socket and no clock. Its one trick: the iterator `messages` *is* the hand-over. A
+message is in the application's hands exactly when it was drawn from there, so nothing is counted per
+message; how far the application has come is read off the iterator when acknowledgements are collected. From
+this follows the rule that no message is ever acknowledged that the application has not been given.
+
+    put ──▶ waiting ──take_next──▶ messages ──drawn by the application──▶ handed over ──complete──▶ done
+
+Whoever asks for the next message has finished those before it (J4, mode "auto").
+"""
+
+from __future__ import annotations
+
+import enum
+from collections import deque
+from collections.abc import Iterator
+from itertools import count, islice, repeat
+from operator import length_hint
+from typing import Any
+
+from heliograph.client.message import Delivery, Message, Received
+from heliograph.model.limits import MAX_ACK_RANGES
+
+Range = tuple[int, int]
+
+
+class Mode(enum.StrEnum):
+    """When a message counts as processed (J4)."""
+
+    AUTO = "auto"
+    CLIENT = "client"
+    INDIVIDUAL = "individual"
+
+
+class Ranges:
+    """Delivery tags on their way to the server, as inclusive ranges.
+
+    Neighbours grow together as they come.
+    """
+
+    __slots__ = ("_ranges", "count")
+
+    def __init__(self) -> None:
+        self._ranges: list[Range] = []
+        self.count = 0
+
+    def add(self, first: int, last: int) -> None:
+        self.count += last - first + 1
+        ranges = self._ranges
+        if ranges and ranges[-1][1] + 1 == first:
+            ranges[-1] = (ranges[-1][0], last)
+        else:
+            ranges.append((first, last))
+
+    def take(self) -> list[Range]:
+        """All of them, in order and merged; none remain."""
+        taken = self._ranges
+        if len(taken) > 1:
+            taken = merged(taken)
+        self._ranges = []
+        self.count = 0
+        return taken
+
+    def clear(self) -> None:
+        self._ranges = []
+        self.count = 0
+
+
+def merged(ranges: list[Range]) -> list[Range]:
+    """The same tags in ascending order, in as few ranges as possible, each tag once."""
+    result: list[Range] = []
+    for first, last in sorted(ranges):
+        if result and first <= result[-1][1] + 1:
+            result[-1] = (result[-1][0], max(last, result[-1][1]))
+        else:
+            result.append((first, last))
+    return result
+
+
+def frames_of(ranges: list[Range]) -> Iterator[list[Range]]:
+    """Cut into as many ranges as the server reads at once."""
+    for start in range(0, len(ranges), MAX_ACK_RANGES):
+        yield ranges[start : start + MAX_ACK_RANGES]
+
+
+class Inbox:
+    """The deliveries of one consumer."""
+
+    def __init__(self, mode: Mode, credit: int, message_type: type[Received] = Message) -> None:
+        self.mode = mode
+        self.credit = credit
+        self.message_type = message_type
+        self.epoch = 0
+        self.stopped = False
+        # True while nobody is going to collect acknowledgements soon: whoever asks for the next message
+        # sees to it.
+        self.quiet = mode is Mode.AUTO
+        self.waiting: deque[Delivery] = deque()
+        self.messages: Iterator[Any] = iter(())
+        self.done = Ranges()
+        self._current: Delivery | None = None
+        self._bodies: Iterator[Any] = iter(())
+        self._collected = 0  # of the current delivery, how many messages are in `done` or `_held`
+        self._has_forgotten = False
+        self._held: list[Range] = []  # a batch in the application's hands
+
+    def put(self, delivery: Delivery) -> None:
+        self.waiting.append(delivery)
+
+    def take_next(self) -> bool:
+        """The application asks for more than `messages` has: what it was given is complete.
+
+        False: nothing is there.
+        """
+        self.complete()
+        if length_hint(self._bodies):
+            return True
+        self._current = None
+        if self.stopped or not self.waiting:
+            return False
+        self._open(self.waiting.popleft())
+        return True
+
+    def take_batch(self, limit: int) -> list[Any]:
+        """Hand over up to `limit` of the messages that are there."""
+        self.complete()
+        batch: list[Any] = []
+        while len(batch) < limit and not self.stopped:
+            if not length_hint(self._bodies):
+                self._put_back()
+                if not self.waiting:
+                    break
+                self._open(self.waiting.popleft())
+            batch += islice(self.messages, limit - len(batch))
+        self._put_back()
+        return batch
+
+    def complete(self) -> None:
+        """All that was handed over is processed. In mode "individual" the application says so itself."""
+        self._collect(0)
+
+    def complete_but_last(self) -> None:
+        """Between two messages: the one in the application's hands is still being worked on."""
+        self._collect(1)
+
+    @property
+    def is_due(self) -> bool:
+        """Whether enough is done to be worth a frame of its own."""
+        return self.done.count >= max(1, self.credit // 4)
+
+    def is_current(self, delivery: Delivery) -> bool:
+        """Whether the server still knows the tags of this delivery."""
+        return delivery.epoch == self.epoch
+
+    def stop(self) -> None:
+        """Hand over nothing more until `start`; what waits stays in order."""
+        self.stopped = True
+        self._put_back()
+
+    def start(self) -> None:
+        self.stopped = False
+
+    def reset(self, epoch: int) -> None:
+        """Another connection: the server delivers again whatever was not settled on the last one."""
+        self.complete()
+        self._has_forgotten = self._has_forgotten or self.done.count > 0
+        self.epoch = epoch
+        list(self._bodies)  # draws the rest, so that nobody else does
+        self.waiting.clear()
+        self.done.clear()
+        self._held.clear()
+        self._current = None
+        self._collected = 0
+
+    def forgive(self) -> bool:
+        """Whether messages handed over on an earlier connection can no longer be settled; said once."""
+        had, self._has_forgotten = self._has_forgotten, False
+        return had
+
+    def _open(self, delivery: Delivery) -> None:
+        self._current = delivery
+        self._collected = delivery.start
+        self._bodies = iter(delivery.bodies)
+        self.messages = map(self.message_type, self._bodies, repeat(delivery), count(delivery.start))
+
+    def _handed(self, delivery: Delivery) -> int:
+        """The place of the next message to hand over."""
+        return delivery.start + len(delivery.bodies) - length_hint(self._bodies)
+
+    def _collect(self, hold: int) -> None:
+        if self.mode is Mode.INDIVIDUAL:
+            return
+        if self._held and not hold:
+            for first, last in self._held:
+                self.done.add(first, last)
+            self._held.clear()
+        delivery = self._current
+        if delivery is not None:
+            upto = self._handed(delivery) - hold
+            if upto > self._collected:
+                self.done.add(delivery.first_tag + self._collected, delivery.first_tag + upto - 1)
+                self._collected = upto
+
+    def _put_back(self) -> None:
+        """What is left of the current delivery waits again; what was handed over is held.
+
+        The rest is drawn in one go, which is safe against a thread that iterates.
+        """
+        delivery = self._current
+        if delivery is None:
+            return
+        rest = list(self._bodies)
+        handed = delivery.start + len(delivery.bodies) - len(rest)
+        if self.mode is not Mode.INDIVIDUAL and handed > self._collected:
+            self._held.append((delivery.first_tag + self._collected, delivery.first_tag + handed - 1))
+        if rest:
+            delivery.put_back(rest)
+            self.waiting.appendleft(delivery)
+        self._current = None

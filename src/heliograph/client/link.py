@@ -1,0 +1,255 @@
+"""The link to the servers: a wire while there is one, and the making of another when it is lost (J12).
+
+    connected ──lost──▶ reconnecting ──▶ connected
+                             └──given up──▶ ended: every waiter gets the error, and `on_error` hears it
+
+Hosts are tried in turn, with growing pauses, until `reconnect_seconds` have passed since the link last
+worked. Only then are requests taken again, after every session was resumed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeVar
+
+from heliograph.client.addresses import Servers
+from heliograph.client.sender import renewed
+from heliograph.client.waiting import Signal
+from heliograph.client.wire import Request, SessionNews, Wire, open_wire
+from heliograph.frontends.native.frames import (
+    Answer,
+    Completed,
+    ConsumerClosed,
+    Hello,
+    LaneOpened,
+    Refused,
+    SessionOpened,
+    Welcome,
+)
+from heliograph.model.errors import ClientFault, ConnectionLost, HeliographError
+
+if TYPE_CHECKING:
+    from heliograph.client.session import Session
+
+log = logging.getLogger("heliograph.client")
+
+OnError = Callable[[HeliographError], None]
+R = TypeVar("R", SessionOpened, LaneOpened, Completed, Answer)
+
+# The first attempt follows a loss at once; then pauses double from the one to the other, so that a server
+# that comes back is found quickly and one that is overloaded is left in peace.
+FIRST_PAUSE_SECONDS = 0.1
+LONGEST_PAUSE_SECONDS = 5.0
+# A link that held this long worked: the next loss begins a new count.
+STABLE_SECONDS = 5.0
+
+
+def pause_before(attempt: int, chance: float) -> float:
+    """Seconds before an attempt to reconnect: none, then twice as long each time, give or take half."""
+    if attempt == 0:
+        return 0.0
+    # The exponent is bounded so that the float is; the pause is bounded long before.
+    return float(min(FIRST_PAUSE_SECONDS * 2 ** min(attempt - 1, 20), LONGEST_PAUSE_SECONDS) * (0.5 + chance))
+
+
+class Link:
+    """Finds the session for each frame that arrives, and a server for each frame that leaves."""
+
+    def __init__(
+        self,
+        servers: Servers,
+        hello: Hello,
+        *,
+        reconnect_seconds: float,
+        on_error: OnError | None,
+        block_messages: int,
+    ) -> None:
+        self.block_messages = block_messages
+        self.sessions: dict[int, Session] = {}
+        self.welcome: Welcome | None = None
+        self.wire: Wire | None = None
+        self._servers = servers
+        self._hello = hello
+        self._reconnect_seconds = reconnect_seconds
+        self._on_error = on_error
+        self._loop = asyncio.get_running_loop()
+        self._next_host = 0
+        self._attempts = 0
+        self._worked_at = 0.0  # when a wire was last lost that had held for a while
+        self._connected_at = 0.0
+        self._reconnecting: asyncio.Task[None] | None = None
+        self._changed = Signal()
+        self._ended: HeliographError | None = None
+
+    @property
+    def is_alive(self) -> bool:
+        return self._ended is None
+
+    # ---- used by connection and sessions
+
+    async def open(self) -> None:
+        """The first connection: each host once, no second try."""
+        fault: HeliographError | None = None
+        for _ in self._servers.hosts:
+            try:
+                wire = await self._open_wire()
+            except ConnectionLost as lost:
+                fault = fault or lost
+                continue
+            self._use(wire)
+            return
+        assert fault is not None, "there is at least one host"
+        self._ended = fault
+        raise fault
+
+    async def ready(self) -> Wire:
+        """The wire, once there is one. Raises when there will be none."""
+        while self.wire is None:
+            if self._ended is not None:
+                raise renewed(self._ended)
+            await self._changed.wait()
+        return self.wire
+
+    async def request(self, make: Callable[[], Request], reply: type[R]) -> R:
+        """Send a request, and again on the next wire if this one is lost without an answer."""
+        while True:
+            wire = await self.ready()
+            try:
+                return await wire.request(make(), reply)
+            except ConnectionLost:
+                if self.wire is wire:  # the server itself answered so
+                    raise
+
+    def report(self, error: HeliographError) -> None:
+        """Something happened that nobody waits for."""
+        if self._on_error is None:
+            log.warning("%s", error)
+            return
+        try:
+            self._on_error(renewed(error))
+        except Exception:
+            log.exception("the on_error callback failed")
+
+    async def close(self) -> None:
+        """End it in good order; the caller has closed the sessions."""
+        self.end(ClientFault("the connection is closed", code="closed"))
+        if self._reconnecting is not None:
+            self._reconnecting.cancel()
+            await asyncio.gather(self._reconnecting, return_exceptions=True)
+        wire, self.wire = self.wire, None
+        if wire is not None:
+            await wire.close()
+
+    def end(self, error: HeliographError) -> None:
+        """Tell everybody who waits that nothing more will come."""
+        if self._ended is None:
+            self._ended = error
+            for session in list(self.sessions.values()):
+                session.end(error)
+            self._changed.wake()
+
+    # ---- making connections
+
+    async def _open_wire(self) -> Wire:
+        host, port = self._servers.hosts[self._next_host % len(self._servers.hosts)]
+        self._next_host += 1
+        return await open_wire(self, host, port, self._hello)
+
+    def _use(self, wire: Wire) -> None:
+        self.wire = wire
+        self.welcome = wire.welcome
+        self._connected_at = self._loop.time()
+        self._changed.wake()
+
+    async def _reconnect(self, reason: HeliographError) -> None:
+        while True:
+            pause = pause_before(self._attempts, random.random())
+            if self._loop.time() + pause - self._worked_at > self._reconnect_seconds:
+                break
+            self._attempts += 1
+            await asyncio.sleep(pause)
+            try:
+                wire = await self._open_wire()
+                await self._resume_sessions(wire)
+            except ClientFault as fault:
+                reason = fault
+                break
+            except HeliographError as fault:
+                reason = fault
+                continue
+            self._use(wire)
+            return
+        self._give_up(reason)
+
+    async def _resume_sessions(self, wire: Wire) -> None:
+        try:
+            for session in list(self.sessions.values()):
+                await session.resume(wire)
+        except BaseException as fault:
+            wire.fail(
+                fault if isinstance(fault, HeliographError) else ConnectionLost("the attempt was given up")
+            )
+            self._detach_sessions()
+            raise
+
+    def _give_up(self, reason: HeliographError) -> None:
+        if not isinstance(reason, ClientFault):
+            reason = ConnectionLost(
+                f"gave up after {self._reconnect_seconds:g} s: {reason.sentence}", code=reason.code
+            )
+        self.end(reason)
+        self.report(reason)
+
+    def _detach_sessions(self) -> None:
+        for session in self.sessions.values():
+            session.detach()
+
+    # ---- what a wire tells
+
+    def on_lost(self, wire: Wire, reason: HeliographError) -> None:
+        if wire is not self.wire:
+            return  # it never came to be used, or was closed: whoever made it knows
+        self.wire = None
+        self._detach_sessions()
+        now = self._loop.time()
+        if now - self._connected_at >= STABLE_SECONDS or not self._attempts:
+            self._attempts = 0
+            self._worked_at = now
+        if self._ended is None:
+            if isinstance(reason, ClientFault):
+                self._give_up(reason)
+            else:
+                log.info("%s; connecting again", reason.sentence)
+                self._reconnecting = self._loop.create_task(self._reconnect(reason))
+
+    def on_confirm(self, number: int, payload: bytes) -> None:
+        session = self.sessions.get(number)
+        if session is not None:
+            session.confirm(payload)
+
+    def on_delivery(self, number: int, payload: bytes) -> None:
+        session = self.sessions.get(number)
+        if session is not None:
+            session.deliver(payload)
+
+    def on_news(self, news: SessionNews) -> None:
+        session = self.sessions.get(news.number)
+        if session is None:
+            return
+        if isinstance(news, Refused):
+            session.refused(news)
+        elif isinstance(news, ConsumerClosed):
+            session.consumer_closed(news)
+        else:
+            session.settled(news.consumer)
+
+    def on_pause(self) -> None:
+        for session in self.sessions.values():
+            session.pause_writing()
+
+    def on_resume(self) -> None:
+        for session in self.sessions.values():
+            session.resume_writing()

@@ -1,0 +1,458 @@
+"""A lane: the messages of one session to one destination, from `send` until the server has them.
+
+    put, or the gate ──▶ open block ──seal──▶ unconfirmed: unsent, then sent ──confirm──▶ receipts answered
+
+- Messages are numbered 1, 2, 3 … without a gap, in the order they were put (J11). Blocks stay here until
+they are confirmed, so that
+  they can be sent again on another connection.
+- The *gate* is the quick way in: while it is open, a producer appends plain bodies straight to the open
+block's list. It is
+  shut whenever anything but an append has to happen: the block is nearly full, or was sealed, or is of
+  another style.
+- What the messages of a block share goes in its header; a column is written only where they differ.
+
+A lane knows no socket; the time comes with each call. It is driven by `sender`.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Any, TypedDict
+
+import msgspec
+
+from heliograph.client.resending import Sealed, after, before, relabelled
+from heliograph.model import block
+from heliograph.model.block import BodyKind
+from heliograph.model.errors import ClientFault, HeliographError
+from heliograph.model.ids import LaneId
+from heliograph.model.limits import (
+    BLOCK_BYTES,
+    MAX_MESSAGE_BYTES,
+    PRODUCER_WINDOW_BYTES,
+    PRODUCER_WINDOW_MESSAGES,
+)
+from heliograph.model.message import Body, Head, Property, encode_body, encode_head
+
+OnCompletion = Callable[[HeliographError | None], None]
+
+# A refusal may make room for this share of the window before waiting senders are woken: fewer, larger
+# wake-ups.
+ROOM_SHARE = 0.75
+# An even block of this many is sealed rather than joined by a message with another priority or an expiry.
+PLAIN_MESSAGES = 16
+# In a block of mixed kinds even a message without a head has to say what its body is.
+_KIND_HEADS = {kind: b"" if kind == BodyKind.BYTES else encode_head(Head(kind=kind)) for kind in BodyKind}
+
+
+class Outgoing(msgspec.Struct, gc=False, frozen=True):
+    """A message ready to be put in a block."""
+
+    body: bytes
+    kind: int
+    head: bytes
+    priority: int
+    persistent: bool
+    expiry: int
+
+    @property
+    def size(self) -> int:
+        return len(self.body) + len(self.head)
+
+
+class Headers(TypedDict, total=False):
+    """What a message may say besides its body."""
+
+    properties: Mapping[str, Property] | None
+    correlation_id: str | None
+    reply_to: str | None
+    type: str | None
+
+
+class MessageOptions(Headers, total=False):
+    """How a message is to be treated, where not by the producer's defaults. `time_to_live` is in seconds."""
+
+    priority: int | None
+    persistent: bool | None
+    time_to_live: float | None
+
+
+class SendOptions(MessageOptions, total=False):
+    """`on_completion` is called with None when the server has the message, or with the error."""
+
+    on_completion: OnCompletion | None
+
+
+def prepare(
+    body: Body,
+    *,
+    priority: int,
+    persistent: bool,
+    expiry: int = 0,
+    properties: Mapping[str, Property] | None = None,
+    correlation_id: str | None = None,
+    reply_to: str | None = None,
+    type: str | None = None,
+) -> Outgoing:
+    """Check a message and turn it into bytes. Raises ClientFault where it cannot travel."""
+    kind, raw = encode_body(body)
+    head = b""
+    if properties or correlation_id is not None or reply_to is not None or type is not None:
+        head = encode_head(
+            Head(
+                correlation_id=correlation_id,
+                reply_to=reply_to,
+                type=type,
+                kind=int(kind),
+                properties=dict(properties) if properties else {},
+            )
+        )
+    if not 0 <= priority <= 9:
+        raise ClientFault(f"a priority is 0 to 9, not {priority}", code="priority-invalid")
+    if len(raw) + len(head) > MAX_MESSAGE_BYTES:
+        raise ClientFault(
+            f"the message has {len(raw) + len(head)} bytes; at most {MAX_MESSAGE_BYTES} are allowed",
+            code="message-too-large",
+        )
+    return Outgoing(raw, int(kind), head, priority, persistent, expiry)
+
+
+class Gate:
+    """A producer's quick way into the open block: append to `bodies` while it is shorter than `limit`."""
+
+    __slots__ = ("bodies", "limit", "small")
+
+    def __init__(self) -> None:
+        self.bodies: list[bytes] = []
+        self.limit = 0
+        self.small = 0  # the longest body that needs no count of bytes
+
+
+class Columns(msgspec.Struct, gc=False):
+    """What differs from message to message in the open block, once anything does."""
+
+    kinds: list[int]
+    heads: list[bytes]
+    priorities: list[int]
+    expiries: list[int]
+
+
+Receipt = tuple[int, Any]
+"""A sequence, and what is to be told when it is confirmed or refused: an `OnCompletion` or a future."""
+
+
+class Lane:
+    """One lane of a session."""
+
+    def __init__(
+        self,
+        number: int,
+        identity: LaneId,
+        *,
+        block_messages: int,
+        window_messages: int = PRODUCER_WINDOW_MESSAGES,
+        window_bytes: int = PRODUCER_WINDOW_BYTES,
+    ) -> None:
+        self.number = number
+        self.identity = identity
+        self.block_messages = block_messages
+        self.confirmed = 0
+        self._window_messages = window_messages
+        self._window_bytes = window_bytes
+        self._small = BLOCK_BYTES // block_messages
+        self._gate: Gate | None = None
+        self._unconfirmed: deque[Sealed] = deque()
+        self._unsent: deque[Sealed] = deque()
+        self._unconfirmed_bytes = 0
+        self._receipts: deque[Receipt] = deque()
+        # The open block: its bodies, the sequence of the first, what all share, and columns where they do
+        # not.
+        self._bodies: list[bytes] = []
+        self._first = 1
+        self._size = 0
+        self._priority = 4
+        self._persistent = True
+        self._kind = 0
+        self._columns: Columns | None = None
+        self._is_uneven = False  # whether the server has to look at single messages of it
+
+    # ---- how full it is
+
+    @property
+    def pending(self) -> int:
+        """Messages in the open block."""
+        return len(self._bodies)
+
+    @property
+    def last(self) -> int:
+        """Sequence of the last message put."""
+        return self._first + len(self._bodies) - 1
+
+    @property
+    def unconfirmed(self) -> int:
+        return self.last - self.confirmed
+
+    @property
+    def blocks_under_way(self) -> int:
+        return len(self._unconfirmed) - len(self._unsent)
+
+    @property
+    def has_unsent(self) -> bool:
+        return bool(self._unsent)
+
+    @property
+    def is_block_full(self) -> bool:
+        return len(self._bodies) >= self.block_messages or self._size >= BLOCK_BYTES
+
+    @property
+    def is_full(self) -> bool:
+        return self.unconfirmed >= self._window_messages or self._unconfirmed_bytes >= self._window_bytes
+
+    @property
+    def has_room(self) -> bool:
+        """Enough room again to wake those who wait."""
+        return (
+            self.unconfirmed <= self._window_messages * ROOM_SHARE
+            and self._unconfirmed_bytes <= self._window_bytes * ROOM_SHARE
+        )
+
+    # ---- in
+
+    def put(self, message: Outgoing, now: int, receipt: Any = None) -> None:
+        """Add a message to the open block, sealing it first where the two cannot share one."""
+        bodies = self._bodies
+        if bodies and not self._can_share(message):
+            self.seal(now)
+            bodies = self._bodies
+        if not bodies:
+            self._priority = message.priority
+            self._persistent = message.persistent
+            self._kind = message.kind
+        columns = self._columns
+        if columns is None and not self._is_plain(message):
+            self.shut_gate()
+            columns = self._columns = self._make_columns()
+        if columns is not None:
+            columns.kinds.append(message.kind)
+            columns.heads.append(message.head)
+            columns.priorities.append(message.priority)
+            columns.expiries.append(message.expiry)
+            self._is_uneven |= message.expiry > 0 or message.priority != self._priority
+        bodies.append(message.body)
+        self._size += message.size
+        if receipt is not None:
+            self._receipts.append((self.last, receipt))
+
+    def watch_last(self, receipt: Any) -> None:
+        """A receipt for everything put so far; the caller has seen that it is not all confirmed."""
+        self._receipts.append((self.last, receipt))
+
+    def open_gate(self, gate: Gate, priority: int, persistent: bool) -> None:
+        """Let a producer append plain bodies of this style by itself, until one more would fill the block."""
+        self.shut_gate()
+        if (
+            not self._bodies
+            or self._columns is not None
+            or (priority, persistent, 0) != (self._priority, self._persistent, self._kind)
+            or self.is_full
+        ):
+            return
+        gate.bodies = self._bodies
+        gate.limit = self.block_messages - 1
+        gate.small = self._small
+        self._gate = gate
+
+    def shut_gate(self) -> None:
+        if self._gate is not None:
+            self._gate.limit = 0
+            self._gate = None
+
+    def _can_share(self, message: Outgoing) -> bool:
+        """Whether a message may join the open block; an odd one must not make many plain ones costly."""
+        return (
+            message.persistent == self._persistent
+            and self._size + message.size <= BLOCK_BYTES
+            and (
+                self._is_uneven
+                or len(self._bodies) < PLAIN_MESSAGES
+                or (not message.expiry and message.priority == self._priority)
+            )
+        )
+
+    def _is_plain(self, message: Outgoing) -> bool:
+        return (
+            not message.head
+            and not message.expiry
+            and message.priority == self._priority
+            and message.kind == self._kind
+        )
+
+    def _make_columns(self) -> Columns:
+        count = len(self._bodies)
+        return Columns([self._kind] * count, [b""] * count, [self._priority] * count, [0] * count)
+
+    # ---- out
+
+    def seal(self, now: int) -> None:
+        """Pack the open block, if there is anything in it."""
+        bodies = self._bodies
+        if not bodies:
+            return
+        self.shut_gate()
+        count = len(bodies)
+        buffer = self._pack(bodies, now)
+        sealed = Sealed(self._first, count, buffer)
+        self._unconfirmed.append(sealed)
+        self._unsent.append(sealed)
+        self._unconfirmed_bytes += len(buffer)
+        self._first += count
+        self._bodies = []
+        self._size = 0
+        self._columns = None
+        self._is_uneven = False
+
+    def _pack(self, bodies: list[bytes], now: int) -> bytes:
+        columns = self._columns
+        if columns is not None:
+            return self._pack_columns(bodies, columns, now)
+        if len(bodies) == 1:
+            return block.pack_lone(
+                bodies[0],
+                lane=self.identity,
+                sequence=self._first,
+                timestamp=now,
+                priority=self._priority,
+                persistent=self._persistent,
+                kind=self._kind,
+            )
+        return block.pack(
+            bodies,
+            lane=self.identity,
+            first=self._first,
+            timestamp=now,
+            priority=self._priority,
+            persistent=self._persistent,
+            kind=self._kind,
+        )
+
+    def _pack_columns(self, bodies: list[bytes], columns: Columns, now: int) -> bytes:
+        kinds, heads = columns.kinds, columns.heads
+        if len(bodies) == 1:
+            return block.pack_lone(
+                bodies[0],
+                lane=self.identity,
+                sequence=self._first,
+                timestamp=now,
+                priority=columns.priorities[0],
+                persistent=self._persistent,
+                kind=kinds[0],
+                head=heads[0],
+                expiry=columns.expiries[0],
+            )
+        kind = kinds[0]
+        if kinds.count(kind) != len(kinds):
+            kind = BodyKind.MIXED
+            heads = [head or _KIND_HEADS[BodyKind(of)] for head, of in zip(heads, kinds, strict=True)]
+        return block.pack(
+            bodies,
+            lane=self.identity,
+            first=self._first,
+            timestamp=now,
+            priority=columns.priorities[0],
+            persistent=self._persistent,
+            kind=kind,
+            expiry=columns.expiries[0] if _same(columns.expiries) else 0,
+            heads=heads if any(heads) else None,
+            expiries=None if _same(columns.expiries) else columns.expiries,
+            priorities=None if _same(columns.priorities) else columns.priorities,
+        )
+
+    def take_unsent(self) -> list[tuple[bytes, bool]]:
+        """The blocks to write now, in order, each with whether it may have been written before."""
+        taken = [(sealed.buffer, sealed.sent) for sealed in self._unsent]
+        for sealed in self._unsent:
+            sealed.sent = True
+        self._unsent.clear()
+        return taken
+
+    # ---- what the server said
+
+    def confirm(self, upto: int) -> list[Receipt]:
+        """Everything up to and including `upto` is the server's. Returns the receipts to answer with yes."""
+        if upto <= self.confirmed:
+            return []
+        self.confirmed = min(upto, self._first - 1)
+        unconfirmed = self._unconfirmed
+        while unconfirmed and unconfirmed[0].last <= upto:
+            gone = unconfirmed.popleft()
+            self._unconfirmed_bytes -= len(gone.buffer)
+            if self._unsent and self._unsent[0] is gone:
+                self._unsent.popleft()
+        answered: list[Receipt] = []
+        receipts = self._receipts
+        while receipts and receipts[0][0] <= upto:
+            answered.append(receipts.popleft())
+        return answered
+
+    def refuse(self, first: int) -> tuple[int, list[Receipt]]:
+        """Messages `first` and up were not taken, nor is anything put since.
+
+        Returns how many, and whom to tell.
+        """
+        self.shut_gate()
+        first = max(first, self.confirmed + 1)
+        count = self.last - first + 1
+        self._bodies = []
+        self._columns = None
+        self._is_uneven = False
+        self._size = 0
+        kept = deque(before(sealed, first) for sealed in self._unconfirmed if sealed.first < first)
+        self._unconfirmed = kept
+        self._unsent = deque(sealed for sealed in kept if not sealed.sent)
+        self._unconfirmed_bytes = sum(len(sealed.buffer) for sealed in kept)
+        self._first = first
+        told = [receipt for receipt in self._receipts if receipt[0] >= first]
+        self._receipts = deque(receipt for receipt in self._receipts if receipt[0] < first)
+        return count, told
+
+    # ---- another connection
+
+    def disconnect(self) -> None:
+        """Whatever is not confirmed has to be sent again, in order."""
+        self._unsent = deque(self._unconfirmed)
+
+    def resume(self, last: int) -> list[Receipt]:
+        """The server has everything up to `last`: the rest waits to be sent.
+
+        Returns the receipts to answer with yes.
+        """
+        answered = self.confirm(last)
+        if self._unconfirmed and self._unconfirmed[0].first <= last:
+            self._unconfirmed[0] = after(self._unconfirmed[0], last)
+            self._unconfirmed_bytes = sum(len(sealed.buffer) for sealed in self._unconfirmed)
+        self._unsent = deque(self._unconfirmed)
+        return answered
+
+    def move(self, number: int, identity: LaneId) -> None:
+        """Begin again at 1 on another lane: the server does not remember this one.
+
+        Unconfirmed blocks are relabelled.
+        """
+        self.shut_gate()
+        shift = self.confirmed
+        self.number = number
+        self.identity = identity
+        self.confirmed = 0
+        self._first -= shift
+        if self._unconfirmed and self._unconfirmed[0].first <= shift:
+            self._unconfirmed[0] = after(self._unconfirmed[0], shift)
+        for sealed in self._unconfirmed:
+            sealed.first -= shift
+            sealed.buffer = relabelled(sealed.buffer, identity, sealed.first)
+        self._receipts = deque((sequence - shift, receipt) for sequence, receipt in self._receipts)
+        self._unsent = deque(self._unconfirmed)
+
+
+def _same(values: list[int]) -> bool:
+    return values.count(values[0]) == len(values)

@@ -1,0 +1,185 @@
+"""A producer: sends to one destination.
+
+`send` of plain bytes is one append to a list while the lane's gate is open; everything else takes the
+longer way, once per block or where a message has something to say besides its body.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, Unpack, cast
+
+from heliograph.client.outgoing import (
+    Gate,
+    Headers,
+    MessageOptions,
+    OnCompletion,
+    Outgoing,
+    SendOptions,
+    prepare,
+)
+from heliograph.client.sender import Sender, now_microseconds
+from heliograph.model.errors import ClientFault, HeliographError
+from heliograph.model.ids import LaneId, message_id
+from heliograph.model.message import Body
+
+if TYPE_CHECKING:
+    from heliograph.client.session import Session
+
+MICROSECONDS = 1_000_000
+# Thousands of years, and still far from the end of a 64-bit number of microseconds.
+MAX_TIME_TO_LIVE_SECONDS = 1e11
+
+
+class Producer:
+    """Sends to one destination, in order. Made by `Session.producer`."""
+
+    def __init__(
+        self,
+        session: Session,
+        sender: Sender,
+        *,
+        priority: int,
+        persistent: bool,
+        time_to_live: float | None,
+    ) -> None:
+        self._session = session
+        self._sender = sender
+        self._former: list[Sender] = []  # finished lanes whose first messages are not confirmed yet
+        self._has_heard = False  # whether the fault of a finished lane was raised here
+        self._priority = priority
+        self._persistent = persistent
+        self._time_to_live = time_to_live
+        self._gate = Gate()
+        self._is_closed = False
+        self.prepare(b"")  # refuses defaults that no message could have
+
+    @property
+    def destination(self) -> str:
+        return self._sender.destination
+
+    @property
+    def unconfirmed(self) -> int:
+        """Messages of this session to this destination that the server has not confirmed."""
+        return self._sender.lane.unconfirmed + sum(sender.lane.unconfirmed for sender in self._former)
+
+    def __repr__(self) -> str:
+        return f"<Producer to {self.destination}>"
+
+    async def send(self, body: Body, **options: Unpack[SendOptions]) -> None:
+        """Send without waiting for the server's yes; wait only while too much is unconfirmed.
+
+        A refusal is told to `on_completion`, raised once by the next `send` or `flush`, and told to
+        `on_error`.
+        """
+        gate = self._gate
+        bodies = gate.bodies
+        # Options as one dict: eight keyword-only parameters would cost a third of this path.
+        if not options and body.__class__ is bytes and len(bodies) < gate.limit and len(body) <= gate.small:
+            bodies.append(body)
+            return
+        on_completion = options.pop("on_completion", None)
+        await self.post(self.prepare(body, **cast(MessageOptions, options)), on_completion)
+
+    async def send_confirmed(self, body: Body, **options: Unpack[MessageOptions]) -> str:
+        """Send and wait until the server has the message, on disk if it is persistent.
+
+        Returns its id; raises a refusal.
+        """
+        return await self.post_confirmed(self.prepare(body, **options))
+
+    def prepare(
+        self,
+        body: Body,
+        *,
+        priority: int | None = None,
+        persistent: bool | None = None,
+        time_to_live: float | None = None,
+        **headers: Unpack[Headers],
+    ) -> Outgoing:
+        """The message with this producer's defaults, as bytes. Raises ClientFault where it cannot travel."""
+        seconds = self._time_to_live if time_to_live is None else time_to_live
+        if seconds is not None and not 0 < seconds < MAX_TIME_TO_LIVE_SECONDS:
+            raise ClientFault(
+                f"a time to live is a positive number of seconds, not {seconds}", code="time-to-live-invalid"
+            )
+        return prepare(
+            body,
+            priority=self._priority if priority is None else priority,
+            persistent=self._persistent if persistent is None else persistent,
+            expiry=0 if seconds is None else now_microseconds() + int(seconds * MICROSECONDS),
+            **headers,
+        )
+
+    async def post(self, message: Outgoing, on_completion: OnCompletion | None = None) -> None:
+        """Send a prepared message."""
+        sender = self._sender
+        if not sender.is_open or self._is_closed:
+            sender = await self._admitted()
+        sender.put(message, on_completion)
+        if self._time_to_live is None:
+            sender.lane.open_gate(self._gate, self._priority, self._persistent)
+
+    async def post_confirmed(self, message: Outgoing) -> str:
+        """Send a prepared message and wait for the server's yes."""
+        sender = self._sender
+        if not sender.is_open or self._is_closed:
+            sender = await self._admitted()
+        receipt: asyncio.Future[tuple[LaneId, int]] = asyncio.get_running_loop().create_future()
+        sender.put(message, receipt, urgent=True)
+        lane, sequence = await receipt
+        return message_id(lane, sequence)
+
+    async def _admitted(self) -> Sender:
+        """Wait for room; leave a finished lane for a fresh one, raising once what it still has to tell."""
+        while True:
+            if self._is_closed:
+                raise ClientFault(f"the producer to {self.destination} is closed", code="closed")
+            sender = self._sender
+            await sender.wait_for_room()
+            if not sender.is_finished:
+                return sender
+            self._hear_fault()
+            fresh = await self._session.sender_for(sender.destination)
+            if self._sender is sender:
+                self._former = [former for former in (*self._former, sender) if former.lane.unconfirmed]
+                self._sender = fresh
+                self._has_heard = False
+
+    def _hear_fault(self) -> None:
+        if self._sender.is_finished and not self._has_heard:
+            self._has_heard = True
+            fault = self._sender.hear_fault()
+            if fault is not None:
+                raise fault
+
+    async def flush(self) -> None:
+        """Wait until everything sent so far is confirmed. Raises, once, what was refused."""
+        self._hear_fault()
+        for sender in (*self._former, self._sender):
+            try:
+                await sender.drained()
+            except HeliographError:
+                if sender is self._sender and sender.is_finished:
+                    self._has_heard = True
+                    sender.hear_fault()
+                raise
+        self._former.clear()
+
+    async def close(self) -> None:
+        """Flush, and send no more."""
+        if not self._is_closed:
+            self._is_closed = True
+            self._sender.lane.shut_gate()
+            await self.flush()
+
+    async def __aenter__(self) -> Producer:
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, *_: Any) -> None:
+        if kind is None:
+            await self.close()
+        else:
+            self._is_closed = True
+            self._sender.lane.shut_gate()
+            self._sender.push()

@@ -1,0 +1,374 @@
+"""A session: one order of sending, one way of acknowledging, and both carried over to another connection.
+
+Lanes and consumers live here. When the connection is lost they are kept; on the next one the session is
+resumed by its id and token (M8): the server says what it has of each lane, the rest is sent again, and
+consumers subscribe anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from heliograph.client.consumer import Consumer
+from heliograph.client.incoming import Mode
+from heliograph.client.message import Message, Received
+from heliograph.client.outgoing import Lane
+from heliograph.client.producer import Producer
+from heliograph.client.sender import Sender
+from heliograph.frontends.native.frames import (
+    DELIVERY,
+    PAIR,
+    CloseSession,
+    Completed,
+    ConsumerClosed,
+    LaneOpened,
+    OpenLane,
+    OpenSession,
+    Refused,
+    SessionOpened,
+)
+from heliograph.model.errors import ClientFault, ConnectionLost, HeliographError, Unavailable, from_code
+from heliograph.model.ids import SessionId, lane_of, text_of
+from heliograph.model.limits import (
+    CONSUMER_CREDIT,
+    MAX_CONSUMERS_PER_SESSION,
+    MAX_CREDIT,
+    MAX_LANES_PER_SESSION,
+)
+from heliograph.model.message import DEFAULT_PRIORITY
+
+if TYPE_CHECKING:
+    from heliograph.client.link import Link
+    from heliograph.client.wire import Wire
+
+SESSION_UNKNOWN = "session-unknown"
+
+
+class Session:
+    """Made by `Connection.session`."""
+
+    def __init__(self, link: Link, number: int, mode: Mode, opened: SessionOpened) -> None:
+        self.number = number
+        self._link = link
+        self._mode = mode
+        self._identity = SessionId(opened.session)
+        self._token = opened.token
+        self._wire: Wire | None = None
+        self._senders: dict[str, Sender] = {}  # by destination: where new messages go
+        self._lanes: dict[int, Sender] = {}  # by lane number, finished ones included
+        self._opening: dict[str, asyncio.Task[Sender]] = {}
+        self._last_lane = 0
+        self._consumers: dict[int, Consumer] = {}
+        self._last_consumer = 0
+        self._is_stopped = False
+        self._was_lost = False  # and begun again under another id, which the application has yet to hear
+        self._ended: HeliographError | None = None
+
+    @property
+    def id(self) -> str:
+        return text_of(self._identity)
+
+    def __repr__(self) -> str:
+        return f"<Session {self.id}>"
+
+    # ---- producers
+
+    async def producer(
+        self,
+        destination: str,
+        *,
+        priority: int = DEFAULT_PRIORITY,
+        persistent: bool = True,
+        time_to_live: float | None = None,
+    ) -> Producer:
+        """A producer to `queue:NAME` or `topic:NAME`; what it is given here are defaults for its messages."""
+        return Producer(
+            self,
+            await self.sender_for(destination),
+            priority=priority,
+            persistent=persistent,
+            time_to_live=time_to_live,
+        )
+
+    async def sender_for(self, destination: str) -> Sender:
+        """The lane to a destination, shared by all producers to it (J11). Opened when there is none."""
+        self._check_open()
+        sender = self._senders.get(destination)
+        if sender is not None and not sender.is_finished:
+            return sender
+        opening = self._opening.get(destination)
+        if opening is None:
+            opening = asyncio.create_task(self._open_lane(destination))
+            self._opening[destination] = opening
+            opening.add_done_callback(lambda _: self._opening.pop(destination, None))
+        return await asyncio.shield(opening)
+
+    async def _open_lane(self, destination: str) -> Sender:
+        number = self._next_lane()
+        await self._link.request(
+            lambda: OpenLane(request=0, number=self.number, lane=number, destination=destination), LaneOpened
+        )
+        self._check_open()
+        lane = Lane(number, lane_of(self._identity, number), block_messages=self._link.block_messages)
+        sender = Sender(lane, destination, self.number)
+        self._senders[destination] = self._lanes[number] = sender
+        if self._wire is not None:
+            sender.attach(self._wire)
+        return sender
+
+    def _next_lane(self) -> int:
+        for number, sender in list(self._lanes.items()):
+            if sender.is_spent and not sender.has_unheard_fault:
+                del self._lanes[number]
+        if self._last_lane >= MAX_LANES_PER_SESSION:
+            raise ClientFault(
+                f"a session has at most {MAX_LANES_PER_SESSION} lanes: open another", code="too-many-lanes"
+            )
+        self._last_lane += 1
+        return self._last_lane
+
+    # ---- consumers
+
+    async def consumer(self, destination: str, *, credit: int = CONSUMER_CREDIT) -> Consumer:
+        """A consumer of `queue:NAME` or `topic:NAME`; the server sends at most `credit` messages ahead."""
+        return await self.subscribe(destination, credit, Message)
+
+    async def subscribe(self, destination: str, credit: int, message_type: type[Received]) -> Consumer:
+        self._check_open()
+        if not 1 <= credit <= MAX_CREDIT:
+            raise ClientFault(f"credit is 1 to {MAX_CREDIT}, not {credit}", code="credit-invalid")
+        if len(self._consumers) >= MAX_CONSUMERS_PER_SESSION:
+            raise ClientFault(
+                f"a session has at most {MAX_CONSUMERS_PER_SESSION} consumers", code="too-many-consumers"
+            )
+        self._last_consumer += 1
+        consumer = Consumer(
+            self, self._last_consumer, destination, mode=self._mode, credit=credit, message_type=message_type
+        )
+        if self._is_stopped:
+            consumer.stop()
+        # Known before the server answers: messages may arrive together with the answer.
+        self._consumers[consumer.number] = consumer
+        if self._wire is not None:
+            consumer.attach(self._wire)
+        try:
+            await self._link.request(consumer.subscription, Completed)
+        except BaseException:
+            self.forget_consumer(consumer)
+            raise
+        consumer.is_subscribed = True
+        return consumer
+
+    def forget_consumer(self, consumer: Consumer) -> None:
+        self._consumers.pop(consumer.number, None)
+
+    async def acknowledge(self, *, confirm: bool = False) -> None:
+        """Mode "client": everything handed over so far, by all consumers of the session, is processed."""
+        if self._mode is Mode.INDIVIDUAL:
+            raise ClientFault(
+                "the session acknowledges individually: use message.acknowledge()", code="acknowledge-mode"
+            )
+        if self._mode is Mode.CLIENT:
+            await asyncio.gather(
+                *[consumer.acknowledge(confirm=confirm) for consumer in self._consumers.values()]
+            )
+
+    def start(self) -> None:
+        self._is_stopped = False
+        for consumer in self._consumers.values():
+            consumer.start()
+
+    def stop(self) -> None:
+        self._is_stopped = True
+        for consumer in self._consumers.values():
+            consumer.stop()
+
+    # ---- what the server said
+
+    def confirm(self, payload: bytes) -> None:
+        for lane, upto in PAIR.iter_unpack(payload):
+            sender = self._lanes.get(lane)
+            if sender is not None:
+                sender.confirm(upto)
+
+    def deliver(self, payload: bytes) -> None:
+        number, earlier, first_tag, user_bytes = DELIVERY.unpack_from(payload)
+        consumer = self._consumers.get(number)
+        if consumer is not None:  # otherwise it is closing, and what it does not settle returns
+            consumer.deliver(payload, earlier, first_tag, user_bytes)
+
+    def refused(self, news: Refused) -> None:
+        sender = self._lanes.get(news.lane)
+        if sender is not None:
+            self._refuse(sender, news.first, from_code(news.code, news.sentence))
+
+    def _refuse(self, sender: Sender, first: int, error: HeliographError) -> None:
+        if self._senders.get(sender.destination) is sender:
+            del self._senders[sender.destination]
+        if sender.refuse(first, error):
+            self._link.report(error)
+
+    def consumer_closed(self, news: ConsumerClosed) -> None:
+        consumer = self._consumers.pop(news.consumer, None)
+        if consumer is not None:
+            error = from_code(news.code, news.sentence)
+            consumer.end(error)
+            self._link.report(error)
+
+    def settled(self, number: int) -> None:
+        consumer = self._consumers.get(number)
+        if consumer is not None:
+            consumer.settled()
+
+    def pause_writing(self) -> None:
+        for sender in self._lanes.values():
+            sender.pause()
+
+    def resume_writing(self) -> None:
+        for sender in self._lanes.values():
+            sender.wake()
+
+    # ---- another connection
+
+    def attach(self, wire: Wire) -> None:
+        """A new session on a wire that is ready."""
+        self._wire = wire
+
+    def detach(self) -> None:
+        self._wire = None
+        for sender in self._lanes.values():
+            sender.detach()
+        for consumer in self._consumers.values():
+            consumer.detach()
+
+    async def resume(self, wire: Wire) -> None:
+        """Carry the session over to a new connection."""
+        opened, is_new = await self._reopen(wire)
+        known = {number: last for number, _destination, last in opened.lanes}
+        if is_new:
+            self._identity = SessionId(opened.session)
+            self._was_lost = True
+        self._token = opened.token
+        for number, sender in sorted(self._lanes.items()):
+            await self._resume_lane(wire, number, sender, known.get(number))
+        self._wire = wire
+        for consumer in list(self._consumers.values()):
+            await self._resume_consumer(wire, consumer)
+        for sender in list(self._lanes.values()):
+            sender.attach(wire)
+        if self._was_lost:
+            self._was_lost = False
+            self._link.report(
+                Unavailable(
+                    "the server forgot the session: what was not confirmed was sent again, perhaps twice",
+                    code="session-lost",
+                )
+            )
+
+    async def _reopen(self, wire: Wire) -> tuple[SessionOpened, bool]:
+        again = OpenSession(request=0, number=self.number, resume=self._identity, token=self._token)
+        try:
+            return await wire.request(again, SessionOpened), False
+        except HeliographError as refusal:
+            if refusal.code != SESSION_UNKNOWN:
+                raise
+        return await wire.request(OpenSession(request=0, number=self.number), SessionOpened), True
+
+    async def _resume_lane(self, wire: Wire, number: int, sender: Sender, last: int | None) -> None:
+        if sender.is_spent:
+            return
+        if last is None:
+            opening = OpenLane(request=0, number=self.number, lane=number, destination=sender.destination)
+            try:
+                last = (await wire.request(opening, LaneOpened)).last
+            except ConnectionLost:
+                raise
+            except HeliographError as refusal:
+                self._refuse(sender, sender.lane.confirmed + 1, refusal)
+                return
+        identity = lane_of(self._identity, number)
+        if sender.lane.identity != identity:
+            sender.lane.move(number, identity)
+        elif last < sender.lane.confirmed:
+            await self._move_lane(wire, number, sender)
+            return
+        sender.resume(last)
+
+    async def _move_lane(self, wire: Wire, number: int, sender: Sender) -> None:
+        """The server knows less of a lane than it confirmed: begin again on a fresh one, without a gap."""
+        fresh = self._next_lane()
+        await wire.request(
+            OpenLane(request=0, number=self.number, lane=fresh, destination=sender.destination), LaneOpened
+        )
+        sender.lane.move(fresh, lane_of(self._identity, fresh))
+        self._lanes.pop(number, None)
+        self._lanes[fresh] = sender
+
+    async def _resume_consumer(self, wire: Wire, consumer: Consumer) -> None:
+        consumer.attach(wire)
+        if not consumer.is_subscribed:
+            return  # whoever is making it asks again
+        try:
+            await wire.request(consumer.subscription(), Completed)
+        except ConnectionLost:
+            raise
+        except HeliographError as refusal:
+            self.forget_consumer(consumer)
+            consumer.end(refusal)
+            self._link.report(refusal)
+
+    # ---- the end
+
+    def _check_open(self) -> None:
+        if self._ended is not None:
+            raise ClientFault(f"the session is over: {self._ended.sentence}", code=self._ended.code)
+
+    def end(self, error: HeliographError) -> None:
+        """The connection is over: tell everybody who waits."""
+        if self._ended is None:
+            self._ended = error
+            self._wire = None
+            for sender in self._lanes.values():
+                sender.end(error)
+            for consumer in list(self._consumers.values()):
+                consumer.end(error)
+
+    async def drain(self) -> HeliographError | None:
+        """Wait until everything sent is confirmed. Returns what was refused and nobody has heard of here."""
+        fault: HeliographError | None = None
+        for sender in list(self._lanes.values()):
+            try:
+                await sender.drained()
+            except HeliographError as error:
+                fault = fault or error
+            if sender.has_unheard_fault:
+                fault = fault or sender.hear_fault()
+        return fault
+
+    async def close(self) -> None:
+        """Wait until what was sent is confirmed, then end the session for good, its consumers too."""
+        await self.leave(complete=True)
+
+    async def leave(self, *, complete: bool) -> None:
+        """Close; `complete`: in good order, rather than because something went wrong."""
+        if self._ended is not None:
+            return
+        fault = await self.drain() if complete else None
+        for consumer in list(self._consumers.values()):
+            await consumer.leave(complete=complete)
+        wire = self._wire
+        self._link.sessions.pop(self.number, None)
+        self.end(ClientFault("the session is closed", code="closed"))
+        if wire is not None:
+            with suppress(ConnectionLost):  # the server forgets it in time
+                await wire.request(CloseSession(request=0, number=self.number), Completed)
+        if fault is not None:
+            raise fault
+
+    async def __aenter__(self) -> Session:
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, *_: Any) -> None:
+        await self.leave(complete=kind is None)

@@ -1,0 +1,283 @@
+"""One TCP connection to a server: greeting, requests and replies, heartbeats, frames for their sessions.
+
+A wire is used once. When it is lost, for whatever reason, every request on it fails, its `peer` is told
+why, and a new wire is made by `connection`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Protocol, TypeVar, cast
+
+from heliograph.frontends.native import frames
+from heliograph.frontends.native.frames import (
+    CONFIRM,
+    CONTROL,
+    DELIVER,
+    HEARTBEAT_FRAME,
+    PREAMBLE,
+    PUBLISH,
+    RESENT,
+    Answer,
+    Completed,
+    ConsumerClosed,
+    Failed,
+    FrameReader,
+    Goodbye,
+    Hello,
+    LaneOpened,
+    Refused,
+    SessionOpened,
+    Settled,
+    Welcome,
+)
+from heliograph.model.errors import ConnectionLost, HeliographError, ProtocolFault, from_code
+from heliograph.model.limits import HANDSHAKE_SECONDS, HEARTBEATS_MISSED, MIB
+
+# Bytes the transport holds for a slow server before producers wait; a few dozen blocks, so that the socket
+# never runs dry.
+WRITE_BUFFER_BYTES = 1 * MIB
+# Requests are paired with their replies by number; nobody has this many under way.
+MAX_REQUESTS_UNDER_WAY = 10_000
+
+Request = (
+    frames.OpenSession
+    | frames.CloseSession
+    | frames.OpenLane
+    | frames.Subscribe
+    | frames.Unsubscribe
+    | frames.Ask
+)
+Reply = SessionOpened | LaneOpened | Completed | Answer
+R = TypeVar("R", SessionOpened, LaneOpened, Completed, Answer)
+SessionNews = Refused | ConsumerClosed | Settled
+
+
+class Peer(Protocol):
+    """Who owns a wire: it finds the session for a frame, and hears when the wire is lost."""
+
+    def on_confirm(self, number: int, payload: bytes) -> None: ...
+
+    def on_delivery(self, number: int, payload: bytes) -> None: ...
+
+    def on_news(self, news: SessionNews) -> None: ...
+
+    def on_pause(self) -> None: ...
+
+    def on_resume(self) -> None: ...
+
+    def on_lost(self, wire: Wire, reason: HeliographError) -> None: ...
+
+
+class Wire(asyncio.Protocol):
+    """A connection as bytes and control messages."""
+
+    def __init__(self, peer: Peer, name: str) -> None:
+        self.name = name
+        self.is_paused = False
+        self.welcome: Welcome | None = None
+        self._peer = peer
+        self._loop = asyncio.get_running_loop()
+        self._reader = FrameReader()
+        self._transport: asyncio.Transport | None = None
+        self._reason: HeliographError | None = None
+        self._is_lost = False
+        self._greeting: asyncio.Future[Welcome] = self._loop.create_future()
+        self._closed: asyncio.Future[None] = self._loop.create_future()
+        self._requests: dict[int, asyncio.Future[Any]] = {}
+        self._last_request = 0
+        self._has_heard = False
+        self._silent_beats = 0
+        self._heart: asyncio.TimerHandle | None = None
+
+    # ---- the greeting
+
+    async def greet(self, hello: Hello) -> Welcome:
+        """Say who we are. Raises what the server answers instead of a welcome."""
+        self.write(PREAMBLE + frames.control_frame(hello))
+        try:
+            async with asyncio.timeout(HANDSHAKE_SECONDS):
+                self.welcome = await self._greeting
+        except TimeoutError:
+            raise ConnectionLost(
+                f"{self.name} did not greet within {HANDSHAKE_SECONDS:g} s: is it a Heliograph server?",
+                code="no-greeting",
+            ) from None
+        self._beat()
+        return self.welcome
+
+    # ---- out
+
+    def write(self, data: bytes) -> None:
+        if self._transport is not None:
+            self._transport.write(data)
+
+    def publish(self, number: int, buffer: bytes, *, resent: bool) -> None:
+        if self._transport is not None:
+            header = frames.pack_header(len(buffer), PUBLISH, RESENT if resent else 0, number)
+            self._transport.writelines((header, buffer))
+
+    async def request(self, message: Request, reply: type[R]) -> R:
+        """Send a request and wait for its answer. Raises the error that the server answers with."""
+        if self._is_lost:
+            raise self._lost()
+        if len(self._requests) >= MAX_REQUESTS_UNDER_WAY:
+            raise HeliographError("too many requests wait for the server", code="too-many-requests")
+        self._last_request += 1
+        message.request = self._last_request
+        answer: asyncio.Future[Reply] = self._loop.create_future()
+        self._requests[message.request] = answer
+        try:
+            self.write(frames.control_frame(message))
+            received = await answer
+        finally:
+            self._requests.pop(message.request, None)
+        if not isinstance(received, reply):
+            raise ProtocolFault(f"the server answered {type(received).__name__}, not {reply.__name__}")
+        return received
+
+    async def close(self) -> None:
+        """Say goodbye, and wait until what was written is out."""
+        if self._transport is not None and not self._is_lost:
+            self._reason = ConnectionLost("the connection was closed", code="closed")
+            self.write(frames.control_frame(Goodbye()))
+            self._transport.close()
+            try:
+                async with asyncio.timeout(HANDSHAKE_SECONDS):
+                    await asyncio.shield(self._closed)
+            except TimeoutError:
+                self._transport.abort()
+
+    def fail(self, reason: HeliographError) -> None:
+        """This wire is of no more use."""
+        if self._reason is None:
+            self._reason = reason
+        if self._transport is not None:
+            self._transport.abort()
+        self._end()
+
+    # ---- in
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's are not derived from it
+        self._transport.set_write_buffer_limits(WRITE_BUFFER_BYTES)
+
+    def data_received(self, data: bytes) -> None:
+        self._has_heard = True
+        try:
+            for kind, _flags, number, payload in self._reader.feed(data):
+                if kind == DELIVER:
+                    self._peer.on_delivery(number, payload)
+                elif kind == CONFIRM:
+                    self._peer.on_confirm(number, payload)
+                elif kind == CONTROL:
+                    self._receive(frames.decode_from_server(payload))
+        except HeliographError as fault:
+            self.fail(fault)
+
+    def _receive(self, message: frames.FromServer) -> None:
+        match message:
+            case Welcome():
+                if not self._greeting.done():
+                    self._greeting.set_result(message)
+            case Failed(request=request, code=code, sentence=sentence):
+                self._refuse(request, from_code(code, sentence))
+            case Goodbye(code=code, sentence=sentence):
+                self._say_goodbye(code, sentence)
+            case Refused() | ConsumerClosed() | Settled():
+                self._peer.on_news(message)
+            case _:
+                answer = self._requests.get(message.request)
+                if answer is not None and not answer.done():
+                    answer.set_result(message)
+
+    def _refuse(self, request: int, error: HeliographError) -> None:
+        answer = self._requests.get(request)
+        if not self._greeting.done():
+            self._greeting.set_exception(error)
+        elif answer is not None and not answer.done():
+            answer.set_exception(error)
+
+    def _say_goodbye(self, code: str, sentence: str) -> None:
+        error = ConnectionLost(f"{self.name} ended the connection: {sentence}", code=code)
+        known = from_code(code, sentence)
+        self.fail(error if type(known) is HeliographError else known)
+
+    def pause_writing(self) -> None:
+        self.is_paused = True
+        self._peer.on_pause()
+
+    def resume_writing(self) -> None:
+        self.is_paused = False
+        self._peer.on_resume()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._reason is None:
+            what = f": {exc}" if exc is not None else ""
+            self._reason = ConnectionLost(f"the connection to {self.name} was lost{what}")
+        self._end()
+        if not self._closed.done():
+            self._closed.set_result(None)
+
+    def _lost(self) -> HeliographError:
+        reason = self._reason
+        sentence = reason.sentence if reason is not None else f"the connection to {self.name} was lost"
+        return ConnectionLost(sentence)
+
+    def _end(self) -> None:
+        if self._is_lost:
+            return
+        self._is_lost = True
+        if self._heart is not None:
+            self._heart.cancel()
+        reason = self._reason or self._lost()
+        if not self._greeting.done():
+            self._greeting.set_exception(reason)
+            self._greeting.exception()  # whoever greets hears it; if nobody does, the loop must not complain
+        for answer in self._requests.values():
+            if not answer.done():
+                answer.set_exception(self._lost())
+        self._requests.clear()
+        self._peer.on_lost(self, reason)
+
+    # ---- heartbeats
+
+    def _beat(self) -> None:
+        """Once in an interval: say that we live, and count how long the other end has been silent."""
+        if self._is_lost or self.welcome is None or self.welcome.heartbeat_seconds <= 0:
+            return
+        self._silent_beats = 0 if self._has_heard else self._silent_beats + 1
+        self._has_heard = False
+        if self._silent_beats >= HEARTBEATS_MISSED:
+            silence = self._silent_beats * self.welcome.heartbeat_seconds
+            self.fail(ConnectionLost(f"nothing was heard from {self.name} for {silence:g} s", code="silent"))
+            return
+        self.write(HEARTBEAT_FRAME)
+        self._heart = self._loop.call_later(self.welcome.heartbeat_seconds, self._beat)
+
+
+async def open_wire(peer: Peer, host: str, port: int, hello: Hello) -> Wire:
+    """Connect and greet.
+
+    Raises ConnectionLost where nobody answers, and what the server answers where it refuses.
+    """
+    name = f"{host}:{port}"
+    loop = asyncio.get_running_loop()
+    try:
+        async with asyncio.timeout(HANDSHAKE_SECONDS):
+            _, wire = await loop.create_connection(lambda: Wire(peer, name), host, port)
+    except TimeoutError:
+        raise ConnectionLost(
+            f"{name} did not answer within {HANDSHAKE_SECONDS:g} s: check address and firewalls"
+        ) from None
+    except OSError as fault:
+        raise ConnectionLost(
+            f"cannot connect to {name} ({fault.strerror or fault}): check the address; is the server running?"
+        ) from None
+    try:
+        await wire.greet(hello)
+    except BaseException as fault:
+        reason = fault if isinstance(fault, HeliographError) else ConnectionLost("the greeting was given up")
+        wire.fail(reason)
+        raise
+    return wire

@@ -1,0 +1,1 @@
+"""The client library: its parts without a socket, and with a scripted peer at the other end."""
