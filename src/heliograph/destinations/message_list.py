@@ -278,7 +278,7 @@ class MessageList:
         for span in self.all_spans():
             if span.block.position:
                 effects.append(Release(span.block.position, span.stop - span.start))
-        for _priority_, page in self.waiting_pages():
+        for _, page in self.waiting_pages():
             for position, count in page.per_segment().items():
                 effects.append(Release(position, count))
         for level in self._order:

@@ -18,8 +18,10 @@ SEGMENT_SHIFT = 32
 
 
 class Entry(NamedTuple):
-    """Messages `start` up to `start + messages` of the block at `position`; `number` is the place of the first
-    in its destination."""
+    """Messages `start` up to `start + messages` of the block at `position`.
+
+    `number` is the place of the first in its destination.
+    """
 
     number: int
     position: int

@@ -1,7 +1,8 @@
 """The frames of the native protocol, as both ends write and read them.
 
     preamble (client, once)   "HELIO" 0x01 CR LF
-    frame                     u32 payload length · u8 kind · u8 flags · u16 session number      little-endian, then the payload
+    frame                     u32 payload length · u8 kind · u8 flags · u16 session number, then the payload
+                              (little-endian)
  Six kinds are binary because they are hot; everything else is a CONTROL frame: one MessagePack map with its
 type in the key "type". `FrameReader` cuts a byte stream into frames however it was cut before, and buffers no
 more than one frame.
@@ -292,17 +293,18 @@ class FrameReader:
 
     def feed(self, data: bytes) -> list[Frame]:
         """All frames that are complete now. Raises ProtocolFault on a frame beyond the limit."""
-        if self._pieces:
-            self._pieces.append(data)
-            self._size += len(data)
-            if self._size < self._needed:
-                return []
-            data = b"".join(self._pieces)
-            self._pieces = []
-            self._size = 0
         frames: list[Frame] = []
         position = 0
         available = len(data)
+        if self._pieces:
+            if self._size < FRAME_HEADER_BYTES:
+                data = b"".join([*self._pieces, data])
+                available = len(data)
+                self._pieces = []
+            else:
+                position = self._complete(data, frames)
+                if not position:
+                    return frames
         needed = FRAME_HEADER_BYTES
         while available - position >= FRAME_HEADER_BYTES:
             length, kind, flags, number = FRAME_HEADER.unpack_from(data, position)
@@ -317,8 +319,21 @@ class FrameReader:
                 break
             frames.append((kind, flags, number, data[start:end]))
             position = end
-        if position < available:
+        self._size = available - position
+        if self._size:
             self._pieces = [data[position:] if position else data]
-            self._size = available - position
             self._needed = needed
         return frames
+
+    def _complete(self, data: bytes, frames: list[Frame]) -> int:
+        """Add to the frame whose beginning is here. Returns how many bytes that took; 0: it is not whole yet."""
+        missing = self._needed - self._size
+        self._pieces.append(data[:missing])
+        if missing > len(data):
+            self._size += len(data)
+            return 0
+        whole = b"".join(self._pieces)
+        _, kind, flags, number = FRAME_HEADER.unpack_from(whole)
+        frames.append((kind, flags, number, whole[FRAME_HEADER_BYTES:]))
+        self._pieces = []
+        return missing
