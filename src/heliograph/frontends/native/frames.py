@@ -326,7 +326,7 @@ class FrameReader:
         return frames
 
     def _complete(self, data: bytes, frames: list[Frame]) -> int:
-        """Add to the frame whose beginning is here. Returns how many bytes that took; 0: it is not whole yet."""
+        """Add to the frame whose beginning is here. Returns how many bytes that took; 0: not whole yet."""
         missing = self._needed - self._size
         self._pieces.append(data[:missing])
         if missing > len(data):
