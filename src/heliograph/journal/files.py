@@ -226,7 +226,7 @@ class Journal:
             descriptor = self._directory.create_segment(number, self._settings.segment_bytes)
             self._segments.add(number, self._settings.segment_bytes)
             self._directory.sync()
-        self._writer.start(descriptor, end.position, self._segments.sizes[number], end.next_lsn, seed)
+        self._writer.start(descriptor, end, self._segments.sizes[number], seed)
 
     def _extend(self, descriptor: int, number: int) -> None:
         """Take back the room that a cut gave away. Without it the journal starts full."""
@@ -282,7 +282,7 @@ class Journal:
         if self._lazy_timer is not None:
             self._lazy_timer.cancel()
             self._lazy_timer = None
-        self._syncer.start(writer.descriptor, size, writer.written_lsn, writer.position)
+        self._syncer.start(writer.descriptor, size, writer.written_lsn, writer.frames_end)
 
     def _sync_done(self, result: Synced | Exception) -> None:
         if self._closed or self._writer.has_failed:
@@ -375,6 +375,7 @@ class Journal:
         self._snapshot_running = True
         last_lsn = writer.written_lsn
         last_byte = writer.bytes_written
+        frames_end = writer.frames_end
 
         def write() -> int:
             # The state must never be ahead of the log: positions in it must lead to bytes that are there.
@@ -397,7 +398,7 @@ class Journal:
                 self._bytes_at_snapshot = last_byte
                 writer.snapshot_bytes = result
                 self._segments.snapshot_stored(segment_of(head.replay))
-                self._made_durable(last_lsn, head.replay)
+                self._made_durable(last_lsn, frames_end)
 
         self._keeper.post(write, done)
 
@@ -457,6 +458,7 @@ class Journal:
         if writer.refused:
             self._report_refused()
         self._keeper.stop()
+        self._syncer.stop()
         try:
             if not writer.has_failed and writer.descriptor >= 0:
                 self._make_all_durable()
@@ -472,7 +474,7 @@ class Journal:
     def _make_all_durable(self) -> None:
         writer = self._writer
         self._syncer.finish(writer.descriptor)
-        self._made_durable(writer.written_lsn, writer.position)
+        self._made_durable(writer.written_lsn, writer.frames_end)
         writer.write_frame()  # what the listener may have added when it heard that
         if writer.frames_written and writer.write_mark():
             os.fdatasync(writer.descriptor)

@@ -47,6 +47,7 @@ class LogEnd(msgspec.Struct, frozen=True):
     """Where the log ends and the next frame goes."""
 
     position: int
+    frames_end: int  # where the last frame ends: the same place, or the end of a segment before
     next_lsn: int
     durable: int  # how far the log was surely durable, by the last frame's word
     records: int
@@ -94,8 +95,8 @@ class LogScan:
             )
         self._expected_segment += 1
         with memoryview(buffer) as view:
-            if self._stop is None and self._is_broken_chain(view, number):
-                self._stop = self._first_end
+            if self._stop is None and self._first_end and self._last_end:
+                self._check_chain(view, number, self._first_end, self._last_end)
             if self._stop is not None:
                 self._search(buffer, view, number, 0)
                 self._stop.residue += _residue(buffer, 0)
@@ -106,13 +107,15 @@ class LogScan:
         """The verdict. Raises CorruptJournal."""
         place = self._stop or self._last_end
         assert place is not None, "at least one segment was fed"
+        frames_end = (self._first_end or place).position
         if self._stop is not None or place.residue:
-            if self._evidence > place.position:
+            if self._evidence > frames_end:
                 raise _corrupt(place, "bytes that had been stored are damaged or gone")
             if not place.torn:
                 raise _corrupt(place, "the checksum does not match the bytes, and no tear explains it")
         return LogEnd(
             position=place.position,
+            frames_end=frames_end,
             next_lsn=self._lsn,
             durable=min(self._durable, place.position),
             records=self._records,
@@ -121,15 +124,17 @@ class LogScan:
             cut_bytes=place.residue,
         )
 
-    def _is_broken_chain(self, view: memoryview, number: int) -> bool:
-        """Whether frames are missing at the end of the segments before, seen from the first frame of this
-        one.
+    def _check_chain(self, view: memoryview, number: int, first_end: _Place, last_end: _Place) -> None:
+        """Whether the first frame of this segment goes on where the frames before ran out.
+
+        If not, frames are missing there. If there is none, what stood behind the end before may be the rest
+        of one.
         """
-        end = self._first_end
-        if end is None:
-            return False
         header = read_frame_header(view, number, 0, self._seed)
-        return end.residue > 0 if header is None else not self._follows(header)
+        if last_end.residue if header is None else not self._follows(header):
+            if first_end is not last_end:
+                first_end.residue += last_end.residue
+            self._stop = first_end
 
     def _follows(self, header: FrameHeader) -> bool:
         """Whether this frame is the next one.

@@ -35,7 +35,7 @@ def replay_log(
     numbers = [number for number in segments.sizes if number >= segment_of(start)]
     if not numbers:
         if snapshot is None and not segments.sizes:
-            return LogEnd(start, lsn, start, 0, 0, 0, 0)
+            return LogEnd(start, start, lsn, start, 0, 0, 0, 0)
         path = directory.segment_path(segment_of(start))
         raise CorruptJournal("the segment where replay starts is missing", path=str(path), position=0)
     scan = LogScan(seed=seed, start=start, lsn=lsn, on_record=on_record)

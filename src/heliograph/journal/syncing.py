@@ -94,11 +94,14 @@ class Syncer:
         self._sealed = []
         self._worker.post(lambda: self._run(descriptor, job), self._returned)
 
-    def finish(self, descriptor: int) -> None:
-        """At the end: let the thread finish, then make everything durable here and now."""
+    def stop(self) -> None:
+        """Let the thread finish what it has."""
         self._worker.stop()
-        self._run(descriptor, Synced(0, 0, self._sealed))
-        self._sealed = []
+
+    def finish(self, descriptor: int) -> None:
+        """After `stop`: make everything durable here and now."""
+        sealed, self._sealed = self._sealed, []
+        self._run(descriptor, Synced(0, 0, sealed))
 
     def _run(self, descriptor: int, job: Synced) -> Synced:
         started = time.perf_counter()

@@ -25,6 +25,7 @@ from heliograph.journal.records import (
     RECORD_HEADER_BYTES,
     pack_frame_header,
 )
+from heliograph.journal.recovery import LogEnd
 from heliograph.journal.segments import Segments
 from heliograph.model.errors import StorageFull
 from heliograph.model.limits import KIB, MIB
@@ -80,6 +81,9 @@ class LogWriter:
         self.is_wanted = False  # somebody waits for a record that was appended since this was last cleared
         self.is_full = False
         self.has_failed = False
+        # Where the last frame ends. After a roll that is in the segment before: only so can recovery take a
+        # durable position beyond the end of what it found for a sign that frames are missing.
+        self.frames_end = 0
         self.durable_position = 0  # what the next frame says
         self.snapshot_bytes = 0  # what snapshots take of the quota
         self.refused: list[int] = []
@@ -89,12 +93,13 @@ class LogWriter:
         self.frames_written = 0
         self.bytes_written = 0
 
-    def start(self, descriptor: int, position: int, size: int, lsn: int, seed: int) -> None:
-        """Go on at this place of this segment, with this LSN."""
+    def start(self, descriptor: int, end: LogEnd, size: int, seed: int) -> None:
+        """Go on where the log ends, in this segment."""
+        position = end.position
         self._seed = seed
-        self.next_lsn = lsn
-        self.written_lsn = lsn - 1
-        self.durable_position = position
+        self.next_lsn = end.next_lsn
+        self.written_lsn = end.next_lsn - 1
+        self.frames_end = self.durable_position = end.frames_end
         self._use(descriptor, position >> OFFSET_BITS, size)
         self._frame += position - self._base
         self._fill += position - self._base
@@ -187,6 +192,7 @@ class LogWriter:
             self._fail(error)
             return False
         self._skipped = 0
+        self.frames_end = self._base + self._fill
         self._frame = self._fill
         self._fill += FRAME_HEADER_BYTES
         self.frames_written += 1
