@@ -28,6 +28,7 @@ from heliograph.frontends.native.frames import (
     settle_frame,
 )
 from heliograph.model.errors import ClientFault, ConnectionLost, HeliographError, ProtocolFault
+from heliograph.model.limits import HANDSHAKE_SECONDS
 
 if TYPE_CHECKING:
     from heliograph.client.session import Session
@@ -301,6 +302,8 @@ class Consumer:
         if self._is_closed:
             return
         inbox = self.inbox
+        if inbox.mode is Mode.AUTO:
+            inbox.complete_but_last()
         inbox.stop()
         if inbox.mode is Mode.AUTO and complete:
             inbox.complete()
@@ -311,10 +314,11 @@ class Consumer:
         wire, self._wire = self._wire, None
         self._session.forget_consumer(self)
         if wire is not None and self._ended is None:
-            with suppress(ConnectionLost):  # the server ends the consumer with the connection
-                await wire.request(
-                    Unsubscribe(request=0, number=self._session.number, consumer=self.number), Completed
-                )
+            leaving = Unsubscribe(request=0, number=self._session.number, consumer=self.number)
+            # If it cannot be told, the server ends the consumer with the connection.
+            with suppress(ConnectionLost, TimeoutError):
+                async with asyncio.timeout(HANDSHAKE_SECONDS):
+                    await wire.request(leaving, Completed)
         self._fail_settling()
 
     async def __aenter__(self) -> Consumer:

@@ -29,7 +29,7 @@ from heliograph.frontends.native.frames import (
     SessionOpened,
     Welcome,
 )
-from heliograph.model.errors import ClientFault, ConnectionLost, HeliographError
+from heliograph.model.errors import ClientFault, ConnectionLost, HeliographError, Unavailable
 
 if TYPE_CHECKING:
     from heliograph.client.session import Session
@@ -43,8 +43,10 @@ R = TypeVar("R", SessionOpened, LaneOpened, Completed, Answer)
 # that comes back is found quickly and one that is overloaded is left in peace.
 FIRST_PAUSE_SECONDS = 0.1
 LONGEST_PAUSE_SECONDS = 5.0
-# A link that held this long worked: the next loss begins a new count.
+# A link that held this long, or moved messages, worked: the next loss begins a new count.
 STABLE_SECONDS = 5.0
+# Ways to lose a connection that need no word to the application while it is being made again.
+_QUIET_CODES = frozenset({"connection-lost", "silent", "closed", "server-stopping"})
 
 
 def pause_before(attempt: int, chance: float) -> float:
@@ -80,6 +82,7 @@ class Link:
         self._attempts = 0
         self._worked_at = 0.0  # when a wire was last lost that had held for a while
         self._connected_at = 0.0
+        self._has_progressed = False  # whether messages moved on the wire that there is
         self._reconnecting: asyncio.Task[None] | None = None
         self._changed = Signal()
         self._ended: HeliographError | None = None
@@ -96,8 +99,8 @@ class Link:
         for _ in self._servers.hosts:
             try:
                 wire = await self._open_wire()
-            except ConnectionLost as lost:
-                fault = fault or lost
+            except Unavailable as unavailable:
+                fault = fault or unavailable
                 continue
             self._use(wire)
             return
@@ -162,12 +165,13 @@ class Link:
         self.wire = wire
         self.welcome = wire.welcome
         self._connected_at = self._loop.time()
+        self._has_progressed = False
         self._changed.wake()
 
     async def _reconnect(self, reason: HeliographError) -> None:
         while True:
             pause = pause_before(self._attempts, random.random())
-            if self._loop.time() + pause - self._worked_at > self._reconnect_seconds:
+            if self._loop.time() + pause - self._worked_at >= self._reconnect_seconds:
                 break
             self._attempts += 1
             await asyncio.sleep(pause)
@@ -197,9 +201,7 @@ class Link:
 
     def _give_up(self, reason: HeliographError) -> None:
         if not isinstance(reason, ClientFault):
-            reason = ConnectionLost(
-                f"gave up after {self._reconnect_seconds:g} s: {reason.sentence}", code=reason.code
-            )
+            reason = ConnectionLost(f"gave up after {self._reconnect_seconds:g} s: {reason.sentence}")
         self.end(reason)
         self.report(reason)
 
@@ -215,22 +217,26 @@ class Link:
         self.wire = None
         self._detach_sessions()
         now = self._loop.time()
-        if now - self._connected_at >= STABLE_SECONDS or not self._attempts:
+        if self._has_progressed or now - self._connected_at >= STABLE_SECONDS or not self._attempts:
             self._attempts = 0
             self._worked_at = now
         if self._ended is None:
             if isinstance(reason, ClientFault):
                 self._give_up(reason)
             else:
+                if reason.code not in _QUIET_CODES:
+                    self.report(reason)
                 log.info("%s; connecting again", reason.sentence)
                 self._reconnecting = self._loop.create_task(self._reconnect(reason))
 
     def on_confirm(self, number: int, payload: bytes) -> None:
+        self._has_progressed = True
         session = self.sessions.get(number)
         if session is not None:
             session.confirm(payload)
 
     def on_delivery(self, number: int, payload: bytes) -> None:
+        self._has_progressed = True
         session = self.sessions.get(number)
         if session is not None:
             session.deliver(payload)

@@ -33,6 +33,7 @@ from heliograph.model.errors import ClientFault, ConnectionLost, HeliographError
 from heliograph.model.ids import SessionId, lane_of, text_of
 from heliograph.model.limits import (
     CONSUMER_CREDIT,
+    HANDSHAKE_SECONDS,
     MAX_CONSUMERS_PER_SESSION,
     MAX_CREDIT,
     MAX_LANES_PER_SESSION,
@@ -356,14 +357,18 @@ class Session:
         if self._ended is not None:
             return
         fault = await self.drain() if complete else None
+        for sender in self._lanes.values():
+            sender.push()  # without waiting, where something went wrong
         for consumer in list(self._consumers.values()):
             await consumer.leave(complete=complete)
         wire = self._wire
         self._link.sessions.pop(self.number, None)
         self.end(ClientFault("the session is closed", code="closed"))
         if wire is not None:
-            with suppress(ConnectionLost):  # the server forgets it in time
-                await wire.request(CloseSession(request=0, number=self.number), Completed)
+            # If it cannot be told, the server forgets the session in time.
+            with suppress(ConnectionLost, TimeoutError):
+                async with asyncio.timeout(HANDSHAKE_SECONDS):
+                    await wire.request(CloseSession(request=0, number=self.number), Completed)
         if fault is not None:
             raise fault
 

@@ -173,7 +173,9 @@ class Wire(asyncio.Protocol):
                 elif kind == CONTROL:
                     self._receive(frames.decode_from_server(payload))
         except HeliographError as fault:
-            self.fail(fault)
+            self.fail(
+                ConnectionLost(f"{self.name} sent what cannot be read: {fault.sentence}", code=fault.code)
+            )
 
     def _receive(self, message: frames.FromServer) -> None:
         match message:
