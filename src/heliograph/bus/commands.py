@@ -41,8 +41,9 @@ class Published(Command):
 
 
 class ConsumerAttached(Command):
-    """A consumer is ready for `credit` messages of a destination, which is made if it is not there and
-    `create` allows."""
+    """A consumer is ready for `credit` messages of a destination, which is made if it is not there and `create`
+    allows. The rest is what it asked for (J6, J7, J9).
+    """
 
     request: int
     address: Address
@@ -50,6 +51,29 @@ class ConsumerAttached(Command):
     session: SessionId
     credit: int
     create: bool = True
+    selector: str = ""
+    subscription: str = ""
+    client: str = ""
+    durable: bool = False
+    shared: bool = False
+    no_local: bool = False
+    browse: bool = False
+
+
+class SubscriptionEnded(Command):
+    """A client wants no more of a durable subscription (J6)."""
+
+    request: int
+    client: str
+    subscription: str
+
+
+class Recovered(Command):
+    """A consumer wants everything again that it has not settled (J4)."""
+
+    address: Address
+    consumer: ConsumerId
+    request: int = 0
 
 
 class CreditGranted(Command):
@@ -61,8 +85,10 @@ class CreditGranted(Command):
 
 
 class Settled(Command):
-    """A consumer is through with inclusive ranges of delivery tags. `request` (0: none) is answered when that
-    is stored."""
+    """A consumer is through with inclusive ranges of delivery tags.
+
+    `request` (0: none) is answered when that is stored; `error` is the consumer's word on why it returns them.
+    """
 
     address: Address
     consumer: ConsumerId
@@ -70,6 +96,7 @@ class Settled(Command):
     ranges: list[tuple[int, int]]
     replenish: bool = False
     request: int = 0
+    error: str = ""
 
 
 class ConsumerDetached(Command):
@@ -87,6 +114,7 @@ class SessionOpened(Command):
     session: SessionId
     user: str
     token: bytes
+    connection: bytes = b""
 
 
 class SessionResumed(Command):
@@ -96,6 +124,7 @@ class SessionResumed(Command):
     session: SessionId
     user: str
     token: bytes
+    connection: bytes = b""
 
 
 class SessionLost(Command):
@@ -125,6 +154,8 @@ Fact = (
     | CreditGranted
     | Settled
     | ConsumerDetached
+    | SubscriptionEnded
+    | Recovered
     | SessionOpened
     | SessionResumed
     | SessionLost
@@ -160,6 +191,12 @@ class Dispatched(Command):
     user: str
 
 
+class BrowseEnded(Command):
+    """A browser has been shown everything that was there when it came."""
+
+    consumer: ConsumerId
+
+
 class Answered(Command):
     """The request was carried out; `body` says what there is to say."""
 
@@ -175,4 +212,4 @@ class Rejected(Command):
     sentence: str
 
 
-Decision = Confirmed | Refused | Dispatched | Answered | Rejected
+Decision = Confirmed | Refused | Dispatched | BrowseEnded | Answered | Rejected

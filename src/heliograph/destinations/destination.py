@@ -1,9 +1,9 @@
-"""Queues and topics as every replica sees them: commands in, effects out. Nothing here reads a clock or
-touches a disk.
- A block is accepted (intake), written down if it must survive or cannot stay in memory, and then added to
-every list: the one list of a queue, or the list of each subscription of a topic. A persistent message is
-handed out only after it is stored: otherwise a crash could make one that was consumed arrive a second time,
-unmarked.
+"""What queues and topics share: intake, storage, and the way of a command to the list it concerns.
+
+Commands in, effects out. Nothing here reads a clock (the time comes with each event, in microseconds) or touches a
+disk. A block is accepted (intake), written down if it must survive or cannot stay in memory, and then added to the
+lists that want it. A persistent message is handed out only after it is stored: otherwise a crash could make one that
+was consumed arrive a second time, unmarked.
 """
 
 from __future__ import annotations
@@ -19,29 +19,44 @@ from heliograph.bus.commands import (
     ConsumerDetached,
     CreditGranted,
     Published,
+    Recovered,
     Rejected,
     Settled,
 )
+from heliograph.destinations.browsing import Browser
 from heliograph.destinations.effects import AnyEffect, Multicast, Persist, Release, Retain
-from heliograph.destinations.events import BlockRefused, BlocksStored, PageLoaded, TurnCame
+from heliograph.destinations.events import (
+    BlockRefused,
+    BlocksStored,
+    BuryFailed,
+    PageLoaded,
+    Swept,
+    TimeCame,
+    TurnCame,
+)
 from heliograph.destinations.intake import Intake
 from heliograph.destinations.message_list import MessageList, UserOf
 from heliograph.destinations.waiting import Residence
-from heliograph.model.block import Block
-from heliograph.model.destination import Address, Kind, kind_of
+from heliograph.model.block import EXPIRIES, Block
+from heliograph.model.destination import Address, kind_of
 from heliograph.model.errors import ClientFault
 from heliograph.model.ids import ConsumerId, SessionId
+from heliograph.model.policy import DEFAULT_POLICY, Policy
 
 Event = (
     Published
     | ConsumerAttached
     | CreditGranted
     | Settled
+    | Recovered
     | ConsumerDetached
     | BlocksStored
     | BlockRefused
     | PageLoaded
     | TurnCame
+    | TimeCame
+    | Swept
+    | BuryFailed
 )
 
 
@@ -57,34 +72,41 @@ class Figures(msgspec.Struct):
     delivered: int
     settled: int
     bytes: int
+    subscriptions: int = 0
 
 
 class Destination:
-    """What queues and topics share: intake, storage, and the way of a command to the list it concerns."""
+    """A queue or a topic."""
 
     def __init__(self, address: Address, number: int, *, residence: Residence, user_of: UserOf) -> None:
         self.address = address
         self.number = number
         self.intake = Intake()
+        self.policy = DEFAULT_POLICY
         self._residence = residence
         self._user_of = user_of
         self._published = 0
         self._bytes = 0
+        self.may_expire = False  # whether any message ever came that expires
         self._handlers: dict[type, Callable[..., None]] = {
             Published: self._published_block,
             Settled: self._settled,
             CreditGranted: self._credit_granted,
             BlocksStored: self._stored,
             TurnCame: self._turn_came,
+            TimeCame: self._time_came,
             PageLoaded: self._page_loaded,
             ConsumerAttached: self._attached,
             ConsumerDetached: self._detached,
+            Recovered: self._recovered,
             BlockRefused: self._refused,
+            Swept: self._swept,
+            BuryFailed: self._bury_failed,
         }
 
-    def handle(self, event: Event) -> list[AnyEffect]:
+    def handle(self, event: Event, now: int) -> list[AnyEffect]:
         effects: list[AnyEffect] = []
-        self._handlers[type(event)](event, effects)
+        self._handlers[type(event)](event, effects, now)
         return effects
 
     # ---- what a kind of destination decides
@@ -95,72 +117,77 @@ class Destination:
     def list_by_number(self, number: int) -> MessageList | None:
         raise NotImplementedError
 
-    def _list_of(self, consumer: ConsumerId) -> MessageList | None:
+    def list_of(self, consumer: ConsumerId) -> MessageList | None:
         raise NotImplementedError
 
-    def _attached(self, event: ConsumerAttached, effects: list[AnyEffect]) -> None:
+    def add(self, block: Block, effects: list[AnyEffect], now: int) -> int:
+        """Give a block to all that want it. Returns how many messages are held, counting each as often as it is."""
         raise NotImplementedError
 
-    def _detached(self, event: ConsumerDetached, effects: list[AnyEffect]) -> None:
+    def _wants(self, block: Block) -> bool:
+        """Whether anybody is there for whom the block would have to be kept."""
+        raise NotImplementedError
+
+    def _attached(self, event: ConsumerAttached, effects: list[AnyEffect], now: int) -> None:
+        raise NotImplementedError
+
+    def _detached(self, event: ConsumerDetached, effects: list[AnyEffect], now: int) -> None:
+        raise NotImplementedError
+
+    def _page_loaded(self, event: PageLoaded, effects: list[AnyEffect], now: int) -> None:
+        raise NotImplementedError
+
+    def _dispatch(self, effects: list[AnyEffect], now: int) -> None:
+        """Let everybody who waits for messages have theirs."""
         raise NotImplementedError
 
     # ---- messages
 
-    def _published_block(self, event: Published, effects: list[AnyEffect]) -> None:
+    def _published_block(self, event: Published, effects: list[AnyEffect], now: int) -> None:
         block = event.block
         if not self.intake.accept(block, effects):
             return
         self._published += block.count
         self._bytes += block.size
-        if self._needs_no_disk(block):
+        if block.expiry or block.flags & EXPIRIES:
+            self.may_expire = True
+        if not self._wants(block) or (not block.persistent and self._keeps_loaded()):
             effects.append(Multicast(Confirmed(block.lane, block.last)))
-            self._add(block, effects)
+            self.add(block, effects, now)
+            self._dispatch(effects, now)
             return
         self.intake.pending.append(block)
         effects.append(Persist(block))
         if not block.persistent:
             effects.append(Multicast(Confirmed(block.lane, block.last)))
 
-    def _needs_no_disk(self, block: Block) -> bool:
-        """Nobody will ever ask for it, or it may be lost and there is room for it in memory."""
-        lists = list(self.lists())
-        return not lists or (not block.persistent and all(messages.keeps_loaded for messages in lists))
+    def _keeps_loaded(self) -> bool:
+        return all(messages.keeps_loaded for messages in self.lists())
 
-    def _stored(self, event: BlocksStored, effects: list[AnyEffect]) -> None:
+    def _stored(self, event: BlocksStored, effects: list[AnyEffect], now: int) -> None:
         self.intake.stored(event.blocks, effects)
-        self._hold(event.blocks, effects)
-        for messages in self.lists():
-            for block in event.blocks:
-                messages.add(block)
-            messages.dispatch(effects)
+        for block in event.blocks:
+            more = self.add(block, effects, now) - block.count  # it was held once when it was written
+            if more > 0:
+                effects.append(Retain(block.position, more))
+            elif more < 0:
+                effects.append(Release(block.position, -more))
+        self._dispatch(effects, now)
 
-    def _hold(self, blocks: list[Block], effects: list[AnyEffect]) -> None:
-        """A block was held once when it was written; from here on each list holds it."""
-        more = sum(1 for _ in self.lists()) - 1
-        if more:
-            for block in blocks:
-                held = block.count * abs(more)
-                effects.append(Retain(block.position, held) if more > 0 else Release(block.position, held))
-
-    def _add(self, block: Block, effects: list[AnyEffect]) -> None:
-        for messages in self.lists():
-            messages.add(block)
-            messages.dispatch(effects)
-
-    def _refused(self, event: BlockRefused, effects: list[AnyEffect]) -> None:
+    def _refused(self, event: BlockRefused, effects: list[AnyEffect], _now: int) -> None:
         self._published -= event.block.count
         self.intake.not_stored(event.block, event.code, event.sentence, effects)
 
     # ---- consumers
 
-    def _credit_granted(self, event: CreditGranted, effects: list[AnyEffect]) -> None:
-        messages = self._list_of(event.consumer)
+    def _credit_granted(self, event: CreditGranted, effects: list[AnyEffect], now: int) -> None:
+        messages = self.list_of(event.consumer)
         if messages is not None:
             messages.grant(event.consumer, event.count)
-            messages.dispatch(effects)
+            messages.dispatch(effects, now)
 
-    def _settled(self, event: Settled, effects: list[AnyEffect]) -> None:
-        messages = self._list_of(event.consumer)
+    def _settled(self, event: Settled, effects: list[AnyEffect], now: int) -> None:
+        messages = self.list_of(event.consumer)
         if messages is None:
             if event.request:
                 effects.append(Multicast(Rejected(event.request, "consumer-unknown", "the consumer is gone")))
@@ -170,29 +197,68 @@ class Destination:
                 event.consumer,
                 event.ranges,
                 effects,
+                now,
                 returned=event.returned,
                 replenish=event.replenish,
                 request=event.request,
+                error=event.error,
             )
         except ClientFault as fault:
             if event.request:
                 effects.append(Multicast(Rejected(event.request, fault.code, fault.sentence)))
-        messages.dispatch(effects)
+        messages.dispatch(effects, now)
 
-    def _turn_came(self, _event: TurnCame, effects: list[AnyEffect]) -> None:
+    def _recovered(self, event: Recovered, effects: list[AnyEffect], now: int) -> None:
+        messages = self.list_of(event.consumer)
+        if messages is not None:
+            messages.return_all(event.consumer, effects, now)
+            messages.dispatch(effects, now)
+        if event.request:
+            effects.append(Multicast(Answered(event.request, {})))
+
+    # ---- time
+
+    def _turn_came(self, _event: TurnCame, effects: list[AnyEffect], now: int) -> None:
+        self._dispatch(effects, now)
+
+    def _time_came(self, _event: TimeCame, effects: list[AnyEffect], now: int) -> None:
         for messages in self.lists():
-            messages.dispatch(effects)
+            if 0 < messages.schedule.next_due <= now:
+                messages.time_came(now)
+                messages.dispatch(effects, now)
 
-    def _page_loaded(self, event: PageLoaded, effects: list[AnyEffect]) -> None:
+    @property
+    def next_due(self) -> int:
+        """When something that is set aside is due (microseconds), 0 if nothing is."""
+        return min((due for messages in self.lists() if (due := messages.schedule.next_due)), default=0)
+
+    @property
+    def needs_sweeping(self) -> bool:
+        return self.may_expire or self.policy.undelivered_to_dead_after > 0
+
+    def _swept(self, _event: Swept, effects: list[AnyEffect], now: int) -> None:
+        for messages in self.lists():
+            messages.sweep(effects, now)
+
+    def _bury_failed(self, event: BuryFailed, _effects: list[AnyEffect], now: int) -> None:
         messages = self.list_by_number(event.list_number)
         if messages is not None:
-            messages.loaded(event.priority, event.buffers)
-            messages.dispatch(effects)
+            messages.not_buried(event.spans, now)
+
+    # ---- administration
+
+    def set_policy(self, policy: Policy) -> None:
+        self.policy = policy
+        for messages in self.lists():
+            messages.set_policy(policy)
 
     def session_ended(self, session: SessionId) -> None:
         self.intake.forget(session)
 
-    # ---- for those who look
+    def end(self, effects: list[AnyEffect]) -> None:
+        """The destination is deleted with all that waits in it."""
+        for messages in list(self.lists()):
+            messages.end(effects)
 
     def figures(self) -> Figures:
         lists = list(self.lists())
@@ -209,70 +275,35 @@ class Destination:
         )
 
 
-class Queue(Destination):
-    """Each message to exactly one consumer."""
+class Browsers:
+    """The browsers of a queue."""
 
-    def __init__(self, address: Address, number: int, *, residence: Residence, user_of: UserOf) -> None:
-        super().__init__(address, number, residence=residence, user_of=user_of)
-        self.messages = MessageList(0, residence=residence, user_of=user_of)
-        self._lists = (self.messages,)
+    def __init__(self, messages: MessageList, user_of: UserOf) -> None:
+        self._messages = messages
+        self._user_of = user_of
+        self._by_consumer: dict[ConsumerId, Browser] = {}
+        self._last_number = 0
 
-    def lists(self) -> Iterator[MessageList]:
-        return iter(self._lists)
+    def __contains__(self, consumer: ConsumerId) -> bool:
+        return consumer in self._by_consumer
 
-    def list_by_number(self, number: int) -> MessageList | None:
-        return self.messages if number == 0 else None
-
-    def _list_of(self, consumer: ConsumerId) -> MessageList | None:
-        return self.messages if consumer in self.messages.consumers else None
-
-    def _attached(self, event: ConsumerAttached, effects: list[AnyEffect]) -> None:
-        self.messages.attach(event.consumer, event.session, event.credit)
+    def attach(self, event: ConsumerAttached, effects: list[AnyEffect]) -> None:
+        self._last_number -= 1
+        browser = Browser(event.consumer, self._last_number, event.credit, self._messages, self._user_of)
+        self._by_consumer[event.consumer] = browser
         effects.append(Multicast(Answered(event.request, {})))
-        self.messages.dispatch(effects)
+        browser.feed(effects)
 
-    def _detached(self, event: ConsumerDetached, effects: list[AnyEffect]) -> None:
-        self.messages.detach(event.consumer, effects)
-        if event.request:
-            effects.append(Multicast(Answered(event.request, {})))
-        self.messages.dispatch(effects)
+    def grant(self, event: CreditGranted, effects: list[AnyEffect]) -> None:
+        browser = self._by_consumer[event.consumer]
+        browser.grant(event.count)
+        browser.feed(effects)
 
+    def detach(self, consumer: ConsumerId) -> None:
+        self._by_consumer.pop(consumer, None)
 
-class Topic(Destination):
-    """Each message to every subscriber. A subscription begins and ends with its consumer."""
-
-    def __init__(self, address: Address, number: int, *, residence: Residence, user_of: UserOf) -> None:
-        super().__init__(address, number, residence=residence, user_of=user_of)
-        self._lists: dict[int, MessageList] = {}
-        self._by_consumer: dict[ConsumerId, MessageList] = {}
-        self._next_list = 1
-
-    def lists(self) -> Iterator[MessageList]:
-        return iter(tuple(self._lists.values()))
-
-    def list_by_number(self, number: int) -> MessageList | None:
-        return self._lists.get(number)
-
-    def _list_of(self, consumer: ConsumerId) -> MessageList | None:
-        return self._by_consumer.get(consumer)
-
-    def _attached(self, event: ConsumerAttached, effects: list[AnyEffect]) -> None:
-        messages = MessageList(self._next_list, residence=self._residence, user_of=self._user_of)
-        self._next_list += 1
-        messages.attach(event.consumer, event.session, event.credit)
-        self._lists[messages.number] = messages
-        self._by_consumer[event.consumer] = messages
-        effects.append(Multicast(Answered(event.request, {})))
-
-    def _detached(self, event: ConsumerDetached, effects: list[AnyEffect]) -> None:
-        messages = self._by_consumer.pop(event.consumer, None)
-        if messages is not None:
-            del self._lists[messages.number]
-            messages.drop(effects)
-        if event.request:
-            effects.append(Multicast(Answered(event.request, {})))
-
-
-def make_destination(address: Address, number: int, *, residence: Residence, user_of: UserOf) -> Destination:
-    kind = Queue if kind_of(address) is Kind.QUEUE else Topic
-    return kind(address, number, residence=residence, user_of=user_of)
+    def loaded(self, event: PageLoaded, effects: list[AnyEffect]) -> None:
+        for browser in self._by_consumer.values():
+            if browser.number == event.list_number:
+                browser.loaded(event.page, event.buffers)
+                browser.feed(effects)

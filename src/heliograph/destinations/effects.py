@@ -6,7 +6,7 @@ import msgspec
 
 from heliograph.bus.commands import Decision
 from heliograph.destinations.pages import Page
-from heliograph.model.block import Block
+from heliograph.model.block import Block, Span
 
 
 class Effect(msgspec.Struct, gc=False):
@@ -57,6 +57,18 @@ class Load(Effect):
     page: Page
 
 
+class Bury(Effect):
+    """Move these messages to the dead message queue, in one stroke with the note that they are done here.
+
+    `errors`: the last word of a consumer about each.
+    """
+
+    list_number: int
+    spans: list[Span]
+    reason: str
+    errors: list[str]
+
+
 class Continue(Effect):
     """There is more to do than fits one turn: come back with `TurnCame` after the others had theirs."""
 
@@ -68,4 +80,4 @@ class Write(Effect):
     payload: bytes
 
 
-AnyEffect = Multicast | Persist | Note | Retain | Release | Load | Continue | Write
+AnyEffect = Multicast | Persist | Note | Retain | Release | Load | Bury | Continue | Write

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from heliograph.model.block import Block
+from heliograph.destinations.pages import Page
+from heliograph.model.block import Block, Span
 
 
 class Event(msgspec.Struct, gc=False):
@@ -30,8 +31,24 @@ class PageLoaded(Event):
 
     list_number: int
     priority: int
+    page: Page
     buffers: list[bytes]
 
 
 class TurnCame(Event):
     """The next turn of a destination that had more to do."""
+
+
+class TimeCame(Event):
+    """What was scheduled up to now is due."""
+
+
+class Swept(Event):
+    """A moment to look for messages that are past their time."""
+
+
+class BuryFailed(Event):
+    """There was no room for these among the dead."""
+
+    list_number: int
+    spans: list[Span]

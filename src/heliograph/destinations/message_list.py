@@ -1,8 +1,10 @@
 """One ordered list of messages and the consumers that compete for it: a queue has one, a topic one per
 subscription.
- Consumers with credit take turns, a span at a time. A turn of the whole list is bounded, so that one busy
-list never holds up the others (M4). What is handed out stays outstanding at its consumer until it is settled:
-done, or returned to its old place.
+
+Consumers with credit take turns, a span at a time. A turn of the whole list is bounded, so that one busy list
+never holds up the others (M4). What is handed out stays outstanding at its consumer until it is settled: done, or
+returned to its old place; what came back too often is buried (J10). Messages whose time has passed, or has not come,
+are set aside when they come up (J8).
 """
 
 from __future__ import annotations
@@ -11,48 +13,94 @@ from collections import deque
 from collections.abc import Callable, Iterator
 
 from heliograph.bus.commands import Answered, Dispatched
-from heliograph.destinations.effects import AnyEffect, Continue, Load, Multicast, Note, Release
+from heliograph.destinations.effects import AnyEffect, Bury, Continue, Load, Multicast, Note
 from heliograph.destinations.outstanding import Outstanding
 from heliograph.destinations.pages import Entry, Page, entries_of
-from heliograph.destinations.waiting import Residence, Waiting
+from heliograph.destinations.schedule import Schedule
+from heliograph.destinations.sequence import SharedLevel
+from heliograph.destinations.waiting import Level, Waiting, number_of
 from heliograph.journal.records import RecordKind
-from heliograph.model.block import PRIORITIES, Block, Span, priority_runs
+from heliograph.model.block import (
+    DELIVERIES,
+    EXPIRIES,
+    PRIORITIES,
+    Block,
+    Span,
+    delivery_times_of,
+    expiries_of,
+    priority_runs,
+)
 from heliograph.model.ids import ConsumerId, LaneId, SessionId
-from heliograph.model.limits import CONSUMER_WINDOW_BYTES, DISPATCH_SPANS_PER_TURN
+from heliograph.model.limits import (
+    CONSUMER_WINDOW_BYTES,
+    DISPATCH_SPANS_PER_TURN,
+    MAX_CREDIT,
+    PRIORITY_PREFETCH,
+)
+from heliograph.model.policy import DEFAULT_POLICY, Policy
 
 UserOf = Callable[[LaneId], str]
 Ranges = list[tuple[int, int]]
+_TIMED = EXPIRIES | DELIVERIES
+_SECOND = 1_000_000
+# A message that could not be buried because the disk is full is tried again after so long.
+_BURY_AGAIN = 5 * _SECOND
 
 
 class Consumer:
     """One taker: how much more it wants, and what it has."""
 
-    __slots__ = ("credit", "identity", "next_tag", "outstanding", "outstanding_bytes", "queued", "session")
+    __slots__ = (
+        "credit",
+        "identity",
+        "next_tag",
+        "outstanding",
+        "outstanding_bytes",
+        "prefetch",
+        "queued",
+        "session",
+    )
 
-    def __init__(self, identity: ConsumerId, session: SessionId, credit: int) -> None:
+    def __init__(self, identity: ConsumerId, session: SessionId, credit: int, prefetch: int) -> None:
         self.identity = identity
         self.session = session
         self.credit = credit
+        self.prefetch = prefetch
         self.next_tag = 1
         self.outstanding = Outstanding()
         self.outstanding_bytes = 0
         self.queued = False
 
     @property
-    def wants(self) -> bool:
-        return self.credit > 0 and self.outstanding_bytes < CONSUMER_WINDOW_BYTES
+    def room(self) -> int:
+        """How many messages it can be given now."""
+        if self.outstanding_bytes >= CONSUMER_WINDOW_BYTES:
+            return 0
+        return min(self.credit, self.prefetch - self.outstanding.messages)
 
 
 class MessageList:
     """Waiting messages by priority, consumers in turn."""
 
-    def __init__(self, number: int, *, residence: Residence, user_of: UserOf) -> None:
+    def __init__(
+        self,
+        number: int,
+        *,
+        make_level: Callable[[int], Level],
+        user_of: UserOf,
+        policy: Policy = DEFAULT_POLICY,
+        durable: bool = True,
+    ) -> None:
         self.number = number
-        self._residence = residence
+        self.policy = policy
+        self.durable = durable  # whether what happens to it is written down
+        self._make_level = make_level
         self._user_of = user_of
-        self._levels: dict[int, Waiting] = {}
-        self._order: list[Waiting] = []  # highest priority first
+        self._levels: dict[int, Level] = {}
+        self._order: list[tuple[int, Level]] = []  # highest priority first
         self._turn: deque[Consumer] = deque()
+        self.schedule = Schedule()
+        self._last_error: dict[int, str] = {}  # of messages that came back with a word why
         self.consumers: dict[ConsumerId, Consumer] = {}
         self.in_flight = 0
         self.delivered = 0
@@ -60,35 +108,55 @@ class MessageList:
 
     @property
     def depth(self) -> int:
-        """Messages that wait for a consumer."""
-        return sum(level.messages for level in self._order)
+        """Messages that wait for a consumer, or for their time."""
+        return sum(level.messages for _, level in self._order) + self.schedule.messages
 
     @property
     def keeps_loaded(self) -> bool:
-        return all(level.keeps_loaded for level in self._order)
+        return all(level.keeps_loaded for _, level in self._order)
+
+    @property
+    def is_hungry(self) -> bool:
+        """Whether somebody would take a message now."""
+        return bool(self._turn)
 
     # ---- what arrives
 
-    def add(self, block: Block) -> None:
-        """A block is there to be handed out."""
-        if not block.flags & PRIORITIES:
-            self._level(block.priority).append(Span(block, 0, block.count))
-            return
-        for priority, start, stop in priority_runs(block):
-            self._level(priority).append(Span(block, start, stop))
+    def level(self, priority: int) -> Level:
+        found = self._levels.get(priority)
+        if found is None:
+            found = self._levels[priority] = self._make_level(priority)
+            self._order = [(key, self._levels[key]) for key in sorted(self._levels, reverse=True)]
+            for consumer in self.consumers.values():
+                consumer.prefetch = self._prefetch
+        return found
 
-    def _level(self, priority: int) -> Waiting:
-        level = self._levels.get(priority)
-        if level is None:
-            level = self._levels[priority] = Waiting(self._residence)
-            self._order = [self._levels[key] for key in sorted(self._levels, reverse=True)]
-        return level
+    def append(self, priority: int, span: Span) -> None:
+        """A message arrives behind all others of its priority."""
+        level = self.level(priority)
+        assert isinstance(level, Waiting)
+        level.append(span)
+
+    def set_policy(self, policy: Policy) -> None:
+        self.policy = policy
+        for consumer in self.consumers.values():
+            consumer.prefetch = self._prefetch
+
+    def priorities(self) -> list[int]:
+        """Highest first."""
+        return [priority for priority, _ in self._order]
+
+    @property
+    def _prefetch(self) -> int:
+        if self.policy.prefetch_limit:
+            return self.policy.prefetch_limit
+        return MAX_CREDIT if len(self._order) <= 1 else PRIORITY_PREFETCH
 
     # ---- consumers
 
     def attach(self, identity: ConsumerId, session: SessionId, credit: int) -> None:
         assert identity not in self.consumers, "consumer ids are issued once"
-        consumer = self.consumers[identity] = Consumer(identity, session, credit)
+        consumer = self.consumers[identity] = Consumer(identity, session, credit, self._prefetch)
         self._queue(consumer)
 
     def grant(self, identity: ConsumerId, count: int) -> None:
@@ -97,36 +165,35 @@ class MessageList:
             consumer.credit += count
             self._queue(consumer)
 
-    def detach(self, identity: ConsumerId, effects: list[AnyEffect]) -> None:
+    def detach(self, identity: ConsumerId, effects: list[AnyEffect], now: int) -> None:
         """A consumer leaves; what it had returns in order."""
         consumer = self.consumers.pop(identity, None)
         if consumer is None:
             return
         if consumer.queued:
             self._turn.remove(consumer)
-        spans = consumer.outstanding.take_all()
-        if spans:
-            self._put_back(spans, effects, 0)
+        self._return(consumer.outstanding.take_all(), effects, now)
 
     def _queue(self, consumer: Consumer) -> None:
-        if not consumer.queued and consumer.wants:
+        if not consumer.queued and consumer.room > 0:
             consumer.queued = True
             self._turn.append(consumer)
 
     # ---- settling
 
-    def settle(
+    def settle(  # noqa: PLR0913 - the fields of the command
         self,
         identity: ConsumerId,
         ranges: Ranges,
         effects: list[AnyEffect],
+        now: int,
         *,
         returned: bool,
         replenish: bool,
         request: int,
+        error: str = "",
     ) -> None:
-        """Raises ClientFault for tags that are not outstanding; what came before them in the command
-        holds."""
+        """Raises ClientFault for tags that are not outstanding; what came before them in the command holds."""
         consumer = self.consumers.get(identity)
         if consumer is None:
             return  # it left while this was under way; its messages have returned already
@@ -135,91 +202,153 @@ class MessageList:
             for first, last in ranges:
                 spans += consumer.outstanding.take(first, last)
         finally:
-            self._settled(consumer, spans, effects, returned=returned, replenish=replenish, request=request)
+            for span in spans:
+                consumer.outstanding_bytes -= _share(span)
+            if returned:
+                self._return(spans, effects, now, request=request, error=error)
+            else:
+                self.finish(spans, effects, request=request)
+            if replenish:
+                consumer.credit += sum(span.stop - span.start for span in spans)
+            self._queue(consumer)
 
-    def _settled(
-        self,
-        consumer: Consumer,
-        spans: list[Span],
-        effects: list[AnyEffect],
-        *,
-        returned: bool,
-        replenish: bool,
-        request: int,
-    ) -> None:
-        for span in spans:
-            consumer.outstanding_bytes -= _share(span)
-        if returned:
-            if spans:
-                self._put_back(spans, effects, request)
-        else:
-            self._finish(spans, effects, request)
-        if replenish:
+    def return_all(self, identity: ConsumerId, effects: list[AnyEffect], now: int) -> None:
+        """A consumer stays and wants everything again that it has not settled (recover, rollback)."""
+        consumer = self.consumers.get(identity)
+        if consumer is not None:
+            spans = consumer.outstanding.take_all()
+            consumer.outstanding_bytes = 0
             consumer.credit += sum(span.stop - span.start for span in spans)
-        self._queue(consumer)
+            self._return(spans, effects, now)
+            self._queue(consumer)
 
-    def _finish(self, spans: list[Span], effects: list[AnyEffect], request: int) -> None:
-        """These are done: never again, and their bytes may go."""
+    def finish(self, spans: list[Span], effects: list[AnyEffect], *, request: int = 0, note: bool = True) -> None:
+        """These were handed out and are done: never again, and their bytes may go."""
         ranges: Ranges = []
         for span in spans:
-            block = span.block
             count = span.stop - span.start
             self.in_flight -= count
             self.settled += count
-            if block.position:
-                effects.append(Release(block.position, count))
-            if block.persistent:
-                _extend(ranges, block.number + span.start, count)
-        _note(RecordKind.DONE, self.number, ranges, request, effects)
-
-    def _put_back(self, spans: list[Span], effects: list[AnyEffect], request: int) -> None:
-        ranges: Ranges = []
-        by_level: dict[int, list[Span]] = {}
-        for span in sorted(spans, key=_number):
-            self.in_flight -= span.stop - span.start
+            self._let_go(span, effects)
             if span.block.persistent:
-                _extend(ranges, _number(span), span.stop - span.start)
-            again = Span(span.block, span.start, span.stop, span.deliveries + 1)
-            by_level.setdefault(_priority(span), []).append(again)
-        for priority, level_spans in by_level.items():
-            self._level(priority).put_back(level_spans)
-        _note(RecordKind.RETURNED, self.number, ranges, request, effects)
+                _extend(ranges, number_of(span), count)
+        if note:
+            self._note(RecordKind.DONE, ranges, request, effects)
+
+    def _let_go(self, span: Span, effects: list[AnyEffect]) -> None:
+        block = span.block
+        count = span.stop - span.start
+        self._levels[_priority(span)].settled(block.position, count, span.origin, effects)
+        if self._last_error:
+            for number in range(number_of(span), number_of(span) + span.stop - span.start):
+                self._last_error.pop(number, None)
+
+    def _return(
+        self, spans: list[Span], effects: list[AnyEffect], now: int, *, request: int = 0, error: str = ""
+    ) -> None:
+        """Handed out in vain: back to their place, later, or to the dead."""
+        if not spans:
+            self._note(RecordKind.RETURNED, [], request, effects)
+            return
+        ranges: Ranges = []
+        again: dict[int, list[Span]] = {}
+        dead: list[Span] = []
+        policy = self.policy
+        for span in sorted(spans, key=number_of):
+            self.in_flight -= span.stop - span.start
+            if error:
+                self._last_error[number_of(span)] = error
+            if policy.redelivery_limit and span.deliveries + 1 >= policy.redelivery_limit:
+                dead.append(span)
+                continue
+            if span.block.persistent:
+                _extend(ranges, number_of(span), span.stop - span.start)
+            back = Span(span.block, span.start, span.stop, span.deliveries + 1, span.origin)
+            delay = policy.delay_before(span.deliveries + 2)
+            if delay:
+                self.schedule.add(now + int(delay * _SECOND), _priority(span), back)
+            else:
+                again.setdefault(_priority(span), []).append(back)
+        for priority, level_spans in again.items():
+            self._levels[priority].put_back(level_spans)
+        self._note(RecordKind.RETURNED, ranges, request, effects)
+        if dead:
+            self._bury(dead, "redelivery-limit", effects)
+
+    def _note(self, kind: int, ranges: Ranges, request: int, effects: list[AnyEffect]) -> None:
+        """Write it down, or, where nothing of it is on disk, answer at once."""
+        if ranges and self.durable:
+            effects.append(Note(kind, self.number, ranges, request))
+        elif request:
+            effects.append(Multicast(Answered(request, {})))
+
+    # ---- the dead
+
+    def _bury(self, spans: list[Span], reason: str, effects: list[AnyEffect]) -> None:
+        """Move messages, which are neither waiting nor outstanding, to the dead message queue."""
+        errors = [self._last_error.get(number_of(span), "") for span in spans]
+        effects.append(Bury(self.number, spans, reason, errors))
+
+    def buried(self, spans: list[Span], effects: list[AnyEffect]) -> Ranges:
+        """The dead message queue has them. Returns the numbers to be noted as done with the same stroke."""
+        ranges: Ranges = []
+        for span in spans:
+            self.settled += span.stop - span.start
+            self._let_go(span, effects)
+            if span.block.persistent and self.durable:
+                _extend(ranges, number_of(span), span.stop - span.start)
+        return ranges
+
+    def not_buried(self, spans: list[Span], now: int) -> None:
+        """There was no room for them among the dead: they stay, and it is tried again later."""
+        for span in spans:
+            self.schedule.add(now + _BURY_AGAIN, _priority(span), span)
 
     # ---- handing out
 
-    def dispatch(self, effects: list[AnyEffect]) -> None:
+    def dispatch(self, effects: list[AnyEffect], now: int) -> None:
         """Give what waits to those who want it, for one turn."""
         turn = self._turn
         ranges: Ranges = []
         spans_left = DISPATCH_SPANS_PER_TURN
         while turn:
-            level = self._next_level()
-            if level is None:
+            found = self._next_level()
+            if found is None:
                 break
+            priority, level = found
             consumer = turn[0]
-            span = level.take(consumer.credit)
+            span = level.take(consumer.room, consumer.identity, effects)
             if span is None:
                 break  # its head is being read from the disk
+            block = span.block
+            spans_left -= 1
+            if block.expiry or block.delivery_time or block.flags & _TIMED:
+                timely = self._timely(priority, span, now, effects)
+                if timely is None:
+                    if not spans_left:
+                        effects.append(Continue())
+                        break
+                    continue
+                span = timely
             self._hand_out(consumer, span, effects)
-            if span.block.persistent:
-                _extend(ranges, _number(span), span.stop - span.start)
+            if block.persistent:
+                _extend(ranges, number_of(span), span.stop - span.start)
             turn.popleft()
-            if consumer.wants:
+            if consumer.room > 0:
                 turn.append(consumer)
             else:
                 consumer.queued = False
-            spans_left -= 1
             if not spans_left:
                 effects.append(Continue())
                 break
-        _note(RecordKind.DISPATCHED, self.number, ranges, 0, effects)
+        self._note(RecordKind.DISPATCHED, ranges, 0, effects)
         if turn:
             self._read_ahead(effects)
 
-    def _next_level(self) -> Waiting | None:
-        for level in self._order:
-            if level.messages:
-                return level
+    def _next_level(self) -> tuple[int, Level] | None:
+        for found in self._order:
+            if found[1].messages:
+                return found
         return None
 
     def _hand_out(self, consumer: Consumer, span: Span, effects: list[AnyEffect]) -> None:
@@ -234,18 +363,74 @@ class MessageList:
         effects.append(Multicast(Dispatched(consumer.identity, tag, span, self._user_of(span.block.lane))))
 
     def _read_ahead(self, effects: list[AnyEffect]) -> None:
-        for priority, level in self._levels.items():
+        for priority, level in self._order:
             page = level.page_to_load()
             if page is not None:
                 effects.append(Load(self.number, priority, page))
 
-    def loaded(self, priority: int, buffers: list[bytes]) -> None:
-        self._levels[priority].loaded(buffers)
+    def loaded(self, priority: int, page: Page, buffers: list[bytes]) -> None:
+        self._levels[priority].loaded(page, buffers)
+
+    # ---- time
+
+    def _timely(self, priority: int, span: Span, now: int, effects: list[AnyEffect]) -> Span | None:
+        """The first messages of a span if they may go now; otherwise they are set aside, and None."""
+        expiry = [at if 0 < at <= now else 0 for at in expiries_of(span)]
+        due = [at if at > now else 0 for at in delivery_times_of(span)]
+        length = 1
+        while length < len(due) and due[length] == due[0] and bool(expiry[length]) == bool(expiry[0]):
+            length += 1
+        head = span.part(span.start, span.start + length)
+        if head.stop < span.stop:
+            self._levels[priority].put_back([span.part(head.stop, span.stop)])
+        if expiry[0]:
+            self._expire(head, effects)
+            return None
+        if due[0]:
+            self.schedule.add(due[0], priority, head)
+            return None
+        return head
+
+    def _expire(self, span: Span, effects: list[AnyEffect]) -> None:
+        if self.policy.expired_to_dead:
+            self._bury([span], "expired", effects)
+            return
+        self.in_flight += span.stop - span.start  # `finish` takes it off again
+        self.finish([span], effects)
+
+    def time_came(self, now: int) -> None:
+        """What is due may go."""
+        for priority, what in self.schedule.due(now):
+            if isinstance(what, Page):
+                self._levels[priority].put_back_cold(what)
+            else:
+                self._levels[priority].put_back([what])
+
+    def sweep(self, effects: list[AnyEffect], now: int) -> None:
+        """Take what is expired, or waited too long, from the head of each level."""
+        patience = int(self.policy.undelivered_to_dead_after * _SECOND)
+        for priority, level in self._order:
+            for _ in range(DISPATCH_SPANS_PER_TURN):
+                span = level.take(MAX_CREDIT, _NOBODY, effects) if level.messages else None
+                if span is None:
+                    break
+                block = span.block
+                if patience and block.timestamp and block.timestamp + patience < now:
+                    self._bury([span], "undeliverable", effects)
+                elif self._timely(priority, span, now, effects) is not None:
+                    level.put_back([span])
+                    break
+            if patience or level.messages:
+                page = level.page_to_load()
+                if page is not None:
+                    effects.append(Load(self.number, priority, page))
 
     # ---- recovery, snapshots, moving
 
-    def restore(self, priority: int, pages: list[Page]) -> None:
-        self._level(priority).restore(pages)
+    def shared_level(self, priority: int) -> SharedLevel:
+        level = self.level(priority)
+        assert isinstance(level, SharedLevel)
+        return level
 
     def waiting_pages(self) -> Iterator[tuple[int, Page]]:
         for priority, level in self._levels.items():
@@ -259,6 +444,7 @@ class MessageList:
                 if span.block.persistent:
                     for entry in entries_of(span):
                         yield priority, entry
+        yield from self.schedule.entries()
 
     def outstanding_entries(self) -> Iterator[tuple[int, Entry]]:
         for consumer in self.consumers.values():
@@ -268,31 +454,45 @@ class MessageList:
                         yield _priority(span), entry
 
     def all_spans(self) -> Iterator[Span]:
-        for level in self._order:
+        for _, level in self._order:
             yield from level.hot_spans()
         for consumer in self.consumers.values():
             yield from consumer.outstanding.spans()
 
-    def drop(self, effects: list[AnyEffect]) -> None:
+    def end(self, effects: list[AnyEffect]) -> None:
         """The list is gone with all that waits in it."""
-        for span in self.all_spans():
-            if span.block.position:
-                effects.append(Release(span.block.position, span.stop - span.start))
-        for _, page in self.waiting_pages():
-            for position, count in page.per_segment().items():
-                effects.append(Release(position, count))
-        for level in self._order:
-            level.clear()
+        for consumer in self.consumers.values():
+            for span in consumer.outstanding.take_all():
+                self._let_go(span, effects)
+        for priority, origin, what in self.schedule.everything():
+            if isinstance(what, Entry):
+                self._levels[priority].settled(what.position, what.messages, origin, effects)
+            else:
+                self._let_go(what, effects)
+        for _, level in self._order:
+            level.leave(effects)
+
+
+_NOBODY = ConsumerId(b"")
+
+
+def spans_by_priority(block: Block, spans: list[tuple[int, int]]) -> Iterator[tuple[int, Span]]:
+    """Runs of a block's messages, cut where the priority changes."""
+    if not block.flags & PRIORITIES:
+        for start, stop in spans:
+            yield block.priority, Span(block, start, stop)
+        return
+    runs = priority_runs(block)
+    for start, stop in spans:
+        for priority, first, last in runs:
+            if first < stop and start < last:
+                yield priority, Span(block, max(first, start), min(last, stop))
 
 
 def _share(span: Span) -> int:
     """About how many bytes of its block a span is."""
     block = span.block
     return block.size * (span.stop - span.start) // block.count
-
-
-def _number(span: Span) -> int:
-    return span.block.number + span.start
 
 
 def _priority(span: Span) -> int:
@@ -310,11 +510,3 @@ def _extend(ranges: Ranges, first: int, count: int) -> None:
         ranges[-1] = (ranges[-1][0], first + count - 1)
     else:
         ranges.append((first, first + count - 1))
-
-
-def _note(kind: int, number: int, ranges: Ranges, request: int, effects: list[AnyEffect]) -> None:
-    """Write it down, or, where nothing of it is on disk, answer at once."""
-    if ranges:
-        effects.append(Note(kind, number, ranges, request))
-    elif request:
-        effects.append(Multicast(Answered(request, {})))

@@ -44,13 +44,13 @@ class Outstanding:
             stop = min(last - tag + 1, span.stop - span.start)
             if offset:
                 keep_tags.append(tag)
-                keep_spans.append(Span(span.block, span.start, span.start + offset, span.deliveries))
+                keep_spans.append(span.part(span.start, span.start + offset))
             if stop < span.stop - span.start:
                 keep_tags.append(tag + stop)
-                keep_spans.append(Span(span.block, span.start + stop, span.stop, span.deliveries))
+                keep_spans.append(span.part(span.start + stop, span.stop))
             whole = not offset and stop == span.stop - span.start
             taken.append(
-                span if whole else Span(span.block, span.start + offset, span.start + stop, span.deliveries)
+                span if whole else span.part(span.start + offset, span.start + stop)
             )
             index += 1
         tags[begin:index] = keep_tags

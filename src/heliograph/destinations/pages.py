@@ -28,6 +28,7 @@ class Entry(NamedTuple):
     start: int
     messages: int
     deliveries: int
+    origin: int = -1
 
     @property
     def last(self) -> int:
@@ -48,11 +49,13 @@ class Page:
         "lowest",
         "messages",
         "next",
+        "origin",
         "positions",
     )
 
-    def __init__(self, deliveries: int = 0) -> None:
+    def __init__(self, deliveries: int = 0, origin: int = -1) -> None:
         self.deliveries = deliveries
+        self.origin = origin
         self.positions: array[int] = array("Q")
         self._counts: array[int] | None = None  # absent: one message each
         self._numbers: array[int] | None = None  # absent: without a gap from `first`
@@ -66,6 +69,10 @@ class Page:
     @property
     def full(self) -> bool:
         return self.messages >= PAGE_MESSAGES or self.bytes >= PAGE_BYTES
+
+    def suits(self, span: Span) -> bool:
+        """Whether a span can be told apart from the others by its place alone."""
+        return self.deliveries == span.deliveries and self.origin == span.origin
 
     def __len__(self) -> int:
         return len(self.positions)
@@ -108,19 +115,41 @@ class Page:
         starts: Iterable[int] = (0,) * length if self._starts is None else self._starts
         numbers: Iterable[int] = self._contiguous() if self._numbers is None else self._numbers
         deliveries = (self.deliveries,) * length
-        return list(map(Entry, numbers, self.positions, starts, counts, deliveries))
+        origins = (self.origin,) * length
+        return list(map(Entry, numbers, self.positions, starts, counts, deliveries, origins))
+
+    def count_before(self, number: int) -> int:
+        """How many messages of the page come before this number."""
+        if number <= self.first:
+            return 0
+        if number >= self.next:
+            return self.messages
+        return sum(min(max(number - entry.number, 0), entry.messages) for entry in self.entries())
+
+    def behind(self, passed: int) -> Page:
+        """The page without its first `passed` messages."""
+        if not passed:
+            return self
+        rest = Page(self.deliveries, self.origin)
+        for entry in self.entries():
+            skip = min(passed, entry.messages)
+            passed -= skip
+            if skip < entry.messages:
+                left = entry.messages - skip
+                rest.append(entry.number + skip, entry.position, entry.start + skip, left, left * 512)
+        return rest
 
     # ---- snapshots: six numbers and the arrays as they stand
 
     def dump(self) -> tuple[list[int], list[bytes]]:
         columns = (self.positions, self._counts, self._numbers, self._starts)
-        facts = [self.deliveries, self.first, self.next, self.messages, self.bytes]
+        facts = [self.deliveries, self.first, self.next, self.messages, self.bytes, self.origin]
         return facts, [b"" if column is None else column.tobytes() for column in columns]
 
     @classmethod
     def restore(cls, facts: list[int], columns: list[bytes]) -> Page:
         page = cls()
-        page.deliveries, page.first, page.next, page.messages, page.bytes = facts
+        page.deliveries, page.first, page.next, page.messages, page.bytes, page.origin = facts
         page.positions = array("Q", columns[0])
         page._counts = array("I", columns[1]) if columns[1] else None
         page._numbers = array("Q", columns[2]) if columns[2] else None
@@ -159,8 +188,9 @@ def pages_of(entries: Iterable[Entry], size_each: int = 512) -> list[Page]:
     a message."""
     pages: list[Page] = []
     for entry in entries:
-        if not pages or pages[-1].full or pages[-1].deliveries != entry.deliveries:
-            pages.append(Page(entry.deliveries))
+        last = pages[-1] if pages else None
+        if last is None or last.full or (last.deliveries, last.origin) != (entry.deliveries, entry.origin):
+            pages.append(Page(entry.deliveries, entry.origin))
         pages[-1].append(
             entry.number, entry.position, entry.start, entry.messages, entry.messages * size_each
         )
@@ -177,7 +207,7 @@ def entries_of(span: Span) -> list[Entry]:
             )
         ]
     return [
-        Entry(block.number + index, block.positions[index], 0, 1, span.deliveries)
+        Entry(block.number + index, block.positions[index], 0, 1, span.deliveries, span.origin)
         for index in range(span.start, span.stop)
     ]
 
@@ -185,19 +215,20 @@ def entries_of(span: Span) -> list[Entry]:
 def assemble(page: Page, buffers: list[bytes]) -> list[Span]:
     """The loaded spans of a page. Runs of lone messages of one lane become blocks again."""
     spans: list[Span] = []
-    run = _Run()
-    deliveries = page.deliveries
+    run = _Run(page)
     for entry, buffer in zip(page.entries(), buffers, strict=True):
         loaded = blocks.parse_trusted(buffer, entry.position)
         loaded.number = entry.number - entry.start
         if loaded.flags == LONE:
             if not run.takes(loaded):
-                run.close(spans, deliveries)
+                run.close(spans)
             run.add(loaded)
         else:
-            run.close(spans, deliveries)
-            spans.append(Span(loaded, entry.start, entry.start + entry.messages, deliveries))
-    run.close(spans, deliveries)
+            run.close(spans)
+            spans.append(
+                Span(loaded, entry.start, entry.start + entry.messages, page.deliveries, page.origin)
+            )
+    run.close(spans)
     return spans
 
 
@@ -205,9 +236,10 @@ class _Run:
     """Lone messages that can share a block: one lane, sequences and numbers without a gap, equal headers, one
     segment."""
 
-    __slots__ = ("_blocks", "_last")
+    __slots__ = ("_blocks", "_last", "_page")
 
-    def __init__(self) -> None:
+    def __init__(self, page: Page) -> None:
+        self._page = page
         self._blocks: list[Block] = []
 
     def takes(self, block: Block) -> bool:
@@ -233,10 +265,9 @@ class _Run:
         self._blocks.append(block)
         self._last = block
 
-    def close(self, spans: list[Span], deliveries: int) -> None:
+    def close(self, spans: list[Span]) -> None:
         run = self._blocks
-        if len(run) == 1:
-            spans.append(Span(run[0], 0, 1, deliveries))
-        elif run:
-            spans.append(Span(blocks.merge_lone(run), 0, len(run), deliveries))
+        if run:
+            block = run[0] if len(run) == 1 else blocks.merge_lone(run)
+            spans.append(Span(block, 0, len(run), self._page.deliveries, self._page.origin))
         self._blocks = []

@@ -1,9 +1,4 @@
-"""From the journal back to a catalogue, and from a catalogue to the snapshot that makes the next recovery
-short.
- A snapshot is the state after every record before it: sessions, destinations, marks, and for each list what
-waits (the pages' arrays as they stand) and what is handed out. Recovery takes the newest and applies the
-records that follow.
-"""
+"""From the journal back to a catalogue: the newest snapshot, then the records that follow it."""
 
 from __future__ import annotations
 
@@ -13,55 +8,23 @@ from typing import Protocol
 import msgspec
 
 from heliograph.destinations.catalogue import Catalogue, KnownSession
-from heliograph.destinations.destination import Destination, Queue
-from heliograph.destinations.message_list import MessageList
-from heliograph.destinations.pages import SEGMENT_SHIFT, Entry, Page, pages_of
-from heliograph.destinations.replay import ListReplay
+from heliograph.destinations.destination import Destination
+from heliograph.destinations.pages import SEGMENT_SHIFT, Page
+from heliograph.destinations.queue import Queue
+from heliograph.destinations.replay import LevelReplay
+from heliograph.destinations.snapshot import CatalogueState, DestinationState, runs_by_priority
+from heliograph.destinations.subscriptions import SubscriptionRecord
+from heliograph.destinations.topic import Topic
+from heliograph.destinations.topic_replay import CursorReplay, TopicReplay
 from heliograph.journal.records import Record, RecordKind
-from heliograph.model.block import PRIORITIES, Block, parse_trusted, priority_runs
+from heliograph.model.block import PRIORITIES, parse_trusted
 from heliograph.model.destination import Address
-from heliograph.model.ids import LaneId, SessionId, session_of
+from heliograph.model.ids import LaneId, SessionId, lane_number, session_of
 
 _PAIR = struct.Struct("<QQ")
-
-
-class LevelState(msgspec.Struct, array_like=True):
-    """One priority of a list: pages as (facts, columns), and entries that are handed out."""
-
-    priority: int
-    pages: list[tuple[list[int], list[bytes]]]
-    dispatched: list[Entry]
-
-
-class DestinationState(msgspec.Struct, array_like=True):
-    """A destination. `levels` belong to the one list of a queue."""
-
-    number: int
-    address: str
-    next_number: int
-    marks: list[tuple[bytes, int]]
-    levels: list[LevelState]
-
-
-class SessionState(msgspec.Struct, array_like=True):
-    """A session and its lanes."""
-
-    session: bytes
-    user: str
-    token: bytes
-    lanes: list[tuple[int, str]]
-
-
-class CatalogueState(msgspec.Struct, array_like=True):
-    """The whole snapshot. Fields are appended, never reordered."""
-
-    sessions: list[SessionState]
-    destinations: list[DestinationState]
-    boot: bytes
-
-
-_encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(CatalogueState).decode
+_decode_state = msgspec.msgpack.Decoder(CatalogueState).decode
+_decode_subscription = msgspec.msgpack.Decoder(SubscriptionRecord).decode
+_NOTES = (RecordKind.DONE, RecordKind.DISPATCHED, RecordKind.RETURNED)
 
 
 class Holder(Protocol):
@@ -70,62 +33,26 @@ class Holder(Protocol):
     def retain(self, position: int, messages: int) -> None: ...
 
 
-# ---- snapshots
+class QueueReplay:
+    """The levels of a queue."""
 
+    def __init__(self, queue: Queue) -> None:
+        self.queue = queue
+        self.levels: dict[int, LevelReplay] = {}
 
-def snapshot_of(catalogue: Catalogue, boot: bytes) -> bytes:
-    """`boot` names the run of the machine that the snapshot is taken in."""
-    sessions = [
-        SessionState(
-            identity, session.user, session.token, [(lane, str(to)) for lane, to in session.lanes.items()]
-        )
-        for identity, session in catalogue.sessions.items()
-    ]
-    destinations = [_state_of(destination) for destination in catalogue.all_destinations()]
-    return _encode(CatalogueState(sessions, destinations, boot))
+    def level(self, priority: int) -> LevelReplay:
+        found = self.levels.get(priority)
+        if found is None:
+            found = self.levels[priority] = LevelReplay()
+        return found
 
-
-def _state_of(destination: Destination) -> DestinationState:
-    intake = destination.intake
-    levels = _levels_of(destination) if isinstance(destination, Queue) else []
-    marks = [(bytes(lane), mark) for lane, mark in intake.marks().items()]
-    return DestinationState(destination.number, destination.address, intake.next_number, marks, levels)
-
-
-def _levels_of(queue: Queue) -> list[LevelState]:
-    messages = queue.messages
-    loaded: dict[int, list[Entry]] = {}
-    for priority, entry in messages.loaded_entries():
-        loaded.setdefault(priority, []).append(entry)
-    for block in queue.intake.pending:
-        if block.persistent:
-            for priority, start, stop in _runs(block):
-                entry = Entry(block.number + start, block.position, start, stop - start, 0)
-                loaded.setdefault(priority, []).append(entry)
-    cold: dict[int, list[Page]] = {}
-    for priority, page in messages.waiting_pages():
-        cold.setdefault(priority, []).append(page)
-    dispatched: dict[int, list[Entry]] = {}
-    for priority, entry in messages.outstanding_entries():
-        dispatched.setdefault(priority, []).append(entry)
-    return [
-        LevelState(
-            priority,
-            # What is loaded comes before what is cold; what is pending comes last and is sorted in at
-            # recovery.
-            [page.dump() for page in [*pages_of(sorted(loaded.get(priority, []))), *cold.get(priority, [])]],
-            sorted(dispatched.get(priority, [])),
-        )
-        for priority in sorted({*loaded, *cold, *dispatched})
-    ]
-
-
-def _runs(block: Block) -> list[tuple[int, int, int]]:
-    """A block by priority: (priority, start, stop)."""
-    return priority_runs(block) if block.flags & PRIORITIES else [(block.priority, 0, block.count)]
-
-
-# ---- recovery
+    def finish(self, *, everything_again: bool) -> list[Page]:
+        held: list[Page] = []
+        for priority, level in self.levels.items():
+            pages = level.finish(everything_again=everything_again)
+            self.queue.restore(priority, pages)
+            held += pages
+        return held
 
 
 class CatalogueRecovery:
@@ -134,12 +61,15 @@ class CatalogueRecovery:
     def __init__(self, catalogue: Catalogue, now: float) -> None:
         self._catalogue = catalogue
         self._now = now
-        self._queues: dict[int, ListReplay] = {}
+        self._queues: dict[int, QueueReplay] = {}
+        self._topics: dict[int, TopicReplay] = {}
         self.started_on = b""
         self.stopped_clean = True
 
+    # ---- the snapshot
+
     def snapshot(self, payload: memoryview) -> None:
-        state = _decode(payload)
+        state = _decode_state(payload)
         self.started_on, self.stopped_clean = state.boot, False
         for session in state.sessions:
             lanes = {lane: Address(address) for lane, address in session.lanes}
@@ -149,27 +79,60 @@ class CatalogueRecovery:
             self._restore(destination)
 
     def _restore(self, state: DestinationState) -> None:
-        made = self._catalogue.replay_destination(_encode((state.number, state.address)))
+        made = self._make(state.number, state.address)
         made.intake.restore({LaneId(lane): mark for lane, mark in state.marks}, state.next_number)
+        if state.policy is not None:
+            made.set_policy(state.policy)
         if isinstance(made, Queue):
-            replay = self._queues[state.number] = ListReplay()
+            replay = self._queues[state.number]
             for level in state.levels:
                 pages = [Page.restore(facts, columns) for facts, columns in level.pages]
                 pages.sort(key=lambda page: page.first)
                 replay.level(level.priority).restore(pages, level.dispatched)
+        elif isinstance(made, Topic):
+            self._restore_topic(made, state)
+
+    def _restore_topic(self, topic: Topic, state: DestinationState) -> None:
+        replay = self._topics[topic.number]
+        for subscription_state in state.subscriptions:
+            subscription = topic.restore_subscription(subscription_state.number, subscription_state.terms)
+            replay.begins(subscription, subscription_state.begins)
+        groups = {group.key: group for group in topic.groups()}
+        for kept in state.sequences:
+            sequence = replay.sequence(groups[kept.selector, kept.without], kept.priority)
+            sequence.pages = [Page.restore(facts, columns) for facts, columns in kept.pages]
+            for index, page in enumerate(sequence.pages):
+                page.origin = index
+        for subscription_state in state.subscriptions:
+            subscription = topic.subscriptions[subscription_state.number]
+            for cursor_state in subscription_state.cursors:
+                cursor = replay.cursor(subscription, cursor_state.priority)
+                cursor.next_number = cursor_state.next_number
+                cursor.waiting.add(cursor_state.waiting)
+                cursor.dispatched.add(cursor_state.dispatched)
+
+    def _make(self, number: int, address: str) -> Destination:
+        made = self._catalogue.restore_destination(number, address)
+        if isinstance(made, Queue):
+            self._queues[number] = QueueReplay(made)
+        elif isinstance(made, Topic):
+            self._topics[number] = TopicReplay(made)
+        return made
+
+    # ---- records
 
     def record(self, record: Record) -> None:
         kind = record.kind
         if kind == RecordKind.PUBLISHED:
             self._published(record)
-        elif kind in (RecordKind.DONE, RecordKind.DISPATCHED, RecordKind.RETURNED):
+        elif kind in _NOTES:
             self._noted(record)
         elif kind == RecordKind.SESSION:
             self._catalogue.replay_session(bytes(record.payload), self._now)
         elif kind == RecordKind.DESTINATION:
-            made = self._catalogue.replay_destination(bytes(record.payload))
-            if isinstance(made, Queue):
-                self._queues[made.number] = ListReplay()
+            self._destination(bytes(record.payload))
+        elif kind == RecordKind.SUBSCRIPTION:
+            self._subscription(bytes(record.payload))
         elif kind == RecordKind.STARTED:
             self.started_on, self.stopped_clean = bytes(record.payload), False
         elif kind == RecordKind.STOPPED:
@@ -177,77 +140,109 @@ class CatalogueRecovery:
         elif kind == RecordKind.RELOCATED:
             self._relocated(record)
 
+    def _destination(self, payload: bytes) -> None:
+        record = self._catalogue.decode_destination(payload)
+        if record.deleted:
+            self._catalogue.remove(record.number)
+            self._queues.pop(record.number, None)
+            self._topics.pop(record.number, None)
+            return
+        made = self._catalogue.by_number.get(record.number) or self._make(record.number, record.address)
+        if record.policy is not None:
+            made.set_policy(record.policy)
+
     def _published(self, record: Record) -> None:
-        destination = self._catalogue.by_number[record.destination]
+        destination = self._catalogue.by_number.get(record.destination)
+        if destination is None:
+            return  # deleted, or temporary
         payload = record.payload
+        topic = self._topics.get(record.destination)
+        queue = self._queues.get(record.destination)
         block = parse_trusted(payload, record.position, keep=False)
+        if topic is not None or block.flags & PRIORITIES:
+            block.buffer = bytes(payload)
         destination.intake.replay(block)
         self._lane_used(block.lane, destination)
-        replay = self._queues.get(record.destination)
-        if replay is None:
-            return
-        if block.flags & PRIORITIES:
-            block.buffer = bytes(payload)
-        for priority, start, stop in _runs(block):
-            replay.level(priority).published(
-                block.number + start, record.position, start, stop - start, block.size
-            )
+        runs = runs_by_priority(block)
+        if topic is not None:
+            topic.published(block, record.position, runs)
+        elif queue is not None:
+            for priority, start, stop in runs:
+                queue.level(priority).published(
+                    block.number + start, record.position, start, stop - start, block.size
+                )
 
     def _lane_used(self, lane: LaneId, destination: Destination) -> None:
         session = self._catalogue.sessions.get(session_of(lane))
         if session is not None:
-            session.lanes.setdefault(lane[14] << 8 | lane[15], destination.address)
+            session.lanes.setdefault(lane_number(lane), destination.address)
 
     def _noted(self, record: Record) -> None:
-        replay = self._queues.get(record.destination)
+        targets: list[LevelReplay] | list[CursorReplay] = []
+        if (queue := self._queues.get(record.destination)) is not None:
+            targets = list(queue.levels.values())
+        elif (topic := self._topics.get(record.destination)) is not None:
+            targets = topic.of_list(record.list)
+        for first, last in _PAIR.iter_unpack(record.payload):
+            for target in targets:
+                if record.kind == RecordKind.DONE:
+                    target.was_done(first, last)
+                elif record.kind == RecordKind.DISPATCHED:
+                    target.was_dispatched(first, last)
+                else:
+                    target.was_returned(first, last)
+
+    def _subscription(self, payload: bytes) -> None:
+        record = _decode_subscription(payload)
+        replay = self._topics.get(record.destination)
         if replay is None:
             return
-        for first, last in _PAIR.iter_unpack(record.payload):
-            for level in replay.levels.values():
-                if record.kind == RecordKind.DONE:
-                    level.was_done(first, last)
-                elif record.kind == RecordKind.DISPATCHED:
-                    level.was_dispatched(first, last)
-                else:
-                    level.was_returned(first, last)
+        topic = replay.topic
+        if record.ended:
+            topic.forget_subscription(record.number)
+        else:
+            subscription = topic.restore_subscription(record.number, record.terms)
+            replay.begins(subscription, topic.intake.next_number)
 
     def _relocated(self, record: Record) -> None:
-        replay = self._queues.get(record.destination)
-        if replay is not None:
-            moves = dict(_PAIR.iter_unpack(record.payload))
-            for level in replay.levels.values():
+        moves = dict(_PAIR.iter_unpack(record.payload))
+        if (queue := self._queues.get(record.destination)) is not None:
+            for level in queue.levels.values():
                 level.relocate(moves)
+        elif (topic := self._topics.get(record.destination)) is not None:
+            topic.relocate(moves)
+
+    # ---- the end
 
     def finish(self, holder: Holder, *, boot: bytes) -> int:
-        """Give every queue what waits in it. Returns how many messages wait."""
+        """Give every destination what waits in it. Returns how many messages that is, each counted once a queue or group."""
         lost_machine = not self.stopped_clean and self.started_on != boot
-        total = 0
-        for number, replay in self._queues.items():
-            destination = self._catalogue.by_number[number]
-            assert isinstance(destination, Queue)
-            for priority, level in replay.levels.items():
-                pages = level.finish(everything_again=lost_machine)
-                destination.messages.restore(priority, pages)
-                total += sum(page.messages for page in pages)
-                _hold(pages, holder)
-        return total
+        held: list[Page] = []
+        for queue in self._queues.values():
+            held += queue.finish(everything_again=lost_machine)
+        for topic in self._topics.values():
+            held += topic.finish(self._catalogue.residence, everything_again=lost_machine)
+        for page in held:
+            for position, count in page.per_segment().items():
+                holder.retain(position, count)
+        return sum(page.messages for page in held)
 
 
-def _hold(pages: list[Page], holder: Holder) -> None:
-    for page in pages:
-        for position, count in page.per_segment().items():
-            holder.retain(position, count)
-
-
-def relocate(messages: MessageList, moves: dict[int, int]) -> None:
-    """The journal moved records: follow."""
-    segment = next(iter(moves)) >> SEGMENT_SHIFT  # all of them come out of one
-    for _, page in messages.waiting_pages():
-        if page.touches(segment):
-            page.relocate(moves)
-    for span in messages.all_spans():
-        block = span.block
-        block.position = moves.get(block.position, block.position)
-        if block.positions is not None:
-            for index, position in enumerate(block.positions):
-                block.positions[index] = moves.get(position, position)
+def relocate(destination: Destination, moves: dict[int, int]) -> None:
+    """The journal moved records out of one segment: follow."""
+    segment = next(iter(moves)) >> SEGMENT_SHIFT
+    if isinstance(destination, Topic):
+        for group in destination.groups():
+            for sequence in group.sequences().values():
+                sequence.relocate(moves, segment)
+    for messages in destination.lists():
+        for _, page in messages.waiting_pages():
+            if page.touches(segment):
+                page.relocate(moves)
+        messages.schedule.relocate(moves)
+        for span in messages.all_spans():
+            block = span.block
+            block.position = moves.get(block.position, block.position)
+            if block.positions is not None:
+                for index, position in enumerate(block.positions):
+                    block.positions[index] = moves.get(position, position)

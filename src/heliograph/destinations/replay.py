@@ -63,11 +63,16 @@ class EntryRuns:
     def all(self) -> list[Entry]:
         return self._entries
 
+    def relocate(self, moves: dict[int, int]) -> None:
+        for index, entry in enumerate(self._entries):
+            if entry.position in moves:
+                self._entries[index] = entry._replace(position=moves[entry.position])
+
 
 def _part(entry: Entry, start: int, stop: int) -> Entry:
     if start == 0 and stop == entry.messages:
         return entry
-    return Entry(entry.number + start, entry.position, entry.start + start, stop - start, entry.deliveries)
+    return entry._replace(number=entry.number + start, start=entry.start + start, messages=stop - start)
 
 
 class LevelReplay:
@@ -88,7 +93,7 @@ class LevelReplay:
         self.dispatched.add(self._cut_waiting(first, last))
 
     def was_returned(self, first: int, last: int) -> None:
-        self._head.add([_again(entry) for entry in self.dispatched.cut(first, last)])
+        self._head.add([again(entry) for entry in self.dispatched.cut(first, last)])
 
     def was_done(self, first: int, last: int) -> None:
         self.dispatched.cut(first, last)
@@ -107,7 +112,7 @@ class LevelReplay:
     def finish(self, *, everything_again: bool) -> list[Page]:
         """The pages that wait now. `everything_again`: any of them may have been handed out without a
         trace."""
-        self._head.add([_again(entry) for entry in self.dispatched.all()])
+        self._head.add([again(entry) for entry in self.dispatched.all()])
         entries = self._head.all()
         while self._pages and entries and self._pages[0].first <= entries[-1].last:
             self._head.add(self._pages.popleft().entries())
@@ -121,25 +126,11 @@ class LevelReplay:
     def relocate(self, moves: dict[int, int]) -> None:
         for page in self._pages:
             page.relocate(moves)
-        for runs in (self._head, self.dispatched):
-            entries = runs.all()
-            for index, entry in enumerate(entries):
-                if entry.position in moves:
-                    entries[index] = entry._replace(position=moves[entry.position])
+        self._head.relocate(moves)
+        self.dispatched.relocate(moves)
 
 
-def _again(entry: Entry) -> Entry:
+def again(entry: Entry) -> Entry:
+    """Handed out once more than before."""
     return entry._replace(deliveries=entry.deliveries + 1)
 
-
-class ListReplay:
-    """A whole list."""
-
-    def __init__(self) -> None:
-        self.levels: dict[int, LevelReplay] = {}
-
-    def level(self, priority: int) -> LevelReplay:
-        found = self.levels.get(priority)
-        if found is None:
-            found = self.levels[priority] = LevelReplay()
-        return found

@@ -1,22 +1,25 @@
-"""What waits at one priority of one list, in order of arrival: the head in memory, a deep backlog on disk
-only.
+"""What waits at one priority of one list, in order of arrival: the head in memory, a deep backlog on disk only.
 
     taken ← [ loaded spans ] [ cold pages … ] ← appended
- While there is room, everything stays loaded. Once the shared budget is used up, what arrives goes to the
-cold end, and the journal's copy is the only one. Pages are loaded again as the head is taken, two ahead.
+
+While there is room, everything stays loaded. Once the shared budget is used up, what arrives goes to the cold
+end, and the journal's copy is the only one. Pages are loaded again as the head is taken, two ahead.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from typing import Protocol
 
+from heliograph.destinations.effects import AnyEffect, Release
 from heliograph.destinations.pages import Page, assemble
 from heliograph.model.block import Span
+from heliograph.model.ids import ConsumerId
 from heliograph.model.limits import PAGE_BYTES
 
 # What a loaded span costs in memory besides its bytes.
-_OVERHEAD_BYTES = 400
+OVERHEAD_BYTES = 400
 
 
 class Residence:
@@ -29,9 +32,37 @@ class Residence:
         self.used = 0
 
 
+class Level(Protocol):
+    """What waits at one priority of a list, however it is kept."""
+
+    @property
+    def messages(self) -> int: ...
+
+    @property
+    def keeps_loaded(self) -> bool: ...
+
+    def take(self, limit: int, consumer: ConsumerId, effects: list[AnyEffect]) -> Span | None:
+        """Up to `limit` messages for a consumer, or None while there is nothing in memory for it."""
+
+    def put_back(self, spans: list[Span]) -> None: ...
+
+    def put_back_cold(self, page: Page) -> None: ...
+
+    def settled(self, position: int, count: int, origin: int, effects: list[AnyEffect]) -> None: ...
+
+    def page_to_load(self) -> Page | None: ...
+
+    def loaded(self, page: Page, buffers: list[bytes]) -> None: ...
+
+    def hot_spans(self) -> Iterator[Span]: ...
+
+    def cold_pages(self) -> Iterator[Page]: ...
+
+    def leave(self, effects: list[AnyEffect]) -> None: ...
+
+
 class Waiting:
-    """A first-in-first-out run of messages. The caller loads what `page_to_load` names and hands it to
-    `loaded`."""
+    """A first-in-first-out run of messages."""
 
     __slots__ = ("_cold", "_hot", "_loading", "_residence", "_resident", "messages")
 
@@ -48,34 +79,57 @@ class Waiting:
         """Whether the next message to arrive would stay in memory."""
         return not self._cold and (not self._hot or self._residence.used < self._residence.limit)
 
+    @property
+    def head_number(self) -> int:
+        """The number of the first message. There is one."""
+        return number_of(self._hot[0]) if self._hot else self._cold[0].first
+
+    @property
+    def last_number(self) -> int:
+        """The number of the last span or page, 0 if there is none."""
+        if self._cold:
+            return self._cold[-1].next - 1
+        return number_of(self._hot[-1]) if self._hot else 0
+
+    # ---- in
+
     def append(self, span: Span) -> None:
         block = span.block
         count = span.stop - span.start
         self.messages += count
-        if not block.position or self.keeps_loaded:
+        if not block.position or self.keeps_loaded or block.positions is not None:
             self._hot.append(span)
             self._charge(block.size)
             return
         cold = self._cold
-        if not cold or cold[-1].full or cold[-1] is self._loading or cold[-1].deliveries != span.deliveries:
-            cold.append(Page(span.deliveries))
+        if not cold or cold[-1].full or cold[-1] is self._loading or not cold[-1].suits(span):
+            cold.append(Page(span.deliveries, span.origin))
         cold[-1].append(block.number + span.start, block.position, span.start, count, block.size)
 
     def put_back(self, spans: list[Span]) -> None:
-        """Return messages to where they came from. They never come after what is cold: that has not been
-        taken yet."""
+        """Return messages to where they came from. They never come after what is cold."""
         hot = self._hot
-        spans.sort(key=_number)
+        spans.sort(key=number_of)
         front: list[Span] = []
-        highest = _number(spans[-1])
-        while hot and _number(hot[0]) < highest:
+        highest = number_of(spans[-1])
+        while hot and number_of(hot[0]) < highest:
             front.append(hot.popleft())
-        hot.extendleft(sorted(front + spans, key=_number, reverse=True))
+        hot.extendleft(sorted(front + spans, key=number_of, reverse=True))
         for span in spans:
             self.messages += span.stop - span.start
             self._charge(span.block.size)
 
-    def take(self, limit: int) -> Span | None:
+    def put_back_cold(self, page: Page) -> None:
+        """Messages that are on disk only come before everything else that is."""
+        if self._loading is not None and self._cold and self._cold[0] is self._loading:
+            self._cold.insert(1, page)
+        else:
+            self._cold.appendleft(page)
+        self.messages += page.messages
+
+    # ---- out
+
+    def take(self, limit: int, _consumer: ConsumerId, _effects: list[AnyEffect]) -> Span | None:
         """Up to `limit` messages from the head, or None while the head is not in memory."""
         hot = self._hot
         if not hot:
@@ -84,13 +138,20 @@ class Waiting:
         count = span.stop - span.start
         if count <= limit:
             del hot[0]
-            self._charge(-span.block.size, -_OVERHEAD_BYTES)
+            self._charge(-span.block.size, -OVERHEAD_BYTES)
         else:
-            span.start += limit
             count = limit
-            span = Span(span.block, span.start - limit, span.start, span.deliveries)
+            span.start += limit
+            span = span.part(span.start - limit, span.start)
         self.messages -= count
         return span
+
+    def settled(self, position: int, count: int, _origin: int, effects: list[AnyEffect]) -> None:
+        """What a list alone holds, it alone lets go."""
+        if position:
+            effects.append(Release(position, count))
+
+    # ---- pages
 
     def page_to_load(self) -> Page | None:
         """The page that should be read now, if any: one at a time, while less than two pages are ahead."""
@@ -99,12 +160,11 @@ class Waiting:
         self._loading = self._cold[0]
         return self._loading
 
-    def loaded(self, buffers: list[bytes]) -> None:
+    def loaded(self, page: Page, buffers: list[bytes]) -> None:
         """The page asked for is here."""
-        page = self._loading
-        assert page is not None
-        assert self._cold[0] is page
-        self._cold.popleft()
+        if page is not self._loading:
+            return  # the list was cleared, or sorted anew, meanwhile
+        self._cold.remove(page)
         self._loading = None
         for span in assemble(page, buffers):
             self._hot.append(span)
@@ -112,24 +172,32 @@ class Waiting:
 
     def restore(self, pages: Iterable[Page]) -> None:
         """What recovery found to wait, all of it cold."""
-        assert not self._hot
-        assert not self._cold
         for page in pages:
             self._cold.append(page)
             self.messages += page.messages
 
-    def _charge(self, size: int, overhead: int = _OVERHEAD_BYTES) -> None:
+    def _charge(self, size: int, overhead: int = OVERHEAD_BYTES) -> None:
         self._resident += size + overhead
         self._residence.used += size + overhead
 
-    def hot_spans(self) -> Iterable[Span]:
-        return self._hot
+    # ---- for those who look
 
-    def cold_pages(self) -> Iterable[Page]:
-        return self._cold
+    def hot_spans(self) -> Iterator[Span]:
+        return iter(self._hot)
+
+    def cold_pages(self) -> Iterator[Page]:
+        return iter(self._cold)
+
+    def leave(self, effects: list[AnyEffect]) -> None:
+        """The list is gone, and all that waits in it."""
+        for span in self._hot:
+            self.settled(span.block.position, span.stop - span.start, span.origin, effects)
+        for page in self._cold:
+            effects.extend(Release(position, count) for position, count in page.per_segment().items())
+        self.clear()
 
     def clear(self) -> None:
-        """Forget everything: the list is gone."""
+        """Forget everything without letting go of it."""
         self._residence.used -= self._resident
         self._resident = 0
         self.messages = 0
@@ -138,5 +206,5 @@ class Waiting:
         self._loading = None
 
 
-def _number(span: Span) -> int:
+def number_of(span: Span) -> int:
     return span.block.number + span.start

@@ -110,13 +110,20 @@ class Block(msgspec.Struct, gc=False):
 
 
 class Span(msgspec.Struct, gc=False):
-    """Messages `start` up to but not including `stop` of a block, and how often they were handed out
-    before."""
+    """Messages `start` up to but not including `stop` of a block, and how often they were handed out before.
+
+    `origin` is the chunk of a shared sequence that they were taken from, -1 where there is none.
+    """
 
     block: Block
     start: int
     stop: int
     deliveries: int = 0
+    origin: int = -1
+
+    def part(self, start: int, stop: int) -> Span:
+        """Some messages of the same span."""
+        return Span(self.block, start, stop, self.deliveries, self.origin)
 
 
 def pack_lone(
@@ -568,3 +575,27 @@ def priority_runs(block: Block) -> list[tuple[int, int, int]]:
         runs.append((priority, index, index + count))
         index += count
     return runs
+
+
+def expiries_of(span: Span) -> list[int]:
+    """When each message of a span expires (microseconds, 0: never)."""
+    return _times_of(span, EXPIRIES, span.block.expiry)
+
+
+def delivery_times_of(span: Span) -> list[int]:
+    """When each message of a span may be handed out (microseconds, 0: at once)."""
+    return _times_of(span, DELIVERIES, span.block.delivery_time)
+
+
+def _times_of(span: Span, flag: int, uniform: int) -> list[int]:
+    block = span.block
+    if not block.flags & flag:
+        return [uniform] * (span.stop - span.start)
+    assert block.buffer is not None
+    offsets = (block.count + 2 & ~1) * 4
+    start = HEADER_BYTES + offsets * (2 if block.flags & HEADS else 1)
+    for earlier in (TIMESTAMPS, EXPIRIES):
+        if earlier != flag and block.flags & earlier and earlier < flag:
+            start += block.count * 8
+    column = memoryview(block.buffer)[start + span.start * 8 : start + span.stop * 8]
+    return column.cast("q").tolist()
