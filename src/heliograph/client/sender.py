@@ -191,10 +191,6 @@ class Sender:
         """The server has everything up to `last`."""
         self._answer(self.lane.resume(last), None)
 
-    def pause(self) -> None:
-        """The socket takes no more: the next message waits."""
-        self.lane.shut_gate()
-
     def wake(self) -> None:
         self._room.wake()
 

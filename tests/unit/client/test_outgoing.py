@@ -226,6 +226,8 @@ def test_bytes_fill_the_window_too() -> None:
     line.seal(NOW)
     assert line.is_full
     assert not line.has_room
+    line.confirm(1)
+    assert line.has_room
 
 
 def test_a_refusal_ends_everything_from_there_on_and_nothing_before() -> None:
@@ -233,6 +235,7 @@ def test_a_refusal_ends_everything_from_there_on_and_nothing_before() -> None:
     for receipt in "abc":
         line.put(message(receipt.encode()), NOW, receipt)
     line.seal(NOW)
+    line.take_unsent()
     line.put(message(b"d"), NOW, "d")
     assert line.refuse(3) == (2, [(3, "c"), (4, "d")])
     assert line.unconfirmed == 2
