@@ -13,7 +13,8 @@ import logging
 import time
 from typing import TYPE_CHECKING, Any
 
-from heliograph.client.outgoing import Lane, Outgoing, Receipt
+from heliograph.client.outgoing import Lane, Receipt
+from heliograph.client.preparing import Outgoing
 from heliograph.client.waiting import Signal
 from heliograph.model.errors import HeliographError
 

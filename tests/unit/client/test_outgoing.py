@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heliograph.client.outgoing import Gate, Lane, Outgoing, prepare
+from heliograph.client.outgoing import Gate, Lane
+from heliograph.client.preparing import Outgoing, prepare
 from heliograph.model import block
 from heliograph.model.block import BodyKind, Contents
 from heliograph.model.errors import ClientFault
@@ -142,6 +143,17 @@ def test_the_gate_lets_plain_bodies_in_until_one_more_fills_the_block() -> None:
     [contents] = sent(line)
     assert contents.bodies == [b"first", b"quick", b"quick", b"last"]
     assert gate.limit == 0, "a sealed block takes nothing more"
+
+
+def test_long_bodies_that_came_through_the_gate_count() -> None:
+    line, gate = lane(), Gate()
+    line.put(message(b"first"), NOW)
+    line.open_gate(gate, 4, True)
+    while gate.room > 10_000:
+        gate.bodies.append(bytes(10_000))
+        gate.room -= 10_000
+    line.put(message(bytes(10_000)), NOW)
+    assert [one.count for one in sent(line)] == [14, 1], "the last one did not fit"
 
 
 def test_the_gate_stays_shut_for_another_style() -> None:
