@@ -184,7 +184,7 @@ async def own_server(request: Request) -> AsyncIterator[str]:
     if request.durability is not None:
         command += ["--durability", request.durability]
     try:
-        async with _process(command, os.environ, stdin=DEVNULL, stdout=DEVNULL) as process:
+        async with _process(command, dict(os.environ), stdin=DEVNULL, stdout=DEVNULL) as process:
             yield f"helio://{await _address(process, ready)}"
     finally:
         shutil.rmtree(folder, ignore_errors=True)
@@ -207,7 +207,7 @@ async def _process(
 ) -> AsyncIterator[Process]:
     """A Python process that is asked to end at the end, and made to if it does not."""
     process = await asyncio.create_subprocess_exec(
-        sys.executable, *arguments, env=environment, start_new_session=True, **streams
+        sys.executable, *arguments, env=dict(environment), start_new_session=True, **streams
     )
     try:
         yield process

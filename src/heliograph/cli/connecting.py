@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from heliograph.cli.outcome import NoServer
-from heliograph.model.errors import Unavailable
+from heliograph.model.errors import HeliographError, Unavailable
 
 if TYPE_CHECKING:
     from heliograph.client import Connection
@@ -32,6 +32,10 @@ class ServerAddress:
         return f"{scheme}{separator}{rest.rpartition('@')[2]}"
 
 
+def _heard_elsewhere(_error: HeliographError) -> None:
+    """A command waits for all that it starts, so it meets every error itself; one report is enough."""
+
+
 @asynccontextmanager
 async def connected(
     address: ServerAddress, *, purpose: str, reconnect_seconds: float = 0.0
@@ -46,11 +50,13 @@ async def connected(
             password=address.password,
             client_name=f"helio {purpose}",
             reconnect_seconds=reconnect_seconds,
+            on_error=_heard_elsewhere,
         )
     except Unavailable as error:
+        if error.code == "no-greeting":  # somebody is there who does not speak our protocol
+            raise NoServer(error.sentence, code=error.code) from None
         raise NoServer(
             f"no server answers at {address.shown}: start one with `helio serve`, or name another with --url"
-            f" ({error.sentence})"
         ) from None
     async with connection:
         yield connection

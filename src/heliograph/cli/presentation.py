@@ -28,7 +28,7 @@ def rate_of(per_second: float | None) -> str:
 
 def duration_of(seconds: float) -> str:
     """`0.25 s`, `42 s`, `3 min 20 s`, `2 h 5 min`, `4 d 3 h`."""
-    if seconds < 10:
+    if seconds < 10 and seconds != int(seconds):
         return f"{seconds:.2f} s"
     whole = round(seconds)
     for size, unit, smaller, name in ((86400, "d", 3600, "h"), (3600, "h", 60, "min"), (60, "min", 1, "s")):

@@ -68,6 +68,7 @@ def receive(
                     destination,
                     limit=count,
                     patience=patience,
+                    reconnect_seconds=FOLLOW_SECONDS if follow else 0,
                     form=form,
                     tally=tally,
                 )
@@ -92,6 +93,7 @@ async def _receive(
     *,
     limit: int | None,
     patience: float | None,
+    reconnect_seconds: float,
     form: Format,
     tally: Tally,
 ) -> None:
@@ -100,7 +102,7 @@ async def _receive(
     # Only what is printed should have been handed out: the rest would go back marked as redelivered.
     credit = CONSUMER_CREDIT if limit is None else min(limit, CONSUMER_CREDIT)
     write, flush = sys.stdout.buffer.write, sys.stdout.buffer.flush
-    async with connected(address, purpose="receive", reconnect_seconds=FOLLOW_SECONDS) as connection:
+    async with connected(address, purpose="receive", reconnect_seconds=reconnect_seconds) as connection:
         session = await connection.session(acknowledge="client")
         consumer = await session.consumer(destination, credit=credit)
         while limit is None or tally.received < limit:
@@ -111,8 +113,10 @@ async def _receive(
             for message in messages:
                 write(form(message))
             flush()
-            await session.acknowledge(confirm=True)
             tally.received += len(messages)
+            # A full batch means that more is waiting: the server's "yes" to the last one covers them all.
+            is_last = len(messages) < wanted or tally.received == limit
+            await session.acknowledge(confirm=is_last)
 
 
 def summary(received: int, destination: str, patience: float | None) -> str:

@@ -77,7 +77,7 @@ async def _show(reports: AsyncIterator[dict[str, Any]], where: str, *, once: boo
                 return
     with Live(console=console, screen=True, auto_refresh=False) as live:
         async for report in reports:
-            live.update(render(report, where, rows=console.height - 8), refresh=True)
+            live.update(render(report, where, rows=console.height - 9), refresh=True)
 
 
 async def _reports(connection: Connection, interval: float) -> AsyncIterator[dict[str, Any]]:
@@ -145,7 +145,7 @@ def render(report: Mapping[str, Any], where: str, *, rows: int | None = None) ->
     shown = destinations if rows is None else destinations[: max(rows, 1)]
     for entry in shown:
         table.add_row(*_cells(entry))
-    parts: list[RenderableType] = [Text(server_line(report["server"], where), style="bold"), table]
+    parts: list[RenderableType] = [Text(server_lines(report["server"], where), style="bold"), table]
     if not destinations:
         parts.append(
             Text("no destinations yet: the first `helio send queue:NAME TEXT` makes one", style="dim")
@@ -171,15 +171,16 @@ def _cells(entry: Mapping[str, Any]) -> list[RenderableType]:
     ]
 
 
-def server_line(server: Mapping[str, Any], where: str) -> str:
-    """The server itself in one line."""
-    return " · ".join(
-        (
-            where,
-            f"up {duration_of(server['uptime_seconds'])}",
-            count_of(server["connections"], "connection"),
-            f"cpu {server['cpu_percent']:.0f} %",
-            f"memory {bytes_of(server['rss_bytes'])}",
-            f"journal {bytes_of(server['journal_bytes'])} ({server['durability']})",
-        )
+def server_lines(server: Mapping[str, Any], where: str) -> str:
+    """The server itself, in two lines that fit a narrow terminal."""
+    first = (
+        where,
+        f"up {duration_of(round(server['uptime_seconds']))}",
+        count_of(server["connections"], "connection"),
     )
+    second = (
+        f"cpu {server['cpu_percent']:.0f} %",
+        f"memory {bytes_of(server['rss_bytes'])}",
+        f"journal {bytes_of(server['journal_bytes'])} ({server['durability']})",
+    )
+    return " · ".join(first) + "\n" + " · ".join(second)

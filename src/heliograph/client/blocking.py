@@ -13,11 +13,9 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Coroutine, Iterator
-from typing import Any, Self, TypeVar, Unpack, cast
+from collections.abc import Callable, Iterator
+from typing import Any, Self, Unpack, cast
 from weakref import WeakSet
-
-import uvloop
 
 from heliograph.client.connection import (
     DEFAULT_URL,
@@ -29,56 +27,20 @@ from heliograph.client.connection import (
 from heliograph.client.connection import connect as connect_async
 from heliograph.client.consumer import BATCH_MESSAGES, Consumer
 from heliograph.client.link import OnError
+from heliograph.client.loop_thread import LoopThread
 from heliograph.client.message import BlockingMessage
-from heliograph.client.outgoing import MessageOptions, OnCompletion, Outgoing, SendOptions
+from heliograph.client.preparing import MessageOptions, OnCompletion, Outgoing, SendOptions
 from heliograph.client.producer import Producer
 from heliograph.client.session import Session
 from heliograph.model.errors import ClientFault, HeliographError
 from heliograph.model.limits import BLOCK_MESSAGES, CONSUMER_CREDIT
 from heliograph.model.message import DEFAULT_PRIORITY, Body
 
-T = TypeVar("T")
 # Messages collected on this side of the thread before `send` waits for the loop: a few blocks, so that both
 # sides stay busy.
 COLLECTED_MESSAGES = 4 * BLOCK_MESSAGES
-STOP_SECONDS = 30.0
 
 _Entry = bytes | tuple[Outgoing, OnCompletion | None]
-
-
-class LoopThread:
-    """An event loop on a thread of its own."""
-
-    def __init__(self) -> None:
-        self.loop = uvloop.new_event_loop()
-        self._thread = threading.Thread(target=self._run, name="heliograph", daemon=True)
-        self._thread.start()
-
-    def _run(self) -> None:
-        asyncio.set_event_loop(self.loop)
-        self.loop.run_forever()
-        self.loop.run_until_complete(self.loop.shutdown_asyncgens())
-        self.loop.close()
-
-    def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Do something on the loop and wait for its result."""
-        if threading.current_thread() is self._thread or self.loop.is_closed():
-            work.close()
-            if self.loop.is_closed():
-                raise ClientFault("the connection is closed", code="closed")
-            raise ClientFault("a callback must not wait for its own thread", code="called-from-callback")
-        future = asyncio.run_coroutine_threadsafe(work, self.loop)
-        try:
-            return future.result()
-        except BaseException:
-            # Interrupted while waiting (Ctrl-C): the work must not go on unseen.
-            future.cancel()
-            raise
-
-    def stop(self) -> None:
-        if not self.loop.is_closed():
-            self.loop.call_soon_threadsafe(self.loop.stop)
-            self._thread.join(STOP_SECONDS)
 
 
 class BlockingProducer:

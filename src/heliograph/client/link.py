@@ -252,10 +252,6 @@ class Link:
         else:
             session.settled(news.consumer)
 
-    def on_pause(self) -> None:
-        for session in self.sessions.values():
-            session.pause_writing()
-
     def on_resume(self) -> None:
         for session in self.sessions.values():
             session.resume_writing()

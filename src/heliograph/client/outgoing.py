@@ -17,25 +17,21 @@ A lane knows no socket; the time comes with each call. It is driven by `sender`.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping
-from typing import Any, TypedDict
+from typing import Any
 
 import msgspec
 
+from heliograph.client.preparing import Outgoing
 from heliograph.client.resending import Sealed, after, before, relabelled
 from heliograph.model import block
 from heliograph.model.block import BodyKind
-from heliograph.model.errors import ClientFault, HeliographError
 from heliograph.model.ids import LaneId
 from heliograph.model.limits import (
     BLOCK_BYTES,
-    MAX_MESSAGE_BYTES,
     PRODUCER_WINDOW_BYTES,
     PRODUCER_WINDOW_MESSAGES,
 )
-from heliograph.model.message import Body, Head, Property, encode_body, encode_head
-
-OnCompletion = Callable[[HeliographError | None], None]
+from heliograph.model.message import Head, encode_head
 
 # A refusal may make room for this share of the window before waiting senders are woken: fewer, larger
 # wake-ups.
@@ -46,87 +42,19 @@ PLAIN_MESSAGES = 16
 _KIND_HEADS = {kind: b"" if kind == BodyKind.BYTES else encode_head(Head(kind=kind)) for kind in BodyKind}
 
 
-class Outgoing(msgspec.Struct, gc=False, frozen=True):
-    """A message ready to be put in a block."""
-
-    body: bytes
-    kind: int
-    head: bytes
-    priority: int
-    persistent: bool
-    expiry: int
-
-    @property
-    def size(self) -> int:
-        return len(self.body) + len(self.head)
-
-
-class Headers(TypedDict, total=False):
-    """What a message may say besides its body."""
-
-    properties: Mapping[str, Property] | None
-    correlation_id: str | None
-    reply_to: str | None
-    type: str | None
-
-
-class MessageOptions(Headers, total=False):
-    """How a message is to be treated, where not by the producer's defaults. `time_to_live` is in seconds."""
-
-    priority: int | None
-    persistent: bool | None
-    time_to_live: float | None
-
-
-class SendOptions(MessageOptions, total=False):
-    """`on_completion` is called with None when the server has the message, or with the error."""
-
-    on_completion: OnCompletion | None
-
-
-def prepare(
-    body: Body,
-    *,
-    priority: int,
-    persistent: bool,
-    expiry: int = 0,
-    properties: Mapping[str, Property] | None = None,
-    correlation_id: str | None = None,
-    reply_to: str | None = None,
-    type: str | None = None,
-) -> Outgoing:
-    """Check a message and turn it into bytes. Raises ClientFault where it cannot travel."""
-    kind, raw = encode_body(body)
-    head = b""
-    if properties or correlation_id is not None or reply_to is not None or type is not None:
-        head = encode_head(
-            Head(
-                correlation_id=correlation_id,
-                reply_to=reply_to,
-                type=type,
-                kind=int(kind),
-                properties=dict(properties) if properties else {},
-            )
-        )
-    if not 0 <= priority <= 9:
-        raise ClientFault(f"a priority is 0 to 9, not {priority}", code="priority-invalid")
-    if len(raw) + len(head) > MAX_MESSAGE_BYTES:
-        raise ClientFault(
-            f"the message has {len(raw) + len(head)} bytes; at most {MAX_MESSAGE_BYTES} are allowed",
-            code="message-too-large",
-        )
-    return Outgoing(raw, int(kind), head, priority, persistent, expiry)
-
-
 class Gate:
-    """A producer's quick way into the open block: append to `bodies` while it is shorter than `limit`."""
+    """A producer's quick way into the open block: append to `bodies` while it is shorter than `limit`.
 
-    __slots__ = ("bodies", "limit", "small")
+    Bodies up to `small` may all be so long; a longer one is subtracted from `room`, which stays above 0.
+    """
+
+    __slots__ = ("bodies", "limit", "room", "small")
 
     def __init__(self) -> None:
         self.bodies: list[bytes] = []
         self.limit = 0
-        self.small = 0  # the longest body that needs no count of bytes
+        self.small = 0
+        self.room = 0
 
 
 class Columns(msgspec.Struct, gc=False):
@@ -207,7 +135,8 @@ class Lane:
 
     @property
     def is_full(self) -> bool:
-        return self.unconfirmed >= self._window_messages or self._unconfirmed_bytes >= self._window_bytes
+        unconfirmed = self._first + len(self._bodies) - 1 - self.confirmed
+        return unconfirmed >= self._window_messages or self._unconfirmed_bytes >= self._window_bytes
 
     @property
     def has_room(self) -> bool:
@@ -221,6 +150,7 @@ class Lane:
 
     def put(self, message: Outgoing, now: int, receipt: Any = None) -> None:
         """Add a message to the open block, sealing it first where the two cannot share one."""
+        self.shut_gate()
         bodies = self._bodies
         if bodies and not self._can_share(message):
             self.seal(now)
@@ -231,7 +161,6 @@ class Lane:
             self._kind = message.kind
         columns = self._columns
         if columns is None and not self._is_plain(message):
-            self.shut_gate()
             columns = self._columns = self._make_columns()
         if columns is not None:
             columns.kinds.append(message.kind)
@@ -261,10 +190,12 @@ class Lane:
         gate.bodies = self._bodies
         gate.limit = self.block_messages - 1
         gate.small = self._small
+        gate.room = BLOCK_BYTES - self._size
         self._gate = gate
 
     def shut_gate(self) -> None:
         if self._gate is not None:
+            self._size = BLOCK_BYTES - self._gate.room
             self._gate.limit = 0
             self._gate = None
 

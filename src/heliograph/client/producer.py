@@ -9,15 +9,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, Unpack, cast
 
-from heliograph.client.outgoing import (
-    Gate,
-    Headers,
-    MessageOptions,
-    OnCompletion,
-    Outgoing,
-    SendOptions,
-    prepare,
-)
+from heliograph.client.outgoing import Gate
+from heliograph.client.preparing import Headers, MessageOptions, OnCompletion, Outgoing, SendOptions, prepare
 from heliograph.client.sender import Sender, now_microseconds
 from heliograph.model.errors import ClientFault, HeliographError
 from heliograph.model.ids import LaneId, message_id
@@ -75,9 +68,15 @@ class Producer:
         gate = self._gate
         bodies = gate.bodies
         # Options as one dict: eight keyword-only parameters would cost a third of this path.
-        if not options and body.__class__ is bytes and len(bodies) < gate.limit and len(body) <= gate.small:
-            bodies.append(body)
-            return
+        if not options and body.__class__ is bytes and len(bodies) < gate.limit:
+            size = len(body)
+            if size <= gate.small:
+                bodies.append(body)
+                return
+            if size < gate.room:
+                gate.room -= size
+                bodies.append(body)
+                return
         on_completion = options.pop("on_completion", None)
         await self.post(self.prepare(body, **cast(MessageOptions, options)), on_completion)
 
@@ -117,7 +116,7 @@ class Producer:
         if not sender.is_open or self._is_closed:
             sender = await self._admitted()
         sender.put(message, on_completion)
-        if self._time_to_live is None:
+        if not message.kind and self._time_to_live is None:
             sender.lane.open_gate(self._gate, self._priority, self._persistent)
 
     async def post_confirmed(self, message: Outgoing) -> str:

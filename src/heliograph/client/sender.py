@@ -13,7 +13,8 @@ import logging
 import time
 from typing import TYPE_CHECKING, Any
 
-from heliograph.client.outgoing import Lane, Outgoing, Receipt
+from heliograph.client.outgoing import Lane, Receipt
+from heliograph.client.preparing import Outgoing
 from heliograph.client.waiting import Signal
 from heliograph.model.errors import HeliographError
 
@@ -190,10 +191,6 @@ class Sender:
     def resume(self, last: int) -> None:
         """The server has everything up to `last`."""
         self._answer(self.lane.resume(last), None)
-
-    def pause(self) -> None:
-        """The socket takes no more: the next message waits."""
-        self.lane.shut_gate()
 
     def wake(self) -> None:
         self._room.wake()

@@ -223,10 +223,6 @@ class Session:
         if consumer is not None:
             consumer.settled()
 
-    def pause_writing(self) -> None:
-        for sender in self._lanes.values():
-            sender.pause()
-
     def resume_writing(self) -> None:
         for sender in self._lanes.values():
             sender.wake()

@@ -62,8 +62,6 @@ class Peer(Protocol):
 
     def on_news(self, news: SessionNews) -> None: ...
 
-    def on_pause(self) -> None: ...
-
     def on_resume(self) -> None: ...
 
     def on_lost(self, wire: Wire, reason: HeliographError) -> None: ...
@@ -206,8 +204,8 @@ class Wire(asyncio.Protocol):
         self.fail(error if type(known) is HeliographError else known)
 
     def pause_writing(self) -> None:
+        # A sender looks at this once per block; what it still writes until then is less than the window.
         self.is_paused = True
-        self._peer.on_pause()
 
     def resume_writing(self) -> None:
         self.is_paused = False

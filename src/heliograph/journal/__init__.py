@@ -1,5 +1,4 @@
-"""What a node must not forget: an append-only log in segments, snapshots of the state that bound its replay,
-and reading back.
+"""What a node must not forget: a log in segments, snapshots that bound its replay, and reading back.
 
 `records`, `recovery` and `segments` decide and touch nothing; `files`, `directory`, `replay`, `reader`,
 `snapshots` and `workers` do the input and output. docs/reference/journal-format.md has the bytes,

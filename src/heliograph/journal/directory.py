@@ -1,5 +1,4 @@
-"""The directory a journal lives in: its lock, its FORMAT file, the names of its files, and the calls that
-make them.
+"""The directory a journal lives in: its lock, its FORMAT file, and the names and making of its files.
 
 Every change of the directory itself is followed by a sync of it before anybody relies on it.
 """

@@ -38,10 +38,7 @@ OFFSET_MASK: Final = (1 << OFFSET_BITS) - 1
 
 
 class RecordKind(enum.IntEnum):
-    """What a record tells. Opaque to the journal, except that replay passes over SPILLED ones:
-
-    they do not outlive a restart.
-    """
+    """What a record tells. Opaque to the journal, but for SPILLED: those do not outlive a restart."""
 
     PUBLISHED = 1
     SPILLED = 2
@@ -96,10 +93,7 @@ def offset_of(position: int) -> int:
 
 
 def seed_of(store_id: str) -> int:
-    """What every frame checksum of a store starts from:
-
-    a segment of another store does not pass for one of ours.
-    """
+    """What header checksums of a store start from: another store's segments do not pass for ours."""
     seed: int = crc32c(store_id.encode())
     return seed
 

@@ -1,5 +1,4 @@
-"""Judges what the disk gave back: a clean end, a torn tail that may be cut, or corruption that must stop the
-node.
+"""Judges what the disk gave back: a clean end, a torn tail to be cut, or corruption that stops the node.
 
 What a crash may do: the disk writes sectors of 512 bytes whole, but of everything that was not yet synced any
 sector may be missing and then shows what stood there before; in a segment that is zeros. So at the first

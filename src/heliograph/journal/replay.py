@@ -1,5 +1,4 @@
-"""Brings a journal back after a start: the newest snapshot, the records behind it, a clean place to go on
-writing.
+"""Brings a journal back after a start: the newest snapshot, the records behind it, a clean place to go on.
 
 `recovery` judges; this module maps the files for it and carries out the verdict.
 """
@@ -48,9 +47,7 @@ def replay_log(
 
 
 def _carry_out(directory: Directory, segments: Segments, end: LogEnd) -> None:
-    """Cut behind the end, so that no rest of an unfinished write is ever mistaken for a frame, and sync what
-    was replayed.
-    """
+    """Cut behind the end, so that no rest of a write is ever mistaken for a frame; sync what was replayed."""
     last = segment_of(end.position)
     for number in [number for number in segments.sizes if number > last]:
         directory.segment_path(number).unlink()

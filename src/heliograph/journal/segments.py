@@ -107,9 +107,7 @@ class Segments:
         )
 
     def compactable(self, below: float) -> int | None:
-        """The emptiest sealed segment behind which replay starts, if less than this share of its messages is
-        live.
-        """
+        """The emptiest segment that replay does not read, if less than this share of its messages is live."""
         if len(self.sizes) <= _TOO_FEW_SEGMENTS:
             return None
         best, best_share = None, below

@@ -62,10 +62,7 @@ class Snapshots:
         return sum(path.stat().st_size for path in self._directory.path.glob(f"*{_SUFFIX}*"))
 
     def write(self, head: SnapshotHead, state: Sequence[bytes | memoryview]) -> int:
-        """Returns what the snapshots take on the disk now. Raises StorageFull;
-
-        then the older one still counts.
-        """
+        """Returns what snapshots take on the disk. Raises StorageFull: then the older one still counts."""
         table = b"".join(_SEGMENT.pack(number, total) for number, total in head.totals)
         length = sum(map(len, state))
         rest = _REST.pack(head.replay, head.next_lsn, length, len(head.totals), 0) + table

@@ -1,5 +1,4 @@
-"""When and where the disk is asked to make writes durable: in the loop while that is quick, else on one
-thread.
+"""When and where the disk is asked to make writes durable: in the loop while quick, else on one thread.
 
 One sync runs at a time, for everything written before it began. Whatever is written meanwhile waits for the
 next: that is the group commit. A sealed segment is synced and cut to its size in the same job that syncs its

@@ -28,7 +28,7 @@ from crc32c import crc32c
 
 from heliograph.model.errors import ClientFault
 from heliograph.model.ids import LaneId
-from heliograph.model.limits import MAX_BLOCK_MESSAGES
+from heliograph.model.limits import MAX_BLOCK_BYTES, MAX_BLOCK_MESSAGES, MAX_SEQUENCE
 
 MAGIC: Final = 0x4248  # "HB"
 VERSION: Final = 1
@@ -245,10 +245,16 @@ def _refuse(sentence: str) -> ClientFault:
 
 
 def parse(buffer: bytes) -> Block:
-    """Check a whole block that came from outside and read its header. Raises ClientFault
-    `block-malformed`."""
+    """Check a whole block that came from outside and read its header.
+
+    Raises ClientFault `block-malformed` or `block-too-large`.
+    """
     if len(buffer) < HEADER_BYTES:
         raise _refuse(f"a block has at least {HEADER_BYTES} bytes, this one {len(buffer)}")
+    if len(buffer) > MAX_BLOCK_BYTES:
+        raise ClientFault(
+            f"a block has at most {MAX_BLOCK_BYTES} bytes, this one {len(buffer)}", code="block-too-large"
+        )
     (
         magic,
         version,
@@ -278,9 +284,17 @@ def parse(buffer: bytes) -> Block:
     if flags & LONE:
         if count != 1 or flags & ~(LONE | HEADS) or HEADER_BYTES + head_bytes + body_bytes != length:
             raise _refuse("a lone message has no columns")
+        if not flags & HEADS and head_bytes:
+            raise _refuse("head bytes without a head")
     else:
         _check_columns(buffer, count, flags, head_bytes, body_bytes)
-    if priority > 9 or timestamp < 0 or expiry < 0 or delivery_time < 0 or not first:
+    if (
+        priority > 9
+        or timestamp < 0
+        or expiry < 0
+        or delivery_time < 0
+        or not 0 < first <= MAX_SEQUENCE - count
+    ):
         raise _refuse("a header field is out of range")
     return Block(
         buffer,
@@ -463,7 +477,7 @@ def _unpack(buffer: bytes) -> Contents:
         expiry,
         delivery_time,
     ) = _HEADER.unpack_from(buffer)
-    if magic != MAGIC or version != VERSION or length != len(buffer):
+    if magic != MAGIC or version != VERSION or form > FRAGMENT or length != len(buffer):
         raise _refuse(f"not a block of version {VERSION}")
     view = memoryview(buffer)
     if form == WHOLE and crc32c(view[PREFIX_BYTES:]) != checksum:
@@ -501,6 +515,8 @@ def _unpack_columns(
     buffer: bytes, view: memoryview, into: Contents, head_bytes: int, body_bytes: int
 ) -> None:
     count, flags = into.count, into.flags
+    if columns_end(count, flags) + (head_bytes + 7 & ~7) + body_bytes != len(buffer):
+        raise _refuse("the parts of the block do not add up to its length")
     width = (count + 2 & ~1) * 4
     cursor = HEADER_BYTES
     into.bodies = _cut(buffer, view, cursor, count, len(buffer) - body_bytes)

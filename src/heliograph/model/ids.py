@@ -17,6 +17,7 @@ ConsumerId = NewType("ConsumerId", bytes)
 
 ID_BYTES = 16
 MAX_LANE = 0xFFFF
+_MAX_ISSUED = 0xFFFFFFFF
 _LAYOUT = struct.Struct(">HHHIIH")
 
 
@@ -30,6 +31,10 @@ class IdIssuer:
         self._sequence = 0
 
     def _next(self) -> bytes:
+        if self._sequence == _MAX_ISSUED:
+            # So many ids take longer than a millisecond: the next start is still this node's own.
+            self._started_ms += 1
+            self._sequence = 0
         self._sequence += 1
         start = self._started_ms
         return _LAYOUT.pack(self._site, self._node, start >> 32, start & 0xFFFFFFFF, self._sequence, 0)

@@ -16,8 +16,12 @@ MAX_CONTROL_BYTES = 64 * KIB
 MAX_MESSAGE_BYTES = MAX_FRAME_BYTES - 64 * KIB
 # Properties and headers of one message.
 MAX_HEAD_BYTES = 64 * KIB
+# A delivery puts its own header and the sender's name before the block: what was taken in must also fit out.
+MAX_BLOCK_BYTES = MAX_FRAME_BYTES - 4 * KIB
 # Offsets in a block are 32 bits and blocks are handled whole; beyond this a larger block gains nothing.
 MAX_BLOCK_MESSAGES = 8192
+# Sequences of a lane stay within signed 64 bits wherever they are stored; nobody ever sends so many.
+MAX_SEQUENCE = 2**63 - 1
 
 # A client packs blocks up to this; larger ones stop paying and start to cost latency.
 BLOCK_MESSAGES = 256
@@ -42,6 +46,8 @@ MAX_NAME_BYTES = 255
 MAX_SESSIONS_PER_CONNECTION = 1024
 MAX_LANES_PER_SESSION = 0xFFFF
 MAX_CONSUMERS_PER_SESSION = 10_000
+# A consumer's number is the client's choice and travels in 32 bits.
+MAX_CONSUMER_NUMBER = 0xFFFFFFFF
 MAX_CONNECTIONS = 20_000
 MAX_DESTINATIONS = 100_000
 MAX_ACK_RANGES = 4096

@@ -64,7 +64,7 @@ def encode_head(head: Head) -> bytes:
             )
     try:
         raw = _encode(head)
-    except (OverflowError, TypeError) as fault:
+    except (OverflowError, TypeError, UnicodeEncodeError) as fault:
         raise ClientFault(f"a property cannot be encoded: {fault}", code="property-invalid") from None
     if len(raw) > MAX_HEAD_BYTES:
         raise ClientFault(
@@ -77,7 +77,7 @@ def encode_head(head: Head) -> bytes:
 def decode_head(raw: bytes) -> Head:
     try:
         return _decode_head(raw)
-    except msgspec.MsgspecError as fault:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as fault:
         raise ClientFault(f"the message's head cannot be read: {fault}", code="head-malformed") from None
 
 
@@ -85,15 +85,15 @@ def encode_body(body: Body) -> tuple[int, bytes]:
     """The kind and the bytes of a body."""
     if type(body) is bytes:
         return 0, body
-    if isinstance(body, str):
-        return BodyKind.TEXT, body.encode()
     if isinstance(body, bytes | bytearray | memoryview):
         return 0, bytes(body)
-    if isinstance(body, dict | list):
-        try:
+    try:
+        if isinstance(body, str):
+            return BodyKind.TEXT, body.encode()
+        if isinstance(body, dict | list):
             return BodyKind.DATA, _encode(body)
-        except (OverflowError, TypeError, RecursionError) as fault:
-            raise ClientFault(f"the body cannot be encoded: {fault}", code="body-invalid") from None
+    except (OverflowError, TypeError, RecursionError, UnicodeEncodeError) as fault:
+        raise ClientFault(f"the body cannot be encoded: {fault}", code="body-invalid") from None
     raise ClientFault(
         f"a body is bytes, text, a dict or a list, not a {type(body).__name__}", code="body-invalid"
     )

@@ -26,7 +26,12 @@ from heliograph.bus.commands import (
 from heliograph.model.destination import Address, parse_address
 from heliograph.model.errors import ClientFault, HeliographError
 from heliograph.model.ids import ConsumerId, IdIssuer, LaneId, SessionId, lane_number, lane_of
-from heliograph.model.limits import MAX_CONSUMERS_PER_SESSION, MAX_CREDIT, MAX_LANES_PER_SESSION
+from heliograph.model.limits import (
+    MAX_CONSUMER_NUMBER,
+    MAX_CONSUMERS_PER_SESSION,
+    MAX_CREDIT,
+    MAX_LANES_PER_SESSION,
+)
 from heliograph.sessions import commands
 from heliograph.sessions.access import AccessControl, Identity, Right, is_reserved
 from heliograph.sessions.commands import (
@@ -121,10 +126,13 @@ class Session:
             address = self._checked(command.destination, Right.SEND)
             if not 0 < command.lane <= MAX_LANES_PER_SESSION:
                 raise ClientFault(f"lanes are numbered 1 to {MAX_LANES_PER_SESSION}", code="lane-invalid")
+            lane = lane_of(self.identity, command.lane)
+            if self._lanes.get(lane, address) != address:
+                # A lane and a sequence name one message for ever (M5).
+                raise ClientFault(f"lane {command.lane} leads elsewhere: open another", code="lane-exists")
         except HeliographError as error:
             return [Fail(command.request, error.code, error.sentence)]
         request = self._ask(OpenLane, command.request, command.lane, address)
-        lane = lane_of(self.identity, command.lane)
         return [Multicast(DestinationWanted(request, address, self._may_create(address), lane))]
 
     def restore_lanes(self, lanes: list[tuple[int, str, int]]) -> list[tuple[int, str, int]]:
@@ -150,6 +158,10 @@ class Session:
     def _subscribe(self, command: Subscribe) -> list[AnySessionEffect]:
         try:
             address = self._checked(command.destination, Right.RECEIVE)
+            if not 0 <= command.consumer <= MAX_CONSUMER_NUMBER:
+                raise ClientFault(
+                    f"consumers are numbered 0 to {MAX_CONSUMER_NUMBER}", code="consumer-invalid"
+                )
             if command.consumer in self._consumers:
                 raise ClientFault(f"consumer {command.consumer} is there already", code="consumer-exists")
             if len(self._consumers) >= MAX_CONSUMERS_PER_SESSION:
@@ -223,7 +235,9 @@ class Session:
         return request in self._requests
 
     def _answered(self, answer: Answered) -> list[AnySessionEffect]:
-        asked = self._requests.pop(answer.request)
+        asked = self._requests.pop(answer.request, None)
+        if asked is None:
+            return []  # the session ended while this was under way
         if asked.purpose is OpenLane:
             self._lanes[lane_of(self.identity, asked.number)] = asked.address
             return [LaneReady(asked.request, answer.body["last"])]
@@ -232,16 +246,27 @@ class Session:
         return [Done(asked.request)]
 
     def _rejected(self, answer: Rejected) -> list[AnySessionEffect]:
-        asked = self._requests.pop(answer.request)
+        asked = self._requests.pop(answer.request, None)
+        if asked is None:
+            return []  # the session ended while this was under way
         if asked.purpose is Subscribe:
             self._drop(asked.number)
         if asked.purpose is commands.Settle:
-            self._drop(asked.number)
-            return [EndConsumer(asked.number, answer.code, answer.sentence)]
+            return self._end_consumer(asked.number, answer)
         return [Fail(asked.request, answer.code, answer.sentence)]
+
+    def _end_consumer(self, number: int, answer: Rejected) -> list[AnySessionEffect]:
+        """Client and destination disagree about what is outstanding: the destination gets all of it back."""
+        consumer = self._drop(number)
+        if consumer is None:
+            return []
+        detached = ConsumerDetached(consumer.address, consumer.identity)
+        return [Multicast(detached), EndConsumer(number, answer.code, answer.sentence)]
 
     def _checked(self, destination: str, right: Right) -> Address:
         """The address, if there can be such a destination and the user has the right there."""
+        # Access control remembers what it decided, so it must never see a name without a bound.
+        parse_address(destination, system=True)
         # What a well-known destination admits is decided by access control; any other name with `_` is
         # nobody's.
         address = parse_address(destination, system=self._access.allows(self.user, right, destination))

@@ -11,10 +11,12 @@ from heliograph.model.limits import SESSION_UNCONFIRMED_BYTES
 class Window:
     """Unconfirmed bytes of one connection, by lane."""
 
-    __slots__ = ("_lanes", "unconfirmed")
+    __slots__ = ("_lanes", "_refused", "unconfirmed")
 
     def __init__(self) -> None:
         self._lanes: dict[bytes, deque[tuple[int, int]]] = {}
+        # Refused lanes, each with the last sequence that was sent on it by then.
+        self._refused: dict[bytes, int] = {}
         self.unconfirmed = 0
 
     @property
@@ -22,18 +24,34 @@ class Window:
         return self.unconfirmed > SESSION_UNCONFIRMED_BYTES
 
     def sent(self, lane: bytes, last: int, size: int) -> None:
+        if self._refused and not self._counts(lane, last):
+            return
         under_way = self._lanes.get(lane)
         if under_way is None:
             under_way = self._lanes[lane] = deque()
         under_way.append((last, size))
         self.unconfirmed += size
 
+    def _counts(self, lane: bytes, last: int) -> bool:
+        """Whether the lane was not refused, or was opened anew and begins again where it was refused.
+
+        What was under way when a lane was refused is dropped by its destination and never confirmed.
+        """
+        if last > self._refused.get(lane, last):
+            return False
+        self._refused.pop(lane, None)
+        return True
+
     def confirmed(self, lane: bytes, last: int) -> None:
         under_way = self._lanes.get(lane)
         while under_way and under_way[0][0] <= last:
             self.unconfirmed -= under_way.popleft()[1]
+        if self._refused and last > self._refused.get(lane, last):
+            del self._refused[lane]  # it was opened anew
 
     def refused(self, lane: bytes) -> None:
         """Nothing more of the lane will be confirmed."""
-        for _, size in self._lanes.pop(lane, ()):
-            self.unconfirmed -= size
+        under_way = self._lanes.pop(lane, None)
+        if under_way:
+            self._refused[lane] = under_way[-1][0]
+            self.unconfirmed -= sum(size for _, size in under_way)

@@ -94,9 +94,8 @@ def test_the_table_shows_destinations_and_the_server() -> None:
         sample(0), sample(1, destination("queue:orders", depth=1200, in_flight=3, consumers=2, bytes=4096))
     )
     text = shown(report)
-    assert (
-        "helio://localhost:7700 · up 1 min 15 s · 1 connection · cpu 0 % · memory 50 MiB · journal 2.0 KiB"
-        in text
+    assert text.startswith(
+        "helio://localhost:7700 · up 1 min 15 s · 1 connection\ncpu 0 % · memory 50 MiB · journal"
     )
     assert [line.split() for line in text.splitlines() if "orders" in line] == [
         ["queue:orders", "1,200", "3", "2", "0", "0", "4.0", "KiB"]

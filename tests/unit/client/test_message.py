@@ -9,7 +9,8 @@ import pytest
 
 from heliograph.client.incoming import Inbox, Mode
 from heliograph.client.message import Delivery, Message
-from heliograph.client.outgoing import Lane, prepare
+from heliograph.client.outgoing import Lane
+from heliograph.client.preparing import prepare
 from heliograph.model import block
 from heliograph.model.ids import IdIssuer, lane_of
 

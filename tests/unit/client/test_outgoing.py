@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heliograph.client.outgoing import Gate, Lane, Outgoing, prepare
+from heliograph.client.outgoing import Gate, Lane
+from heliograph.client.preparing import Outgoing, prepare
 from heliograph.model import block
 from heliograph.model.block import BodyKind, Contents
 from heliograph.model.errors import ClientFault
@@ -144,6 +145,17 @@ def test_the_gate_lets_plain_bodies_in_until_one_more_fills_the_block() -> None:
     assert gate.limit == 0, "a sealed block takes nothing more"
 
 
+def test_long_bodies_that_came_through_the_gate_count() -> None:
+    line, gate = lane(), Gate()
+    line.put(message(b"first"), NOW)
+    line.open_gate(gate, 4, True)
+    while gate.room > 10_000:
+        gate.bodies.append(bytes(10_000))
+        gate.room -= 10_000
+    line.put(message(bytes(10_000)), NOW)
+    assert [one.count for one in sent(line)] == [14, 1], "the last one did not fit"
+
+
 def test_the_gate_stays_shut_for_another_style() -> None:
     line, gate = lane(), Gate()
     line.put(message(priority=5), NOW)
@@ -226,6 +238,8 @@ def test_bytes_fill_the_window_too() -> None:
     line.seal(NOW)
     assert line.is_full
     assert not line.has_room
+    line.confirm(1)
+    assert line.has_room
 
 
 def test_a_refusal_ends_everything_from_there_on_and_nothing_before() -> None:
@@ -233,6 +247,7 @@ def test_a_refusal_ends_everything_from_there_on_and_nothing_before() -> None:
     for receipt in "abc":
         line.put(message(receipt.encode()), NOW, receipt)
     line.seal(NOW)
+    line.take_unsent()
     line.put(message(b"d"), NOW, "d")
     assert line.refuse(3) == (2, [(3, "c"), (4, "d")])
     assert line.unconfirmed == 2

@@ -18,13 +18,16 @@ pytestmark = pytest.mark.req("J12", "J4")
 LANE = lane_of(IdIssuer(site=9, node=9, started_ms=9).session(), 1)
 
 
-def deliver(peer: Peer, first_tag: int, count: int, *, consumer: int = 1, earlier: int = 0) -> None:
+def deliver(
+    peer: Peer, first_tag: int, count: int, *, consumer: int = 1, earlier: int = 0, session: int = 1
+) -> None:
     bodies = [b"%d" % tag for tag in range(first_tag, first_tag + count)]
     peer.line.deliver(
         block.pack(bodies, lane=LANE, first=first_tag),
         first_tag=first_tag,
         consumer=consumer,
         earlier=earlier,
+        session=session,
     )
 
 
@@ -80,6 +83,25 @@ async def test_a_quick_application_acknowledges_in_large_steps() -> None:
         await peer.until(lambda: len(settled(peer)) == 1000)
         assert settled(peer) == list(range(1, 1001))
         assert len(peer.line.settled) < 20
+        assert (
+            max(last - first + 1 for *_, ranges, _ in peer.line.settled for first, last in ranges) <= 300
+        ), "the server hears of a quarter of its credit before the end"
+
+
+@story
+async def test_an_application_that_yields_after_each_message_does_not_acknowledge_each() -> None:
+    async with listening() as peer, connect(peer.url) as connection:
+        consumer = await consuming(connection, credit=10_000)
+        deliver(peer, 1, 500)
+        seen = 0
+        async for _ in consumer:
+            seen += 1
+            await asyncio.sleep(0)
+            if seen == 500:
+                break
+        await consumer.close()
+        assert settled(peer) == list(range(1, 501))
+        assert len(peer.line.settled) < 100
 
 
 @story
@@ -202,12 +224,14 @@ async def test_a_stopped_connection_hands_over_nothing_until_it_is_started() -> 
         connection.stop()
         later = await (await connection.session()).consumer("queue:b")
         assert await consumer.receive(timeout=0.02) is None
-        assert await later.receive(timeout=0) is None
+        deliver(peer, 1, 1, session=2)
+        assert await later.receive(timeout=0.02) is None
         waiting = asyncio.ensure_future(anext(messages))
         await asyncio.sleep(0.02)
         assert not waiting.done()
         connection.start()
         assert (await waiting).body == b"2"
+        assert await later.receive(timeout=5) is not None
 
 
 @story

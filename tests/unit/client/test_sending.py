@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from heliograph.client import connect
+from heliograph.client import Producer, connect
 from heliograph.frontends.native import frames
 from heliograph.model.errors import (
     ClientFault,
@@ -35,12 +35,22 @@ async def turns(count: int = 5) -> None:
         await asyncio.sleep(0)
 
 
+async def send_until_cancelled(producer: Producer, body: bytes) -> None:
+    while True:
+        await producer.send(body)
+
+
 @story
 async def test_a_message_nobody_waits_behind_leaves_at_once() -> None:
     async with listening() as peer, connect(peer.url) as connection:
         producer = await connection.producer("queue:a")
-        identity = await producer.send_confirmed(b"one")
-        assert identity.endswith("/1-1")
+        sending = producer.send_confirmed(b"one")
+        waits_for = sending.send(None)  # one step of the coroutine, without the loop
+        assert producer._sender.lane.blocks_under_way == 1, "it was written in the same call"
+        await asyncio.wait([waits_for])
+        with pytest.raises(StopIteration) as finished:
+            sending.send(None)
+        assert finished.value.value.endswith("/1-1")
         assert counts(peer) == [1]
 
 
@@ -80,12 +90,7 @@ async def test_a_full_window_makes_send_wait_until_there_is_room() -> None:
     async with listening() as peer, connect(peer.url) as connection:
         peer.confirms = False
         producer = await connection.producer("queue:a")
-
-        async def send_for_ever() -> None:
-            while True:
-                await producer.send(b"x")
-
-        sending = asyncio.create_task(send_for_ever())
+        sending = asyncio.create_task(send_until_cancelled(producer, b"x"))
         await peer.until(lambda: sum(counts(peer)) >= PRODUCER_WINDOW_MESSAGES)
         await turns(20)
         assert PRODUCER_WINDOW_MESSAGES <= producer.unconfirmed <= PRODUCER_WINDOW_MESSAGES + 256
@@ -95,6 +100,22 @@ async def test_a_full_window_makes_send_wait_until_there_is_room() -> None:
         sending.cancel()
         peer.confirms = True
         peer.line.confirm(1, sum(counts(peer)))
+
+
+@story
+async def test_a_server_that_does_not_read_makes_send_wait() -> None:
+    async with listening() as peer, connect(peer.url) as connection:
+        producer = await connection.producer("queue:a")
+        peer.line.writer.transport.pause_reading()  # type: ignore[attr-defined]
+        sending = asyncio.create_task(send_until_cancelled(producer, bytes(500)))
+        before = -1
+        while producer.unconfirmed != before:
+            before = producer.unconfirmed
+            await asyncio.sleep(0.05)
+        assert before < PRODUCER_WINDOW_MESSAGES
+        peer.line.writer.transport.resume_reading()  # type: ignore[attr-defined]
+        await peer.until(lambda: sum(counts(peer)) > before)
+        sending.cancel()
 
 
 @story

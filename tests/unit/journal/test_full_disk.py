@@ -103,6 +103,7 @@ def test_a_snapshot_between_a_refusal_and_the_next_record_leaves_no_riddle(tmp_p
         node.journal.snapshot([b"one message"])
         assert node.put(block(3, size=2 * MIB)) == 0
         await node.store(block(4))
+        await until(lambda: not node.journal._snapshot_running)
         image = contents(tmp_path)
         node.journal.close()
         restore(tmp_path, image)

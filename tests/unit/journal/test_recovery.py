@@ -208,6 +208,16 @@ def test_a_hole_in_the_lsns_must_be_explained() -> None:
         recover(log)
 
 
+def test_a_frame_that_stands_where_it_was_not_written_is_refused() -> None:
+    log = Log()
+    log.frame(b"one")
+    log.roll()
+    log.frame(b"two")
+    log.segments[0] += log.segments.pop()  # the right frame with the right LSN, in the wrong segment
+    with pytest.raises(CorruptJournal, match="no tear explains it"):
+        recover(log)
+
+
 def test_replay_from_a_snapshot_reads_only_what_is_behind_it() -> None:
     log = Log()
     log.frame(b"covered")

@@ -7,6 +7,7 @@ import os
 import pathlib
 import threading
 import time
+from collections.abc import Callable
 
 import pytest
 
@@ -162,6 +163,35 @@ def test_durability_write_confirms_without_a_sync(
         again = Opened(tmp_path)
         assert len(again.records) == 1
         again.journal.close()
+
+    run(story())
+
+
+@pytest.mark.req("J3")
+def test_nothing_is_confirmed_across_a_roll_before_both_segments_and_the_directory_are_synced(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story() -> None:
+        node = Opened(tmp_path, JournalSettings(segment_bytes=16 * KIB))
+        await node.store(block(1))
+        synced: list[tuple[str, int]] = []
+        for call in ("fdatasync", "fsync"):
+            real = getattr(os, call)
+
+            def watched(descriptor: int, real: Callable[[int], None] = real) -> None:
+                real(descriptor)
+                synced.append(
+                    (pathlib.Path(f"/proc/self/fd/{descriptor}").readlink().name, node.notes.stored)
+                )
+
+            monkeypatch.setattr(os, call, watched)
+        for n in range(2, 15):
+            node.put(block(n, size=2 * KIB))
+        node.journal.end_of_tick()
+        await until(lambda: node.notes.stored == 14)
+        names = {name for name, confirmed in synced if confirmed == 1}
+        assert names == {"0000000001.segment", "0000000002.segment", "0000000003.segment", tmp_path.name}
+        node.journal.close()
 
     run(story())
 

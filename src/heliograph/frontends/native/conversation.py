@@ -182,7 +182,9 @@ class Conversation:
     # ---- what the shell decides
 
     def admit(self, welcome: frames.Welcome) -> bytes:
-        """The peer is who it says it is."""
+        """The peer is who it says it is. If it broke the protocol while that was found out, it stays out."""
+        if self._state is not _State.PROVING:
+            return b""
         self._state = _State.OPEN
         self._reader.limit = MAX_FRAME_BYTES
         return control_frame(welcome)

@@ -11,6 +11,7 @@ more than one frame.
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -248,7 +249,7 @@ def _decode(decoder: msgspec.msgpack.Decoder[Message], payload: bytes) -> Messag
         )
     try:
         return decoder.decode(payload)
-    except (msgspec.MsgspecError, RecursionError) as fault:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as fault:
         raise ProtocolFault(f"a control frame cannot be read: {fault}", code="control-malformed") from None
 
 
@@ -291,9 +292,12 @@ class FrameReader:
     def buffered(self) -> int:
         return self._size
 
-    def feed(self, data: bytes) -> list[Frame]:
-        """All frames that are complete now. Raises ProtocolFault on a frame beyond the limit."""
-        frames: list[Frame] = []
+    def feed(self, data: bytes) -> Iterator[Frame]:
+        """The frames that are complete now; take them all.
+
+        Raises ProtocolFault on reaching one beyond the limit: what came before it is seen, however the stream
+        was cut.
+        """
         position = 0
         available = len(data)
         if self._pieces:
@@ -302,9 +306,11 @@ class FrameReader:
                 available = len(data)
                 self._pieces = []
             else:
-                position = self._complete(data, frames)
-                if not position:
-                    return frames
+                position = min(self._needed - self._size, available)
+                frame = self._complete(data[:position])
+                if frame is None:
+                    return
+                yield frame
         needed = FRAME_HEADER_BYTES
         while available - position >= FRAME_HEADER_BYTES:
             length, kind, flags, number = FRAME_HEADER.unpack_from(data, position)
@@ -317,23 +323,21 @@ class FrameReader:
             if end > available:
                 needed = end - position
                 break
-            frames.append((kind, flags, number, data[start:end]))
+            yield kind, flags, number, data[start:end]
             position = end
         self._size = available - position
         if self._size:
             self._pieces = [data[position:] if position else data]
             self._needed = needed
-        return frames
 
-    def _complete(self, data: bytes, frames: list[Frame]) -> int:
-        """Add to the frame whose beginning is here. Returns how many bytes that took; 0: not whole yet."""
-        missing = self._needed - self._size
-        self._pieces.append(data[:missing])
-        if missing > len(data):
-            self._size += len(data)
-            return 0
+    def _complete(self, data: bytes) -> Frame | None:
+        """Add to the frame whose beginning is here, and return it if it is whole now."""
+        self._pieces.append(data)
+        self._size += len(data)
+        if self._size < self._needed:
+            return None
         whole = b"".join(self._pieces)
-        _, kind, flags, number = FRAME_HEADER.unpack_from(whole)
-        frames.append((kind, flags, number, whole[FRAME_HEADER_BYTES:]))
         self._pieces = []
-        return missing
+        self._size = 0
+        _, kind, flags, number = FRAME_HEADER.unpack_from(whole)
+        return kind, flags, number, whole[FRAME_HEADER_BYTES:]

@@ -1,0 +1,86 @@
+"""A message before it is sent: what an application may say about it, checked and turned into bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TypedDict
+
+import msgspec
+
+from heliograph.model.errors import ClientFault, HeliographError
+from heliograph.model.limits import MAX_MESSAGE_BYTES
+from heliograph.model.message import Body, Head, Property, encode_body, encode_head
+
+OnCompletion = Callable[[HeliographError | None], None]
+
+
+class Outgoing(msgspec.Struct, gc=False, frozen=True):
+    """A message ready to be put in a block."""
+
+    body: bytes
+    kind: int
+    head: bytes
+    priority: int
+    persistent: bool
+    expiry: int
+
+    @property
+    def size(self) -> int:
+        return len(self.body) + len(self.head)
+
+
+class Headers(TypedDict, total=False):
+    """What a message may say besides its body."""
+
+    properties: Mapping[str, Property] | None
+    correlation_id: str | None
+    reply_to: str | None
+    type: str | None
+
+
+class MessageOptions(Headers, total=False):
+    """How a message is to be treated, where not by the producer's defaults. `time_to_live` is in seconds."""
+
+    priority: int | None
+    persistent: bool | None
+    time_to_live: float | None
+
+
+class SendOptions(MessageOptions, total=False):
+    """`on_completion` is called with None when the server has the message, or with the error."""
+
+    on_completion: OnCompletion | None
+
+
+def prepare(
+    body: Body,
+    *,
+    priority: int,
+    persistent: bool,
+    expiry: int = 0,
+    properties: Mapping[str, Property] | None = None,
+    correlation_id: str | None = None,
+    reply_to: str | None = None,
+    type: str | None = None,
+) -> Outgoing:
+    """Check a message and turn it into bytes. Raises ClientFault where it cannot travel."""
+    kind, raw = encode_body(body)
+    head = b""
+    if properties or correlation_id is not None or reply_to is not None or type is not None:
+        head = encode_head(
+            Head(
+                correlation_id=correlation_id,
+                reply_to=reply_to,
+                type=type,
+                kind=int(kind),
+                properties=dict(properties) if properties else {},
+            )
+        )
+    if not 0 <= priority <= 9:
+        raise ClientFault(f"a priority is 0 to 9, not {priority}", code="priority-invalid")
+    if len(raw) + len(head) > MAX_MESSAGE_BYTES:
+        raise ClientFault(
+            f"the message has {len(raw) + len(head)} bytes; at most {MAX_MESSAGE_BYTES} are allowed",
+            code="message-too-large",
+        )
+    return Outgoing(raw, int(kind), head, priority, persistent, expiry)

@@ -1,0 +1,156 @@
+"""Patterns over topic names, for subscriptions to topics that exist and to those that are yet to come (M12).
+
+A subscriber says which kind of pattern it means:
+
+    topic:glob:prices.*                  `*` any characters, dots among them; `?` one; the whole name
+    topic:regex:^prices\\.(eu|us)$        RE2 syntax; found anywhere in the name unless anchored
+
+Both become RE2 automata: matching takes time linear in the name, whatever the pattern. Names that begin with
+`_` belong to the server (M11); a pattern reaches them only when it spells the `_` out at its beginning.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import Any, Final
+
+import re2
+
+from heliograph.model.destination import Kind
+from heliograph.model.errors import ClientFault
+from heliograph.model.limits import MAX_NAME_BYTES
+
+# A longer glob matches no name but by its `*`; a regular expression has more to spell out.
+MAX_GLOB_BYTES: Final = MAX_NAME_BYTES
+MAX_REGEX_BYTES: Final = 1024
+# What RE2 may use for one automaton; a pattern that wants more is refused when it is compiled.
+MAX_AUTOMATON_BYTES: Final = 1024 * 1024
+
+
+class Form(enum.StrEnum):
+    """What the text of a pattern means."""
+
+    GLOB = "glob"
+    REGEX = "regex"
+
+
+class PatternFault(ClientFault):
+    """A pattern that cannot be used. `position` counts characters of the pattern from 1; 0: not known."""
+
+    default_code = "pattern-invalid"
+
+    def __init__(self, sentence: str, *, position: int = 0, code: str | None = None) -> None:
+        super().__init__(sentence, code=code)
+        self.position = position
+
+
+class Pattern:
+    """Which topics a wildcard subscription means. Patterns are equal that are written alike."""
+
+    __slots__ = ("_found", "_reserved", "form", "text")
+
+    def __init__(self, form: Form, text: str) -> None:
+        """Raises PatternFault."""
+        _check_text(form, text)
+        self.form = form
+        self.text = text
+        if form is Form.GLOB:
+            self._found = compile_glob(text).fullmatch
+            self._reserved = text.startswith("_")
+        else:
+            self._found = _compile(text).search
+            self._reserved = text.startswith(("_", "^_"))
+
+    @classmethod
+    def glob(cls, text: str) -> Pattern:
+        return cls(Form.GLOB, text)
+
+    @classmethod
+    def regex(cls, text: str) -> Pattern:
+        return cls(Form.REGEX, text)
+
+    def matches(self, address: str) -> bool:
+        """Whether an address is a topic that the pattern means. It is not checked whether it exists."""
+        kind, _, name = address.partition(":")
+        if kind != Kind.TOPIC or (name.startswith("_") and not self._reserved):
+            return False
+        return self._found(name) is not None
+
+    def __str__(self) -> str:
+        """As a client writes it."""
+        return f"{Kind.TOPIC}:{self.form}:{self.text}"
+
+    def __repr__(self) -> str:
+        return f"Pattern.{self.form}({self.text!r})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Pattern) and (self.form, self.text) == (other.form, other.text)
+
+    def __hash__(self) -> int:
+        return hash((self.form, self.text))
+
+
+def parse_pattern(address: str) -> Pattern | None:
+    """The pattern that an address stands for, or None for an address that names one destination.
+
+    Raises PatternFault.
+    """
+    kind, _, rest = address.partition(":")
+    form, colon, text = rest.partition(":")
+    if not colon or form not in tuple(Form) or kind not in tuple(Kind):
+        return None
+    if kind != Kind.TOPIC:
+        raise PatternFault(f"patterns are for topics: write topic:{form}:PATTERN, not {kind}:{form}:")
+    return Pattern(Form(form), text)
+
+
+def compile_glob(text: str) -> Any:
+    """A glob as an RE2 automaton, for `fullmatch`."""
+    return _compile("".join(_GLOB.get(letter) or re2.escape(letter) for letter in text))
+
+
+_GLOB: Final = {"*": ".*", "?": "."}
+
+
+def _check_text(form: Form, text: str) -> None:
+    limit = MAX_GLOB_BYTES if form is Form.GLOB else MAX_REGEX_BYTES
+    if not text:
+        raise PatternFault(f"the pattern is empty: write topic:{form}:PATTERN")
+    # A lone half of a surrogate pair is not printable, so what passes can be encoded.
+    for position, letter in enumerate(text, 1):
+        if not letter.isprintable():
+            raise PatternFault(
+                f"a pattern has printable characters only; the one at position {position} is not",
+                position=position,
+            )
+    if len(text.encode()) > limit:
+        raise PatternFault(f"a {form} pattern has at most {limit} bytes, this one {len(text.encode())}")
+
+
+def _options() -> Any:
+    options = re2.Options()
+    options.log_errors = False  # RE2 would write to standard error
+    options.never_capture = True
+    options.dot_nl = True
+    options.max_mem = MAX_AUTOMATON_BYTES
+    return options
+
+
+def _compile(expression: str) -> Any:
+    try:
+        return re2.compile(expression, _options())
+    except re2.error as fault:
+        reason = fault.args[0] if fault.args else "it cannot be compiled"
+        if isinstance(reason, bytes):
+            reason = reason.decode(errors="replace")
+        position = _position(expression, reason)
+        where = f" at position {position}" if position else ""
+        raise PatternFault(f"the pattern is wrong{where}: {reason}", position=position) from None
+
+
+def _position(expression: str, reason: str) -> int:
+    """RE2 names the piece it could not take; where that occurs once, and is not all, we know the place."""
+    piece = reason.partition(": ")[2]
+    if not piece or (piece == expression and len(piece) > 1) or expression.count(piece) != 1:
+        return 0
+    return expression.index(piece) + 1

@@ -1,0 +1,337 @@
+"""The command line against a real server, as a person or a script uses it. Every command is a process."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = [pytest.mark.req("X4"), pytest.mark.slow]
+
+HELIO = (sys.executable, "-m", "heliograph.cli.main")
+CLEAN = {name: value for name, value in os.environ.items() if not name.startswith("HELIO_")}
+PATIENCE_SECONDS = 30.0
+# What a test receives is already there.
+SOON = ("--timeout", "0.4")
+
+
+def until(condition: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not condition():
+        assert time.monotonic() < deadline, f"waited in vain until {what}"
+        time.sleep(0.02)
+
+
+class Server:
+    """A `helio serve` and its clients."""
+
+    def __init__(self, folder: Path, *options: str, user: str = "", password: str = "") -> None:
+        self.folder = folder
+        ready = folder / "ready"
+        ready.unlink(missing_ok=True)
+        command = [
+            *HELIO,
+            "serve",
+            "--port",
+            "0",
+            "--data",
+            str(folder / "data"),
+            "--ready-file",
+            str(ready),
+            *options,
+        ]
+        self.process = subprocess.Popen(
+            command,
+            env=CLEAN,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        until(lambda: ready.exists() or self.process.poll() is not None, "the server is ready")
+        assert ready.exists(), self.process.stderr and self.process.stderr.read()
+        self.address = ready.read_text(encoding="utf-8").strip()
+        self.environment = {**CLEAN, "HELIO_URL": f"helio://{self.address}"}
+        if user:
+            self.environment |= {"HELIO_USER": user, "HELIO_PASSWORD": password}
+
+    def command(self, *arguments: str) -> list[str]:
+        return [*HELIO, *arguments]
+
+    def run(
+        self, *arguments: str, input: bytes | None = None, code: int = 0
+    ) -> subprocess.CompletedProcess[bytes]:
+        result = subprocess.run(
+            self.command(*arguments),
+            env=self.environment,
+            input=input,
+            stdin=None if input is not None else subprocess.DEVNULL,
+            capture_output=True,
+            timeout=PATIENCE_SECONDS,
+            check=False,
+        )
+        assert result.returncode == code, (result.stdout, result.stderr)
+        assert b"Traceback" not in result.stderr
+        return result
+
+    def start(self, *arguments: str) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            self.command(*arguments), env=self.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
+
+    def texts(self, destination: str, *options: str) -> list[str]:
+        return self.run("receive", destination, "--bodies-only", *SOON, *options).stdout.decode().splitlines()
+
+    def records(self, destination: str, *options: str) -> list[dict[str, Any]]:
+        output = self.run("receive", destination, "--json", *SOON, *options).stdout
+        return [json.loads(line) for line in output.splitlines()]
+
+    def destination(self, address: str) -> dict[str, Any]:
+        report = json.loads(self.run("top", "--once", "--interval", "0.1", "--json").stdout)
+        found = [entry for entry in report["destinations"] if entry["address"] == address]
+        return found[0] if found else {}
+
+    def stop(self, number: signal.Signals = signal.SIGTERM) -> tuple[int, str, str]:
+        if self.process.poll() is None:
+            self.process.send_signal(number)
+        output, errors = self.process.communicate(timeout=PATIENCE_SECONDS)
+        return self.process.returncode, output, errors
+
+
+@contextmanager
+def serving(folder: Path, *options: str, user: str = "", password: str = "") -> Iterator[Server]:
+    server = Server(folder, *options, user=user, password=password)
+    try:
+        yield server
+    finally:
+        if server.process.poll() is None:
+            server.process.kill()
+        server.process.communicate()
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with serving(tmp_path_factory.mktemp("server")) as started:
+        yield started
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_server_says_where_it_is_and_stops_cleanly(tmp_path: Path, number: signal.Signals) -> None:
+    with serving(tmp_path, "--durability", "write") as server:
+        code, output, errors = server.stop(number)
+    assert (code, errors) == (0, "")
+    assert f"listens on helio://{server.address}, data {tmp_path}/data, durability write" in output
+
+
+@pytest.mark.req("J1")
+def test_what_is_sent_to_a_queue_is_received_once(server: Server) -> None:
+    sent = server.run("send", "queue:once", "Hello, world")
+    assert sent.stdout.startswith(b"1 message confirmed, sent to queue:once (")
+    received = server.run("receive", "queue:once")
+    assert received.stdout.decode().rstrip().endswith("  Hello, world")
+    assert received.stderr == b"1 message received from queue:once\n"
+    again = server.run("receive", "queue:once")
+    assert (again.stdout, again.stderr) == (b"", b"no message came from queue:once within 1 s\n")
+
+
+def test_headers_and_properties_arrive(server: Server) -> None:
+    options = [
+        "--property",
+        "colour=red",
+        "--property",
+        "n:=3",
+        "--priority",
+        "7",
+        "--ttl",
+        "600",
+        "--non-persistent",
+    ]
+    receipt = json.loads(server.run("send", "queue:headers", "x", *options, "--json").stdout)
+    (record,) = server.records("queue:headers")
+    assert record["id"] == receipt["id"]
+    assert record["properties"] == {"colour": "red", "n": 3}
+    assert (record["priority"], record["persistent"], record["redelivered"]) == (7, False, False)
+    assert record["expiration"] == pytest.approx(time.time() + 600, abs=60)
+    assert (record["body"], record["body_kind"], record["destination"]) == ("x", "text", "queue:headers")
+
+
+def test_every_line_of_standard_input_is_a_message(server: Server) -> None:
+    sent = server.run("send", "queue:lines", "-", "--json", input="one\n\ngrün\n".encode() + b"\xff\xfe")
+    assert json.loads(sent.stdout)["confirmed"] == 4
+    records = server.records("queue:lines")
+    assert [record["body"] for record in records] == ["one", "", "grün", "//4="]
+    assert [record["body_encoding"] for record in records] == [None, None, None, "base64"]
+
+
+def test_many_messages_and_only_as_many_as_wanted(server: Server) -> None:
+    receipt = json.loads(server.run("send", "queue:many", "--size", "10", "--count", "3000", "--json").stdout)
+    assert (receipt["confirmed"], receipt["bytes"], receipt["id"]) == (3000, 30_000, None)
+    assert server.texts("queue:many", "--count", "1000") == ["x" * 10] * 1000
+    assert server.destination("queue:many")["depth"] == 2000
+    assert len(server.texts("queue:many")) == 2000
+
+
+def test_what_was_not_printed_is_not_taken(server: Server) -> None:
+    server.run("send", "queue:pipe", "-", input=b"".join(b"%d %s\n" % (n, b"x" * 1000) for n in range(3000)))
+    receiving = server.start("receive", "queue:pipe", "--bodies-only")
+    assert receiving.stdout is not None
+    first = receiving.stdout.readline()
+    receiving.stdout.close()
+    assert receiving.wait(PATIENCE_SECONDS) == 0
+    assert receiving.stderr is not None
+    assert receiving.stderr.read() == b""
+    assert first.startswith(b"0 ")
+    rest = [int(line.split()[0]) for line in server.texts("queue:pipe")]
+    assert rest == list(range(rest[0], 3000))
+    # A pipe holds 64 KiB, so far fewer than a thousand of these can have been printed.
+    assert rest[0] < 1000
+
+
+@pytest.mark.req("J1")
+def test_everybody_who_follows_a_topic_gets_a_copy_until_interrupted(server: Server) -> None:
+    followers = [server.start("receive", "topic:news", "--follow", "--bodies-only") for _ in range(2)]
+    until(lambda: server.destination("topic:news").get("consumers") == 2, "both follow")
+    server.run("send", "topic:news", "extra")
+    for follower in followers:
+        assert follower.stdout is not None
+        assert follower.stdout.readline() == b"extra\n"
+        follower.send_signal(signal.SIGINT)
+        _, errors = follower.communicate(timeout=PATIENCE_SECONDS)
+        assert follower.returncode == 0
+        assert errors.decode().strip() == "1 message received from topic:news"
+
+
+def test_top_shows_what_waits(server: Server) -> None:
+    server.run("send", "queue:waiting", "x", "--count", "5")
+    table = server.run("top", "--once", "--interval", "0.1").stdout.decode()
+    (row,) = [line.split() for line in table.splitlines() if "queue:waiting" in line]
+    assert row[:4] == ["queue:waiting", "5", "0", "0"]
+    assert f"helio://{server.address} · up " in table
+    report = json.loads(server.run("top", "--once", "--interval", "0.1", "--json").stdout)
+    assert report["server"]["durability"] == "fsync"
+    assert report["server"]["connections"] >= 1
+
+
+def test_a_wrong_address_is_told_in_words_and_code(server: Server) -> None:
+    refused = server.run("send", "mailbox:a", "x", code=2)
+    assert b"a destination is written queue:NAME or topic:NAME, not 'mailbox:a'" in refused.stderr
+    as_json = server.run("receive", "mailbox:a", "--json", code=2)
+    assert json.loads(as_json.stdout)["error"]["code"] == "invalid-destination"
+
+
+@pytest.mark.req("M11")
+def test_names_of_the_server_are_not_for_everybody(server: Server) -> None:
+    server.run("send", "queue:_mine", "x", code=2)
+
+
+def test_without_a_server_one_sentence_says_what_to_do(tmp_path: Path) -> None:
+    for arguments in (["send", "queue:a", "x"], ["receive", "queue:a"], ["top", "--once"]):
+        result = subprocess.run(
+            [*HELIO, *arguments, "--url", "helio://ann:secret@127.0.0.1:1"],
+            env=CLEAN,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_SECONDS,
+            check=False,
+        )
+        assert result.returncode == 3
+        assert result.stderr.startswith(
+            "helio: no server answers at helio://127.0.0.1:1: start one with `helio serve`"
+        )
+        assert result.stderr.count("\n") == 1
+
+
+def test_a_port_that_is_taken_ends_the_start_in_words(server: Server, tmp_path: Path) -> None:
+    port = server.address.rpartition(":")[2]
+    refused = server.run("serve", "--port", port, "--data", str(tmp_path / "other"), code=2)
+    assert port.encode() in refused.stderr
+
+
+def test_messages_survive_a_restart(tmp_path: Path) -> None:
+    with serving(tmp_path) as first:
+        first.run("send", "queue:kept", "-", input=b"a\nb\nc\n")
+        assert first.stop()[0] == 0
+    with serving(tmp_path) as second:
+        assert second.texts("queue:kept") == ["a", "b", "c"]
+
+
+@pytest.mark.req("X2")
+def test_an_open_server_is_not_offered_to_the_network(tmp_path: Path) -> None:
+    result = subprocess.run(
+        [*HELIO, "serve", "--host", "0.0.0.0", "--port", "0", "--data", str(tmp_path)],
+        env=CLEAN,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_SECONDS,
+        check=False,
+    )
+    assert result.returncode == 2
+    assert "helio user add NAME" in result.stderr
+    assert "[open-server-refused]" in result.stderr
+
+
+@pytest.mark.req("X2")
+def test_with_users_nobody_gets_in_without_a_password_or_beyond_their_rights(tmp_path: Path) -> None:
+    users = ["--data", str(tmp_path / "data")]
+    for name, role in (("root", "admin"), ("ann", "clerk")):
+        subprocess.run(
+            [*HELIO, "user", "add", name, "--role", role, "--password-stdin", *users],
+            input=f"{name} secret\n".encode(),
+            env=CLEAN,
+            check=True,
+            capture_output=True,
+        )
+    with (tmp_path / "data" / "users.toml").open("a", encoding="utf-8") as stream:
+        stream.write(
+            '[[access]]\nroles = ["clerk"]\ndestinations = "queue:orders.*"\nrights = ["send", "create"]\n'
+        )
+    with serving(tmp_path, user="ann", password="ann secret") as server:
+        server.run("send", "queue:orders.new", "x")
+        refused = server.run("receive", "queue:orders.new", "--json", code=2)
+        assert json.loads(refused.stdout)["error"]["code"] == "not-allowed"
+        server.run("send", "queue:elsewhere", "x", code=2)
+        for user, password in (("ann", "wrong"), ("eve", "ann secret"), ("", "")):
+            server.environment |= {"HELIO_USER": user, "HELIO_PASSWORD": password}
+            refused = server.run("send", "queue:orders.new", "x", "--json", code=2)
+            assert json.loads(refused.stdout)["error"]["code"] == "not-authenticated"
+        server.environment |= {"HELIO_USER": "root", "HELIO_PASSWORD": "root secret"}
+        assert server.texts("queue:orders.new") == ["x"]
+
+
+@pytest.mark.parametrize("workload", ["queue", "paced", "sync", "fanout", "latency"])
+def test_every_workload_is_measured(tmp_path: Path, workload: str) -> None:
+    options = [
+        "--workload",
+        workload,
+        "--messages",
+        "600",
+        "--size",
+        "64",
+        "--durability",
+        "write",
+        "--data",
+        str(tmp_path),
+    ]
+    result = subprocess.run(
+        [*HELIO, "bench", "run", *options, "--json"],
+        env=CLEAN,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_SECONDS,
+        check=False,
+    )
+    assert (result.returncode, result.stderr) == (0, "")
+    figures = json.loads(result.stdout)
+    assert (figures["workload"], figures["messages"], figures["size"]) == (workload, 600, 64)
+    assert figures["durability"] == "write"
+    assert figures["messages_per_second"] > 0
+    assert figures["server_rss_mb"] > 1
+    assert (figures["p99_ms"] is not None) == (workload in ("sync", "latency"))
+    assert list(tmp_path.iterdir()) == [], "nothing is left behind"
