@@ -1,0 +1,87 @@
+"""A queue: each message to exactly one consumer (J1)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from heliograph.bus.commands import Answered, ConsumerAttached, ConsumerDetached, CreditGranted, Settled
+from heliograph.destinations.destination import Browsers, Destination
+from heliograph.destinations.effects import AnyEffect, Multicast
+from heliograph.destinations.events import PageLoaded
+from heliograph.destinations.message_list import MessageList, UserOf, spans_by_priority
+from heliograph.destinations.pages import Page
+from heliograph.destinations.waiting import Residence, Waiting
+from heliograph.model.block import Block
+from heliograph.model.destination import Address
+from heliograph.model.ids import ConsumerId
+
+
+class Queue(Destination):
+    """One list, for which consumers compete."""
+
+    def __init__(self, address: Address, number: int, *, residence: Residence, user_of: UserOf) -> None:
+        super().__init__(address, number, residence=residence, user_of=user_of)
+        self.messages = MessageList(0, make_level=self._make_level, user_of=user_of)
+        self._lists = (self.messages,)
+        self._browsers = Browsers(self.messages, user_of)
+
+    def _make_level(self, _priority: int) -> Waiting:
+        return Waiting(self._residence)
+
+    def lists(self) -> Iterator[MessageList]:
+        return iter(self._lists)
+
+    def list_by_number(self, number: int) -> MessageList | None:
+        return self.messages if number == 0 else None
+
+    def list_of(self, consumer: ConsumerId) -> MessageList | None:
+        return self.messages if consumer in self.messages.consumers else None
+
+    def _wants(self, _block: Block) -> bool:
+        return True
+
+    def add(self, block: Block, _effects: list[AnyEffect], _now: int) -> int:
+        for priority, span in spans_by_priority(block, [(0, block.count)]):
+            self.messages.append(priority, span)
+        return block.count
+
+    def restore(self, priority: int, pages: list[Page]) -> None:
+        """What recovery found to wait."""
+        level = self.messages.level(priority)
+        assert isinstance(level, Waiting)
+        level.restore(pages)
+
+    def _dispatch(self, effects: list[AnyEffect], now: int) -> None:
+        self.messages.dispatch(effects, now)
+
+    def _attached(self, event: ConsumerAttached, effects: list[AnyEffect], now: int) -> None:
+        if event.browse:
+            self._browsers.attach(event, effects)
+            return
+        self.messages.attach(event.consumer, event.session, event.credit)
+        effects.append(Multicast(Answered(event.request, {})))
+        self.messages.dispatch(effects, now)
+
+    def _credit_granted(self, event: CreditGranted, effects: list[AnyEffect], now: int) -> None:
+        if event.consumer in self._browsers:
+            self._browsers.grant(event, effects)
+        else:
+            super()._credit_granted(event, effects, now)
+
+    def _settled(self, event: Settled, effects: list[AnyEffect], now: int) -> None:
+        if event.consumer not in self._browsers:  # what was only looked at needs no settling
+            super()._settled(event, effects, now)
+
+    def _detached(self, event: ConsumerDetached, effects: list[AnyEffect], now: int) -> None:
+        self._browsers.detach(event.consumer)
+        self.messages.detach(event.consumer, effects, now)
+        if event.request:
+            effects.append(Multicast(Answered(event.request, {})))
+        self.messages.dispatch(effects, now)
+
+    def _page_loaded(self, event: PageLoaded, effects: list[AnyEffect], now: int) -> None:
+        if event.list_number < 0:
+            self._browsers.loaded(event, effects)
+            return
+        self.messages.loaded(event.priority, event.page, event.buffers)
+        self.messages.dispatch(effects, now)

@@ -1,0 +1,218 @@
+"""The state that makes the next recovery short: sessions, destinations, marks, and what waits where.
+
+Queues are kept as their pages' arrays as they stand; topics as one sequence per group and a number per subscription.
+Structs are arrays on disk: fields are appended, never reordered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from heliograph.destinations.catalogue import Catalogue
+from heliograph.destinations.destination import Destination
+from heliograph.destinations.message_list import MessageList
+from heliograph.destinations.pages import Entry, Page, pages_of
+from heliograph.destinations.queue import Queue
+from heliograph.destinations.subscriptions import Group, Subscription, Terms
+from heliograph.destinations.topic import Topic
+from heliograph.model.block import PRIORITIES, Block, priority_runs
+from heliograph.model.policy import Policy
+
+PageState = tuple[list[int], list[bytes]]
+
+
+class LevelState(msgspec.Struct, array_like=True):
+    """One priority of a queue: pages, and entries that are handed out."""
+
+    priority: int
+    pages: list[PageState]
+    dispatched: list[Entry]
+
+
+class CursorState(msgspec.Struct, array_like=True):
+    """One subscription in one sequence: the next message to read, and what was read and is not settled."""
+
+    priority: int
+    next_number: int
+    waiting: list[Entry]
+    dispatched: list[Entry]
+
+
+class SubscriptionState(msgspec.Struct, array_like=True):
+    """A durable subscription. `begins`: the first message of sequences that it has not met."""
+
+    number: int
+    terms: Terms
+    begins: int
+    cursors: list[CursorState]
+
+
+class SequenceState(msgspec.Struct, array_like=True):
+    """What a group keeps at one priority."""
+
+    selector: str
+    without: bytes
+    priority: int
+    pages: list[PageState]
+
+
+class DestinationState(msgspec.Struct, array_like=True):
+    """A queue (levels) or a topic (sequences and subscriptions)."""
+
+    number: int
+    address: str
+    next_number: int
+    marks: list[tuple[bytes, int]]
+    levels: list[LevelState]
+    sequences: list[SequenceState]
+    subscriptions: list[SubscriptionState]
+    policy: Policy | None
+
+
+class SessionState(msgspec.Struct, array_like=True):
+    """A session and its lanes."""
+
+    session: bytes
+    user: str
+    token: bytes
+    lanes: list[tuple[int, str]]
+
+
+class CatalogueState(msgspec.Struct, array_like=True):
+    """The whole snapshot. `boot` names the run of the machine that it was taken in."""
+
+    sessions: list[SessionState]
+    destinations: list[DestinationState]
+    boot: bytes
+
+
+def snapshot_of(catalogue: Catalogue, boot: bytes) -> bytes:
+    sessions = [
+        SessionState(
+            identity, session.user, session.token, [(lane, str(to)) for lane, to in session.lanes.items()]
+        )
+        for identity, session in catalogue.sessions.items()
+    ]
+    destinations = [
+        _state_of(destination)
+        for destination in catalogue.all_destinations()
+        if not catalogue.is_temporary(destination.address)
+    ]
+    return msgspec.msgpack.encode(CatalogueState(sessions, destinations, boot))
+
+
+def _state_of(destination: Destination) -> DestinationState:
+    intake = destination.intake
+    state = DestinationState(
+        number=destination.number,
+        address=destination.address,
+        next_number=intake.next_number,
+        marks=[(bytes(lane), mark) for lane, mark in intake.marks().items()],
+        levels=[],
+        sequences=[],
+        subscriptions=[],
+        policy=destination.policy,
+    )
+    if isinstance(destination, Queue):
+        state.levels = _levels_of(destination)
+    elif isinstance(destination, Topic):
+        _add_subscriptions(destination, state)
+    return state
+
+
+def runs_by_priority(block: Block) -> list[tuple[int, int, int]]:
+    """A block by priority: (priority, start, stop)."""
+    return priority_runs(block) if block.flags & PRIORITIES else [(block.priority, 0, block.count)]
+
+
+# ---- queues
+
+
+def _levels_of(queue: Queue) -> list[LevelState]:
+    messages = queue.messages
+    loaded = _by_priority(messages.loaded_entries())
+    for block in queue.intake.pending:
+        if block.persistent:
+            for priority, start, stop in runs_by_priority(block):
+                entry = Entry(block.number + start, block.position, start, stop - start, 0)
+                loaded.setdefault(priority, []).append(entry)
+    cold: dict[int, list[Page]] = {}
+    for priority, page in messages.waiting_pages():
+        cold.setdefault(priority, []).append(page)
+    dispatched = _by_priority(messages.outstanding_entries())
+    return [
+        LevelState(
+            priority,
+            # What is pending comes last and is sorted in at recovery.
+            [page.dump() for page in [*pages_of(sorted(loaded.get(priority, []))), *cold.get(priority, [])]],
+            sorted(dispatched.get(priority, [])),
+        )
+        for priority in sorted({*loaded, *cold, *dispatched})
+    ]
+
+
+def _by_priority(entries: Iterable[tuple[int, Entry]]) -> dict[int, list[Entry]]:
+    found: dict[int, list[Entry]] = {}
+    for priority, entry in entries:
+        found.setdefault(priority, []).append(entry)
+    return found
+
+
+# ---- topics
+
+
+def _add_subscriptions(topic: Topic, state: DestinationState) -> None:
+    durable = [each for each in topic.subscriptions.values() if each.terms.durable]
+    for group in topic.groups():
+        members = [subscription for subscription in durable if subscription.group is group]
+        if members:
+            state.sequences += _sequences_of(group, topic)
+    state.subscriptions = [_subscription_of(topic, subscription) for subscription in durable]
+
+
+def _sequences_of(group: Group, topic: Topic) -> list[SequenceState]:
+    """What the group keeps; with it what is pending, which each of its subscriptions will get."""
+    pages = {priority: sequence.pages() for priority, sequence in group.sequences().items()}
+    for block in topic.intake.pending:
+        if block.persistent:
+            _add_pending(group, topic, block, pages)
+    return [
+        SequenceState(*group.key, priority, [page.dump() for page in kept]) for priority, kept in pages.items()
+    ]
+
+
+def _add_pending(group: Group, topic: Topic, block: Block, pages: dict[int, list[Page]]) -> None:
+    for wanting, spans in topic.selected(block):
+        if wanting is not group:
+            continue
+        for start, stop in spans:
+            for priority, first, last in runs_by_priority(block):
+                low, high = max(start, first), min(stop, last)
+                if low < high:
+                    page = Page()
+                    page.append(block.number + low, block.position, low, high - low, block.size)
+                    pages.setdefault(priority, []).append(page)
+
+
+def _subscription_of(topic: Topic, subscription: Subscription) -> SubscriptionState:
+    begins = topic.begins_at(subscription)
+    cursors = [
+        _cursor_of(subscription.messages, priority, sequence.origins(), begins)
+        for priority, sequence in subscription.group.sequences().items()
+        if subscription.active
+    ]
+    return SubscriptionState(subscription.messages.number, subscription.terms, begins, cursors)
+
+
+def _cursor_of(messages: MessageList, priority: int, origins: dict[int, int], begins: int) -> CursorState:
+    level = messages.shared_level(priority)
+    waiting = [*level.private_entries(), *(entry for at, entry in messages.schedule.entries() if at == priority)]
+    dispatched = [entry for at, entry in messages.outstanding_entries() if at == priority]
+    return CursorState(
+        priority,
+        level.next_number or begins,
+        sorted(entry._replace(origin=origins[entry.origin]) for entry in waiting),
+        sorted(entry._replace(origin=origins[entry.origin]) for entry in dispatched),
+    )

@@ -1,0 +1,256 @@
+"""A topic: each message to every subscription (J1, J6)."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+
+import msgspec
+
+from heliograph.bus.commands import Answered, ConsumerAttached, ConsumerDetached, Rejected
+from heliograph.destinations.destination import Destination, Figures
+from heliograph.destinations.effects import AnyEffect, Multicast, Write
+from heliograph.destinations.events import BlocksStored, PageLoaded
+from heliograph.destinations.message_list import MessageList, UserOf, spans_by_priority
+from heliograph.destinations.subscriptions import (
+    Group,
+    Subscription,
+    SubscriptionRecord,
+    Terms,
+    check_joins,
+    check_terms,
+    runs_of,
+)
+from heliograph.destinations.waiting import Residence
+from heliograph.journal.records import RecordKind
+from heliograph.model.block import Block
+from heliograph.model.destination import Address
+from heliograph.model.errors import ClientFault
+from heliograph.model.ids import ConsumerId, LaneId, SessionId
+from heliograph.model.selector import Columns, SelectorIndex, parse_selector
+
+ConnectionOf = Callable[[LaneId], bytes]
+_encode = msgspec.msgpack.Encoder().encode
+
+
+class Topic(Destination):
+    """Groups of subscriptions that want the same."""
+
+    def __init__(
+        self,
+        address: Address,
+        number: int,
+        *,
+        residence: Residence,
+        user_of: UserOf,
+        connection_of: ConnectionOf,
+        connection_of_session: Callable[[SessionId], bytes],
+    ) -> None:
+        super().__init__(address, number, residence=residence, user_of=user_of)
+        self._connection_of = connection_of
+        self._connection_of_session = connection_of_session
+        self._groups: dict[tuple[str, bytes], Group] = {}
+        self._unselective: dict[tuple[str, bytes], Group] = {}
+        self._index: SelectorIndex[tuple[str, bytes]] = SelectorIndex()
+        self.subscriptions: dict[int, Subscription] = {}
+        self._by_key: dict[tuple[str, str, bool], Subscription] = {}
+        self._by_consumer: dict[ConsumerId, Subscription] = {}
+        self._next_list = 1
+        # Subscriptions that begin when the block before them, accepted and not yet stored, is through.
+        self._beginning: deque[tuple[Block, Subscription]] = deque()
+
+    def lists(self) -> Iterator[MessageList]:
+        return iter([subscription.messages for subscription in self.subscriptions.values()])
+
+    def list_by_number(self, number: int) -> MessageList | None:
+        found = self.subscriptions.get(number)
+        return found.messages if found is not None else None
+
+    def list_of(self, consumer: ConsumerId) -> MessageList | None:
+        found = self._by_consumer.get(consumer)
+        return found.messages if found is not None else None
+
+    # ---- messages
+
+    def _wants(self, _block: Block) -> bool:
+        return bool(self.subscriptions)
+
+    def _keeps_loaded(self) -> bool:
+        return self._residence.used < self._residence.limit
+
+    def add(self, block: Block, _effects: list[AnyEffect], _now: int) -> int:
+        held = 0
+        for group, spans in self.selected(block):
+            if group.lists:
+                for priority, span in spans_by_priority(block, spans):
+                    group.append(priority, span)
+                    held += span.stop - span.start
+        return held
+
+    def selected(self, block: Block) -> Iterator[tuple[Group, list[tuple[int, int]]]]:
+        """Which groups want which messages of a block."""
+        for group in self._unselective.values():
+            if not group.without or group.without != self._connection_of(block.lane):
+                yield group, [(0, block.count)]
+        if len(self._index):
+            for key, indices in self._index.match(Columns(block)):
+                group = self._groups[key]
+                if not group.without or group.without != self._connection_of(block.lane):
+                    yield group, runs_of(indices)
+
+    def _stored(self, event: BlocksStored, effects: list[AnyEffect], now: int) -> None:
+        if not self._beginning:
+            super()._stored(event, effects, now)
+            return
+        for block in event.blocks:
+            super()._stored(BlocksStored([block]), effects, now)
+            while self._beginning and self._beginning[0][0] is block:
+                self.begin(self._beginning.popleft()[1])
+
+    def _dispatch(self, effects: list[AnyEffect], now: int) -> None:
+        for subscription in self._by_consumer.values():
+            if subscription.messages.is_hungry:
+                subscription.messages.dispatch(effects, now)
+
+    def _page_loaded(self, event: PageLoaded, effects: list[AnyEffect], now: int) -> None:
+        messages = self.list_by_number(event.list_number)
+        if messages is not None:
+            messages.loaded(event.priority, event.page, event.buffers)
+        self._dispatch(effects, now)  # others may have waited for the same page
+
+    # ---- subscribing
+
+    def _attached(self, event: ConsumerAttached, effects: list[AnyEffect], now: int) -> None:
+        without = self._connection_of_session(event.session) if event.no_local else b""
+        terms = Terms(
+            event.subscription, event.client, event.durable, event.shared, event.selector, without
+        )
+        try:
+            if event.browse:
+                raise ClientFault("a topic cannot be browsed: nothing waits in it", code="browse-invalid")
+            subscription = self._find_or_make(terms, effects)
+        except ClientFault as fault:
+            effects.append(Multicast(Rejected(event.request, fault.code, fault.sentence)))
+            return
+        self._by_consumer[event.consumer] = subscription
+        subscription.messages.attach(event.consumer, event.session, event.credit)
+        effects.append(Multicast(Answered(event.request, {})))
+        subscription.messages.dispatch(effects, now)
+
+    def _find_or_make(self, terms: Terms, effects: list[AnyEffect]) -> Subscription:
+        check_terms(terms)
+        found = self._by_key.get(terms.key) if terms.name else None
+        if found is not None:
+            check_joins(found, terms)
+            if (found.terms.selector, found.terms.without) == (terms.selector, terms.without):
+                return found
+            self._end(found, effects)  # other wishes make it another subscription
+        return self._make(terms, effects)
+
+    def _make(self, terms: Terms, effects: list[AnyEffect]) -> Subscription:
+        subscription = self.restore_subscription(self._next_list, terms)
+        if terms.durable:
+            record = SubscriptionRecord(self.number, subscription.messages.number, terms)
+            effects.append(Write(RecordKind.SUBSCRIPTION, _encode(record)))
+        if self.intake.pending:
+            self._beginning.append((self.intake.pending[-1], subscription))
+        else:
+            self.begin(subscription)
+        return subscription
+
+    def restore_subscription(self, number: int, terms: Terms) -> Subscription:
+        """A subscription that does not get messages yet."""
+        key = (terms.selector, terms.without)
+        group = self._groups.get(key)
+        if group is None:
+            selector = parse_selector(terms.selector)
+            group = self._groups[key] = Group(key, self._residence)
+            if selector is None:
+                self._unselective[key] = group
+            else:
+                self._index.add(key, selector)
+        messages = MessageList(
+            number,
+            make_level=group.make_level,
+            user_of=self._user_of,
+            policy=self.policy,
+            durable=terms.durable,
+        )
+        self._next_list = max(self._next_list, number + 1)
+        subscription = self.subscriptions[number] = Subscription(terms, messages, group)
+        if terms.name:
+            self._by_key[terms.key] = subscription
+        return subscription
+
+    def forget_subscription(self, number: int) -> None:
+        """Recovery: it was unsubscribed."""
+        subscription = self.subscriptions.pop(number, None)
+        if subscription is not None:
+            self._by_key.pop(subscription.terms.key, None)
+            self._drop_group_if_empty(subscription.group)
+
+    def begin(self, subscription: Subscription) -> None:
+        """From here on it gets messages."""
+        if subscription.messages.number in self.subscriptions:
+            subscription.active = True
+            subscription.group.join(subscription.messages)
+
+    def begins_at(self, subscription: Subscription) -> int:
+        """The number of the first message that will be appended for a subscription."""
+        if not subscription.active:
+            for block, beginning in self._beginning:
+                if beginning is subscription:
+                    return block.number + (block.count if block.persistent else 0)
+        pending = self.intake.pending
+        return pending[0].number if pending else self.intake.next_number
+
+    # ---- unsubscribing
+
+    def _detached(self, event: ConsumerDetached, effects: list[AnyEffect], now: int) -> None:
+        subscription = self._by_consumer.pop(event.consumer, None)
+        if subscription is not None:
+            subscription.messages.detach(event.consumer, effects, now)
+            if subscription.ends_with_its_consumers and not subscription.messages.consumers:
+                self._end(subscription, effects)
+            else:
+                subscription.messages.dispatch(effects, now)
+        if event.request:
+            effects.append(Multicast(Answered(event.request, {})))
+
+    def subscription_named(self, client: str, name: str) -> Subscription | None:
+        return self._by_key.get((client, name, True))
+
+    def unsubscribe(self, subscription: Subscription, effects: list[AnyEffect]) -> None:
+        """Raises ClientFault while it has a consumer."""
+        if subscription.messages.consumers:
+            raise ClientFault(
+                f"subscription {subscription.terms.name!r} has a consumer: close it first", code="subscription-in-use"
+            )
+        self._end(subscription, effects)
+
+    def _end(self, subscription: Subscription, effects: list[AnyEffect]) -> None:
+        terms, messages, group = subscription.terms, subscription.messages, subscription.group
+        del self.subscriptions[messages.number]
+        if terms.name:
+            self._by_key.pop(terms.key, None)
+        if terms.durable:
+            record = SubscriptionRecord(self.number, messages.number, terms, ended=True)
+            effects.append(Write(RecordKind.SUBSCRIPTION, _encode(record)))
+        group.leave(messages, effects)
+        self._drop_group_if_empty(group)
+
+    def _drop_group_if_empty(self, group: Group) -> None:
+        if not any(other.group is group for other in self.subscriptions.values()):
+            del self._groups[group.key]
+            if self._unselective.pop(group.key, None) is None:
+                self._index.remove(group.key)
+
+    # ---- for those who look
+
+    def groups(self) -> Iterator[Group]:
+        return iter(self._groups.values())
+
+    def figures(self) -> Figures:
+        figures = super().figures()
+        figures.subscriptions = len(self.subscriptions)
+        return figures

@@ -1,0 +1,140 @@
+"""What recovery makes of a topic's records: one sequence per group and priority, one cursor per subscription."""
+
+from __future__ import annotations
+
+from heliograph.destinations.pages import Entry, Page
+from heliograph.destinations.replay import EntryRuns, again
+from heliograph.destinations.sequence import Sequence
+from heliograph.destinations.subscriptions import Group, Subscription
+from heliograph.destinations.topic import Topic
+from heliograph.destinations.waiting import Residence
+from heliograph.model.block import Block
+
+
+class SequenceReplay:
+    """The messages of a group at one priority, oldest first. A page is a chunk."""
+
+    def __init__(self) -> None:
+        self.pages: list[Page] = []
+
+    def published(self, number: int, position: int, start: int, count: int, size: int) -> None:
+        if not self.pages or self.pages[-1].full:
+            self.pages.append(Page(origin=len(self.pages)))
+        self.pages[-1].append(number, position, start, count, size)
+
+    def between(self, first: int, last: int) -> list[Entry]:
+        """Entries with numbers first..last, cut to fit."""
+        runs = EntryRuns()
+        for page in self.pages:
+            if page.first <= last and first < page.next:
+                runs.add(page.entries())
+        return runs.cut(first, last)
+
+
+class CursorReplay:
+    """One subscription in one sequence."""
+
+    def __init__(self, sequence: SequenceReplay, next_number: int) -> None:
+        self._sequence = sequence
+        self.next_number = next_number
+        self.waiting = EntryRuns()  # read and not settled
+        self.dispatched = EntryRuns()
+
+    def _read_to(self, number: int) -> None:
+        """The cursor has passed everything up to this number; what was passed waits until a record says more."""
+        if number >= self.next_number:
+            self.waiting.add(self._sequence.between(self.next_number, number))
+            self.next_number = number + 1
+
+    def was_dispatched(self, first: int, last: int) -> None:
+        self._read_to(last)
+        self.dispatched.add(self.waiting.cut(first, last))
+
+    def was_returned(self, first: int, last: int) -> None:
+        self.waiting.add([again(entry) for entry in self.dispatched.cut(first, last)])
+
+    def was_done(self, first: int, last: int) -> None:
+        self._read_to(last)
+        self.dispatched.cut(first, last)
+        self.waiting.cut(first, last)
+
+    def finish(self, *, everything_again: bool) -> list[Entry]:
+        self.waiting.add([again(entry) for entry in self.dispatched.all()])
+        entries = self.waiting.all()
+        if everything_again:
+            entries = [entry if entry.deliveries else again(entry) for entry in entries]
+        return entries
+
+
+class TopicReplay:
+    """A whole topic. Groups and subscriptions are made in the topic itself as their records come."""
+
+    def __init__(self, topic: Topic) -> None:
+        self.topic = topic
+        self._sequences: dict[tuple[tuple[str, bytes], int], SequenceReplay] = {}
+        self._cursors: dict[tuple[int, int], CursorReplay] = {}
+        self._begins: dict[int, int] = {}  # subscription: number of its first message
+
+    def sequence(self, group: Group, priority: int) -> SequenceReplay:
+        key = (group.key, priority)
+        found = self._sequences.get(key)
+        if found is None:
+            found = self._sequences[key] = SequenceReplay()
+        return found
+
+    def cursor(self, subscription: Subscription, priority: int) -> CursorReplay:
+        number = subscription.messages.number
+        found = self._cursors.get((number, priority))
+        if found is None:
+            found = CursorReplay(self.sequence(subscription.group, priority), self._begins[number])
+            self._cursors[number, priority] = found
+        return found
+
+    def begins(self, subscription: Subscription, number: int) -> None:
+        self._begins[subscription.messages.number] = number
+
+    def published(self, block: Block, position: int, runs: list[tuple[int, int, int]]) -> None:
+        """`runs`: the block by priority. Only groups that somebody is in keep anything."""
+        for group, spans in self.topic.selected(block):
+            for start, stop in spans:
+                for priority, first, last in runs:
+                    low, high = max(start, first), min(stop, last)
+                    if low < high:
+                        size = block.size * (high - low) // block.count
+                        sequence = self.sequence(group, priority)
+                        sequence.published(block.number + low, position, low, high - low, size)
+
+    def of_list(self, number: int) -> list[CursorReplay]:
+        """The cursors of a subscription, one for each priority that its group has had."""
+        subscription = self.topic.subscriptions.get(number)
+        if subscription is None:
+            return []
+        priorities = [priority for key, priority in self._sequences if key == subscription.group.key]
+        return [self.cursor(subscription, priority) for priority in priorities]
+
+    def relocate(self, moves: dict[int, int]) -> None:
+        for sequence in self._sequences.values():
+            for page in sequence.pages:
+                page.relocate(moves)
+        for cursor in self._cursors.values():
+            cursor.waiting.relocate(moves)
+            cursor.dispatched.relocate(moves)
+
+    def finish(self, residence: Residence, *, everything_again: bool) -> list[Page]:
+        """Give the topic what waits in it. Returns the pages that are held."""
+        held: list[Page] = []
+        for group in self.topic.groups():
+            for (key, priority), replay in self._sequences.items():
+                if key == group.key:
+                    group.restore_sequence(priority, Sequence.restore(replay.pages, residence))
+        for subscription in self.topic.subscriptions.values():
+            self.topic.begin(subscription)
+            for priority in subscription.group.sequences():
+                cursor = self.cursor(subscription, priority)
+                entries = cursor.finish(everything_again=everything_again)
+                subscription.messages.shared_level(priority).restore(cursor.next_number, entries)
+        for group in self.topic.groups():
+            for sequence in group.sequences().values():
+                sequence.drop_unheld()
+                held += sequence.pages()
+        return held
