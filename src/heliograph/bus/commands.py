@@ -33,11 +33,12 @@ class DestinationWanted(Command):
 
 
 class Published(Command):
-    """A block of a session for a destination. `resent`: possibly sent before."""
+    """A block of a session for a destination. `resent`: possibly sent before; `staged`: of its transaction."""
 
     address: Address
     block: Block
     resent: bool = False
+    staged: bool = False
 
 
 class ConsumerAttached(Command):
@@ -107,6 +108,34 @@ class ConsumerDetached(Command):
     request: int = 0
 
 
+class DestinationDeleted(Command):
+    """A destination ends, with all that waits in it."""
+
+    address: Address
+
+
+class CommitAsked(Command):
+    """A session wants its transaction to take effect: `messages` that it sent, and what it consumed (J5).
+
+    Numbers count up in a session; a repeated one gets the answer that the first one got.
+    """
+
+    request: int
+    session: SessionId
+    number: int
+    messages: int
+    consumed: list[tuple[Address, ConsumerId, list[tuple[int, int]]]]
+
+
+class RollbackAsked(Command):
+    """A session's transaction is not to be. What its consumers have returns."""
+
+    request: int
+    session: SessionId
+    number: int
+    consumers: list[tuple[Address, ConsumerId]]
+
+
 class SessionOpened(Command):
     """A session began. `token` lets its client, and nobody else, resume it."""
 
@@ -156,6 +185,9 @@ Fact = (
     | ConsumerDetached
     | SubscriptionEnded
     | Recovered
+    | CommitAsked
+    | DestinationDeleted
+    | RollbackAsked
     | SessionOpened
     | SessionResumed
     | SessionLost

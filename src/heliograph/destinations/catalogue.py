@@ -19,22 +19,29 @@ from heliograph.bus.commands import (
     SessionLost,
     SessionOpened,
     SessionResumed,
+    SubscriptionEnded,
 )
-from heliograph.destinations.destination import Destination, make_destination
+from heliograph.destinations.destination import Destination
 from heliograph.destinations.effects import AnyEffect, Multicast, Write
+from heliograph.destinations.queue import Queue
+from heliograph.destinations.topic import Topic
+from heliograph.destinations.transactions import Transactions
 from heliograph.destinations.waiting import Residence
 from heliograph.journal.records import RecordKind
-from heliograph.model.destination import Address
+from heliograph.model.destination import DEAD_MESSAGES, TEMPORARY_PREFIX, Address, Kind, kind_of, name_of
 from heliograph.model.errors import ClientFault, HeliographError, Unavailable
 from heliograph.model.ids import LaneId, SessionId, lane_number, lane_of, session_of
 from heliograph.model.limits import MAX_DESTINATIONS, MAX_REMEMBERED_SESSIONS
+from heliograph.model.policy import DEFAULT_POLICY, Policy
 
 
 class DestinationRecord(msgspec.Struct, array_like=True):
-    """How the journal keeps a destination."""
+    """How the journal keeps a destination, a new policy for it, or its end."""
 
     number: int
     address: str
+    policy: Policy | None = None
+    deleted: bool = False
 
 
 class SessionRecord(msgspec.Struct, array_like=True):
@@ -54,6 +61,7 @@ class KnownSession(msgspec.Struct):
     token: bytes
     lanes: dict[int, Address]
     lost_at: float = 0.0
+    connection: bytes = b""
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -69,6 +77,9 @@ class Catalogue:
         self.by_address: dict[Address, Destination] = {}
         self.by_number: dict[int, Destination] = {}
         self.sessions: dict[SessionId, KnownSession] = {}
+        self.transactions = Transactions()
+        self.policy = DEFAULT_POLICY
+        self._next_number = 1
 
     # ---- destinations
 
@@ -97,20 +108,95 @@ class Catalogue:
             raise Unavailable(
                 f"there are {MAX_DESTINATIONS} destinations already", code="too-many-destinations"
             )
-        destination = self._make(DestinationRecord(len(self.by_number) + 1, address))
-        effects.append(Write(RecordKind.DESTINATION, _encode(DestinationRecord(destination.number, address))))
-        return destination
+        return self._create(address, effects)
 
-    def _make(self, record: DestinationRecord) -> Destination:
-        address = Address(record.address)
-        made = make_destination(address, record.number, residence=self.residence, user_of=self.user_of)
-        self.by_address[address] = made
-        self.by_number[record.number] = made
+    def _create(self, address: Address, effects: list[AnyEffect]) -> Destination:
+        made = self.restore_destination(self._next_number, address)
+        made.set_policy(self._default_policy(address))
+        effects.append(Write(RecordKind.DESTINATION, _encode(DestinationRecord(made.number, address, made.policy))))
         return made
+
+    def _default_policy(self, address: Address) -> Policy:
+        # The dead stay where they are, however often somebody looks at them and changes their mind.
+        return Policy(redelivery_limit=0) if address == DEAD_MESSAGES else self.policy
+
+    def restore_destination(self, number: int, address: str) -> Destination:
+        """A destination as the journal knows it."""
+        place = Address(address)
+        made: Destination
+        if kind_of(place) is Kind.QUEUE:
+            made = Queue(place, number, residence=self.residence, user_of=self.user_of)
+        else:
+            made = Topic(
+                place,
+                number,
+                residence=self.residence,
+                user_of=self.user_of,
+                connection_of=self.connection_of,
+                connection_of_session=self.connection_of_session,
+            )
+        self.by_address[place] = made
+        self.by_number[number] = made
+        self._next_number = max(self._next_number, number + 1)
+        return made
+
+    def remove(self, number: int) -> None:
+        destination = self.by_number.pop(number, None)
+        if destination is not None:
+            del self.by_address[destination.address]
+
+    def delete(self, address: Address) -> list[AnyEffect]:
+        """A destination ends with all that waits in it."""
+        destination = self.by_address[address]
+        effects: list[AnyEffect] = []
+        destination.end(effects)
+        self.remove(destination.number)
+        record = DestinationRecord(destination.number, address, deleted=True)
+        effects.append(Write(RecordKind.DESTINATION, _encode(record)))
+        return effects
+
+    def set_policy(self, address: Address, policy: Policy, effects: list[AnyEffect]) -> None:
+        destination = self.find_or_make(address, effects, create=True)
+        destination.set_policy(policy)
+        record = DestinationRecord(destination.number, address, policy)
+        effects.append(Write(RecordKind.DESTINATION, _encode(record)))
+
+    def is_temporary(self, address: Address) -> bool:
+        return name_of(address).startswith(TEMPORARY_PREFIX)
+
+    def dead_messages(self, effects: list[AnyEffect]) -> Destination:
+        """The dead message queue, made when somebody dies."""
+        return self.by_address.get(DEAD_MESSAGES) or self._create(DEAD_MESSAGES, effects)
+
+    # ---- durable subscriptions
+
+    def end_subscription(self, command: SubscriptionEnded) -> list[AnyEffect]:
+        effects: list[AnyEffect] = []
+        for destination in self.by_number.values():
+            if isinstance(destination, Topic):
+                found = destination.subscription_named(command.client, command.subscription)
+                if found is not None:
+                    try:
+                        destination.unsubscribe(found, effects)
+                    except ClientFault as fault:
+                        return [Multicast(Rejected(command.request, fault.code, fault.sentence))]
+                    effects.append(Multicast(Answered(command.request, {})))
+                    return effects
+        sentence = f"there is no durable subscription {command.subscription!r} of this client"
+        return [Multicast(Rejected(command.request, "subscription-unknown", sentence))]
+
+    # ---- who is who
 
     def user_of(self, lane: LaneId) -> str:
         session = self.sessions.get(session_of(lane))
         return session.user if session is not None else ""
+
+    def connection_of(self, lane: LaneId) -> bytes:
+        return self.connection_of_session(session_of(lane))
+
+    def connection_of_session(self, session: SessionId) -> bytes:
+        known = self.sessions.get(session)
+        return known.connection if known is not None else b""
 
     def lane_used(self, lane: LaneId, address: Address) -> None:
         session = self.sessions.get(session_of(lane))
@@ -126,7 +212,9 @@ class Catalogue:
             if len(self.sessions) >= MAX_REMEMBERED_SESSIONS:
                 sentence = f"{MAX_REMEMBERED_SESSIONS} sessions are open already"
                 return [Multicast(Rejected(command.request, "too-many-sessions", sentence))]
-        self.sessions[command.session] = KnownSession(command.user, command.token, {})
+        self.sessions[command.session] = KnownSession(
+            command.user, command.token, {}, connection=command.connection
+        )
         record = SessionRecord(command.session, command.user, command.token)
         effects += (
             Write(RecordKind.SESSION, _encode(record)),
@@ -141,9 +229,11 @@ class Catalogue:
             sentence = "the session is not known here, or is not yours: open a new one"
             return [Multicast(Rejected(command.request, "session-unknown", sentence))]
         session.lost_at = 0.0
+        session.connection = command.connection
         lanes = [
             (number, address, self.by_address[address].intake.resume(lane_of(command.session, number)))
             for number, address in session.lanes.items()
+            if address in self.by_address
         ]
         return [Multicast(Answered(command.request, {"lanes": lanes}))]
 
@@ -169,14 +259,17 @@ class Catalogue:
         session = self.sessions.pop(identity, None)
         if session is None:
             return []
+        self.transactions.forget(identity)
         for address in dict.fromkeys(session.lanes.values()):
-            self.by_address[address].session_ended(identity)
+            destination = self.by_address.get(address)
+            if destination is not None:
+                destination.session_ended(identity)
         return [Write(RecordKind.SESSION, _encode(SessionRecord(identity, session.user, b"", closed=True)))]
 
     # ---- recovery
 
-    def replay_destination(self, payload: bytes) -> Destination:
-        return self._make(_decode_destination(payload))
+    def decode_destination(self, payload: bytes) -> DestinationRecord:
+        return _decode_destination(payload)
 
     def replay_session(self, payload: bytes, now: float) -> None:
         record = _decode_session(payload)

@@ -161,6 +161,9 @@ class Destination:
         if not block.persistent:
             effects.append(Multicast(Confirmed(block.lane, block.last)))
 
+    def dispatch(self, effects: list[AnyEffect], now: int) -> None:
+        self._dispatch(effects, now)
+
     def _keeps_loaded(self) -> bool:
         return all(messages.keeps_loaded for messages in self.lists())
 
@@ -240,10 +243,10 @@ class Destination:
         for messages in self.lists():
             messages.sweep(effects, now)
 
-    def _bury_failed(self, event: BuryFailed, _effects: list[AnyEffect], now: int) -> None:
+    def _bury_failed(self, event: BuryFailed, effects: list[AnyEffect], now: int) -> None:
         messages = self.list_by_number(event.list_number)
         if messages is not None:
-            messages.not_buried(event.spans, now)
+            messages.not_buried(event.spans, effects, now)
 
     # ---- administration
 

@@ -69,6 +69,12 @@ class Bury(Effect):
     errors: list[str]
 
 
+class Wake(Effect):
+    """Something is due at this time (microseconds): come back with `TimeCame`."""
+
+    due: int
+
+
 class Continue(Effect):
     """There is more to do than fits one turn: come back with `TurnCame` after the others had theirs."""
 
@@ -80,4 +86,4 @@ class Write(Effect):
     payload: bytes
 
 
-AnyEffect = Multicast | Persist | Note | Retain | Release | Load | Bury | Continue | Write
+AnyEffect = Multicast | Persist | Note | Retain | Release | Load | Bury | Wake | Continue | Write

@@ -30,19 +30,21 @@ class Intake:
         self.pending: deque[Block] = deque()
         self.next_number = 1
 
-    def accept(self, block: Block, effects: list[AnyEffect]) -> bool:
-        """Whether the block is new and in its place; it is numbered then."""
+    def accept(self, block: Block, effects: list[AnyEffect], *, number: bool = True) -> bool:
+        """Whether the block is new and in its place; it is numbered then, unless it is only staged."""
         lane = block.lane
         mark = self._marks.get(lane, 0)
         if block.first != mark + 1 and not self._accept_odd(block, mark, effects):
             return False
         if lane in self._refused:
             return False
-        self._number(block)
+        self._marks[lane] = block.first + block.count - 1
+        if number:
+            self.number(block)
         return True
 
-    def _number(self, block: Block) -> None:
-        self._marks[block.lane] = block.first + block.count - 1
+    def number(self, block: Block) -> None:
+        """Give a block its place among all that was accepted."""
         block.number = self.next_number
         if block.persistent:
             self.next_number += block.count
@@ -85,6 +87,11 @@ class Intake:
         self.next_number = block.number
         self._refuse(block.lane, block.first, code, sentence, effects)
 
+    def stage_refused(self, block: Block, code: str, sentence: str, effects: list[AnyEffect]) -> None:
+        """A block that was accepted for a transaction found no room."""
+        self._marks[block.lane] = block.first - 1
+        self._refuse(block.lane, block.first, code, sentence, effects)
+
     def resume(self, lane: LaneId) -> int:
         """A lane's client is back and will go on after what is stored. What was refused may be tried
         again."""
@@ -110,7 +117,11 @@ class Intake:
 
     def replay(self, block: Block) -> None:
         """A block that was accepted once is accepted again."""
-        self._number(block)
+        self.replay_mark(block)
+        self.number(block)
+
+    def replay_mark(self, block: Block) -> None:
+        self._marks[block.lane] = block.first + block.count - 1
 
     def marks(self) -> dict[LaneId, int]:
         return self._marks

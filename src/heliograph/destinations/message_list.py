@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 
 from heliograph.bus.commands import Answered, Dispatched
-from heliograph.destinations.effects import AnyEffect, Bury, Continue, Load, Multicast, Note
+from heliograph.destinations.effects import AnyEffect, Bury, Continue, Load, Multicast, Note, Wake
 from heliograph.destinations.outstanding import Outstanding
 from heliograph.destinations.pages import Entry, Page, entries_of
 from heliograph.destinations.schedule import Schedule
@@ -30,6 +30,7 @@ from heliograph.model.block import (
     expiries_of,
     priority_runs,
 )
+from heliograph.model.errors import ClientFault
 from heliograph.model.ids import ConsumerId, LaneId, SessionId
 from heliograph.model.limits import (
     CONSUMER_WINDOW_BYTES,
@@ -212,6 +213,23 @@ class MessageList:
                 consumer.credit += sum(span.stop - span.start for span in spans)
             self._queue(consumer)
 
+    def take_outstanding(self, identity: ConsumerId, ranges: Ranges) -> list[Span]:
+        """Take handed-out messages, which `require_outstanding` has seen, away from a consumer: they are decided."""
+        consumer = self.consumers[identity]
+        spans = [span for first, last in ranges for span in consumer.outstanding.take(first, last)]
+        for span in spans:
+            consumer.outstanding_bytes -= _share(span)
+        consumer.credit += sum(span.stop - span.start for span in spans)
+        self._queue(consumer)
+        return spans
+
+    def require_outstanding(self, identity: ConsumerId, ranges: Ranges) -> None:
+        """Raises ClientFault unless the consumer has all of these."""
+        consumer = self.consumers.get(identity)
+        if consumer is None:
+            raise ClientFault("the consumer is gone, and what it had went back", code="consumer-unknown")
+        consumer.outstanding.require(ranges)
+
     def return_all(self, identity: ConsumerId, effects: list[AnyEffect], now: int) -> None:
         """A consumer stays and wants everything again that it has not settled (recover, rollback)."""
         consumer = self.consumers.get(identity)
@@ -222,8 +240,10 @@ class MessageList:
             self._return(spans, effects, now)
             self._queue(consumer)
 
-    def finish(self, spans: list[Span], effects: list[AnyEffect], *, request: int = 0, note: bool = True) -> None:
-        """These were handed out and are done: never again, and their bytes may go."""
+    def finish(
+        self, spans: list[Span], effects: list[AnyEffect], *, request: int = 0, note: bool = True
+    ) -> Ranges:
+        """These were handed out and are done: never again, and their bytes may go. Returns their numbers."""
         ranges: Ranges = []
         for span in spans:
             count = span.stop - span.start
@@ -234,6 +254,7 @@ class MessageList:
                 _extend(ranges, number_of(span), count)
         if note:
             self._note(RecordKind.DONE, ranges, request, effects)
+        return ranges if self.durable else []
 
     def _let_go(self, span: Span, effects: list[AnyEffect]) -> None:
         block = span.block
@@ -266,7 +287,7 @@ class MessageList:
             back = Span(span.block, span.start, span.stop, span.deliveries + 1, span.origin)
             delay = policy.delay_before(span.deliveries + 2)
             if delay:
-                self.schedule.add(now + int(delay * _SECOND), _priority(span), back)
+                self._set_aside(now + int(delay * _SECOND), _priority(span), back, effects)
             else:
                 again.setdefault(_priority(span), []).append(back)
         for priority, level_spans in again.items():
@@ -299,10 +320,10 @@ class MessageList:
                 _extend(ranges, number_of(span), span.stop - span.start)
         return ranges
 
-    def not_buried(self, spans: list[Span], now: int) -> None:
+    def not_buried(self, spans: list[Span], effects: list[AnyEffect], now: int) -> None:
         """There was no room for them among the dead: they stay, and it is tried again later."""
         for span in spans:
-            self.schedule.add(now + _BURY_AGAIN, _priority(span), span)
+            self._set_aside(now + _BURY_AGAIN, _priority(span), span, effects)
 
     # ---- handing out
 
@@ -387,7 +408,7 @@ class MessageList:
             self._expire(head, effects)
             return None
         if due[0]:
-            self.schedule.add(due[0], priority, head)
+            self._set_aside(due[0], priority, head, effects)
             return None
         return head
 
@@ -397,6 +418,10 @@ class MessageList:
             return
         self.in_flight += span.stop - span.start  # `finish` takes it off again
         self.finish([span], effects)
+
+    def _set_aside(self, due: int, priority: int, span: Span, effects: list[AnyEffect]) -> None:
+        self.schedule.add(due, priority, span)
+        effects.append(Wake(due))
 
     def time_came(self, now: int) -> None:
         """What is due may go."""

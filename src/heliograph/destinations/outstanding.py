@@ -71,6 +71,16 @@ class Outstanding:
             expected = end
             index += 1
 
+    def require(self, ranges: list[tuple[int, int]]) -> None:
+        """Raises ClientFault unless all of these tags are outstanding, each named once and in order."""
+        before = 0
+        for first, last in ranges:
+            index = bisect_right(self._tags, first) - 1
+            if last < first or index < 0 or first <= before:
+                raise _unknown(first, last)
+            self._require(index, first, last)
+            before = last
+
     def take_all(self) -> list[Span]:
         taken = self._spans
         self._tags, self._spans, self.messages = [], [], 0

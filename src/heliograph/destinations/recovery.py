@@ -16,14 +16,16 @@ from heliograph.destinations.snapshot import CatalogueState, DestinationState, r
 from heliograph.destinations.subscriptions import SubscriptionRecord
 from heliograph.destinations.topic import Topic
 from heliograph.destinations.topic_replay import CursorReplay, TopicReplay
+from heliograph.destinations.transactions import CommitRecord
 from heliograph.journal.records import Record, RecordKind
-from heliograph.model.block import PRIORITIES, parse_trusted
+from heliograph.model.block import PRIORITIES, Block, parse_trusted
 from heliograph.model.destination import Address
 from heliograph.model.ids import LaneId, SessionId, lane_number, session_of
 
 _PAIR = struct.Struct("<QQ")
 _decode_state = msgspec.msgpack.Decoder(CatalogueState).decode
 _decode_subscription = msgspec.msgpack.Decoder(SubscriptionRecord).decode
+_decode_commit = msgspec.msgpack.Decoder(CommitRecord).decode
 _NOTES = (RecordKind.DONE, RecordKind.DISPATCHED, RecordKind.RETURNED)
 
 
@@ -63,6 +65,7 @@ class CatalogueRecovery:
         self._now = now
         self._queues: dict[int, QueueReplay] = {}
         self._topics: dict[int, TopicReplay] = {}
+        self._stages: dict[SessionId, list[tuple[Destination, Block]]] = {}
         self.started_on = b""
         self.stopped_clean = True
 
@@ -75,8 +78,15 @@ class CatalogueRecovery:
             lanes = {lane: Address(address) for lane, address in session.lanes}
             known = KnownSession(session.user, session.token, lanes, lost_at=self._now)
             self._catalogue.sessions[SessionId(session.session)] = known
+            if session.transaction:
+                number, committed = session.transaction
+                self._catalogue.transactions.restore_outcome(SessionId(session.session), number, committed)
         for destination in state.destinations:
             self._restore(destination)
+        for stage in state.stages:
+            target = self._catalogue.by_number[stage.destination]
+            block = self._block_of(stage.block, stage.position, target)
+            self._stages.setdefault(session_of(block.lane), []).append((target, block))
 
     def _restore(self, state: DestinationState) -> None:
         made = self._make(state.number, state.address)
@@ -126,7 +136,12 @@ class CatalogueRecovery:
         if kind == RecordKind.PUBLISHED:
             self._published(record)
         elif kind in _NOTES:
-            self._noted(record)
+            for first, last in _PAIR.iter_unpack(record.payload):
+                self._noted(record.kind, record.destination, record.list, first, last)
+        elif kind == RecordKind.STAGED:
+            self._staged(record)
+        elif kind == RecordKind.COMMITTED:
+            self._committed(bytes(record.payload))
         elif kind == RecordKind.SESSION:
             self._catalogue.replay_session(bytes(record.payload), self._now)
         elif kind == RecordKind.DESTINATION:
@@ -154,43 +169,71 @@ class CatalogueRecovery:
     def _published(self, record: Record) -> None:
         destination = self._catalogue.by_number.get(record.destination)
         if destination is None:
-            return  # deleted, or temporary
-        payload = record.payload
-        topic = self._topics.get(record.destination)
-        queue = self._queues.get(record.destination)
-        block = parse_trusted(payload, record.position, keep=False)
-        if topic is not None or block.flags & PRIORITIES:
+            return  # deleted since
+        block = self._block_of(record.payload, record.position, destination)
+        destination.intake.replay_mark(block)
+        self._publish(destination, block)
+
+    def _block_of(self, payload: bytes | memoryview, position: int, destination: Destination) -> Block:
+        """A block without its bytes, except where they are needed to tell where its messages go."""
+        block = parse_trusted(payload, position, keep=False)
+        if isinstance(destination, Topic) or block.flags & PRIORITIES:
             block.buffer = bytes(payload)
-        destination.intake.replay(block)
         self._lane_used(block.lane, destination)
+        return block
+
+    def _publish(self, destination: Destination, block: Block) -> None:
+        destination.intake.number(block)
         runs = runs_by_priority(block)
+        topic = self._topics.get(destination.number)
         if topic is not None:
-            topic.published(block, record.position, runs)
-        elif queue is not None:
-            for priority, start, stop in runs:
-                queue.level(priority).published(
-                    block.number + start, record.position, start, stop - start, block.size
-                )
+            topic.published(block, block.position, runs)
+            block.buffer = None
+            return
+        queue = self._queues[destination.number]
+        for priority, start, stop in runs:
+            queue.level(priority).published(
+                block.number + start, block.position, start, stop - start, block.size
+            )
+
+    def _staged(self, record: Record) -> None:
+        destination = self._catalogue.by_number.get(record.destination)
+        if destination is not None:
+            block = self._block_of(record.payload, record.position, destination)
+            destination.intake.replay_mark(block)
+            self._stages.setdefault(session_of(block.lane), []).append((destination, block))
+
+    def _committed(self, payload: bytes) -> None:
+        record = _decode_commit(payload)
+        session = SessionId(record.session)
+        stages = self._stages.pop(session, [])
+        if record.number:
+            self._catalogue.transactions.restore_outcome(session, record.number, record.committed)
+        if record.committed:
+            for destination, block in stages:
+                self._publish(destination, block)
+            for destination_number, list_number, ranges in record.done:
+                for first, last in ranges:
+                    self._noted(RecordKind.DONE, destination_number, list_number, first, last)
 
     def _lane_used(self, lane: LaneId, destination: Destination) -> None:
         session = self._catalogue.sessions.get(session_of(lane))
         if session is not None:
             session.lanes.setdefault(lane_number(lane), destination.address)
 
-    def _noted(self, record: Record) -> None:
+    def _noted(self, kind: int, destination: int, list_number: int, first: int, last: int) -> None:
         targets: list[LevelReplay] | list[CursorReplay] = []
-        if (queue := self._queues.get(record.destination)) is not None:
+        if (queue := self._queues.get(destination)) is not None:
             targets = list(queue.levels.values())
-        elif (topic := self._topics.get(record.destination)) is not None:
-            targets = topic.of_list(record.list)
-        for first, last in _PAIR.iter_unpack(record.payload):
-            for target in targets:
-                if record.kind == RecordKind.DONE:
-                    target.was_done(first, last)
-                elif record.kind == RecordKind.DISPATCHED:
-                    target.was_dispatched(first, last)
-                else:
-                    target.was_returned(first, last)
+        elif (topic := self._topics.get(destination)) is not None:
+            targets = topic.of_list(list_number)
+        for target in targets:
+            if kind == RecordKind.DONE:
+                target.was_done(first, last)
+            elif kind == RecordKind.DISPATCHED:
+                target.was_dispatched(first, last)
+            else:
+                target.was_returned(first, last)
 
     def _subscription(self, payload: bytes) -> None:
         record = _decode_subscription(payload)

@@ -78,6 +78,15 @@ class SessionState(msgspec.Struct, array_like=True):
     user: str
     token: bytes
     lanes: list[tuple[int, str]]
+    transaction: tuple[int, bool] | None
+
+
+class StageState(msgspec.Struct, array_like=True):
+    """A block of a transaction that is not decided."""
+
+    destination: int
+    position: int
+    block: bytes
 
 
 class CatalogueState(msgspec.Struct, array_like=True):
@@ -86,12 +95,22 @@ class CatalogueState(msgspec.Struct, array_like=True):
     sessions: list[SessionState]
     destinations: list[DestinationState]
     boot: bytes
+    stages: list[StageState]
 
 
 def snapshot_of(catalogue: Catalogue, boot: bytes) -> bytes:
+    transactions = catalogue.transactions
+    outcomes = {
+        **transactions.outcomes(),
+        **{deciding.session: (deciding.number, True) for deciding in transactions.undecided()},
+    }
     sessions = [
         SessionState(
-            identity, session.user, session.token, [(lane, str(to)) for lane, to in session.lanes.items()]
+            identity,
+            session.user,
+            session.token,
+            [(lane, str(to)) for lane, to in session.lanes.items()],
+            outcomes.get(identity),
         )
         for identity, session in catalogue.sessions.items()
     ]
@@ -100,7 +119,12 @@ def snapshot_of(catalogue: Catalogue, boot: bytes) -> bytes:
         for destination in catalogue.all_destinations()
         if not catalogue.is_temporary(destination.address)
     ]
-    return msgspec.msgpack.encode(CatalogueState(sessions, destinations, boot))
+    stages = [
+        StageState(destination.number, block.position, block.buffer)
+        for _, destination, block in transactions.all_staged()
+        if block.buffer is not None
+    ]
+    return msgspec.msgpack.encode(CatalogueState(sessions, destinations, boot, stages))
 
 
 def _state_of(destination: Destination) -> DestinationState:

@@ -129,6 +129,7 @@ class Journal:
         )
         # The hot path goes straight to those who do the work.
         self.append = self._writer.append
+        self.reserve = self._writer.reserve
         self.retain = self._segments.retain
         self.release = self._segments.release
         self.store_id = ""

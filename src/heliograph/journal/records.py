@@ -52,6 +52,8 @@ class RecordKind(enum.IntEnum):
     MOVED = 10
     SUBSCRIPTION = 11
     RELOCATED = 12
+    STAGED = 13
+    COMMITTED = 14
 
 
 _SPILLED: Final = 2

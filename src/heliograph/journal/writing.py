@@ -151,6 +151,12 @@ class LogWriter:
             self.is_wanted = True
         return self._base + start
 
+    def reserve(self, size: int) -> bool:
+        """See to it that the next records, `size` bytes with their headers, stand in one frame: all or nothing."""
+        if self._fill + size <= self._easy_limit:
+            return True
+        return not self.has_failed and self._try_next_segment(size)
+
     def write_frame(self) -> None:
         """Hand what was gathered to the system in one write."""
         count = self.count

@@ -55,3 +55,10 @@ def kind_of(address: Address) -> Kind:
 
 def name_of(address: Address) -> str:
     return address.partition(":")[2]
+
+
+DEAD_MESSAGES = Address("queue:_DMQ")
+EVENT_LOG = Address("topic:_LOG")
+ADMINISTRATION = Address("topic:_ADMIN")
+# Temporary destinations are named by the server and end with the connection that asked for them (J9).
+TEMPORARY_PREFIX = "_temporary."

@@ -42,6 +42,9 @@ class IdIssuer:
     def session(self) -> SessionId:
         return SessionId(self._next())
 
+    def connection(self) -> bytes:
+        return self._next()
+
     def consumer(self) -> ConsumerId:
         return ConsumerId(self._next())
 

@@ -49,6 +49,7 @@ MAX_CONSUMERS_PER_SESSION = 10_000
 # A consumer's number is the client's choice and travels in 32 bits.
 MAX_CONSUMER_NUMBER = 0xFFFFFFFF
 MAX_CONNECTIONS = 20_000
+MAX_TEMPORARIES_PER_CONNECTION = 1000
 MAX_DESTINATIONS = 100_000
 MAX_ACK_RANGES = 4096
 # Sessions whose client went away are remembered this long, so that a resend is recognised.
@@ -87,3 +88,7 @@ PRIORITY_PREFETCH = 32
 MAX_BUCKETS = 1024
 # Messages of one list that a turn looks at, to find what suits a consumer with a selector.
 SORT_MESSAGES_PER_TURN = 4096
+# What a session may stage in one transaction; it is in memory until it is decided.
+MAX_TRANSACTION_BYTES = 64 * MIB
+# A consumer's word on why it returns a message.
+MAX_ERROR_LENGTH = 1024

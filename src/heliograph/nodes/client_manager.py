@@ -16,10 +16,12 @@ from heliograph import __version__
 from heliograph.bus.commands import (
     Answered,
     Asked,
+    BrowseEnded,
     Command,
     Confirmed,
     ConsumerAttached,
     ConsumerDetached,
+    DestinationDeleted,
     Dispatched,
     Fact,
     Refused,
@@ -104,7 +106,7 @@ class ClientManager:
 
     def on_command(self, command: Command) -> None:
         kind = type(command)
-        if kind is Dispatched:
+        if kind is Dispatched or kind is BrowseEnded:
             link = self._consumers.get(command.consumer)  # type: ignore[attr-defined]
         elif kind is Confirmed or kind is Refused:
             link = self._sessions.get(session_of(command.lane))  # type: ignore[attr-defined]
@@ -138,6 +140,9 @@ class ClientManager:
 
     # ---- connections
 
+    def new_connection_id(self) -> bytes:
+        return self._issuer.connection()
+
     def opened(self, connection: Connection) -> bool:
         """Whether there is room for one more connection."""
         if len(self.connections) >= self.configuration.limits.max_connections:
@@ -151,6 +156,8 @@ class ClientManager:
         for link in connection.links.values():
             self._leave(link)
             self._bus.multicast(SessionLost(link.session.identity))
+        for address in connection.facts.temporaries:
+            self._bus.multicast(DestinationDeleted(address))
         self.tick.ask()
 
     def _leave(self, link: Link) -> None:
@@ -207,9 +214,9 @@ class ClientManager:
         opening = _Opening(self, connection, message, identity, token)
         request = self._request(opening)
         if message.resume:
-            self._bus.multicast(SessionResumed(request, identity, user.name, token))
+            self._bus.multicast(SessionResumed(request, identity, user.name, token, connection.facts.identity))
         else:
-            self._bus.multicast(SessionOpened(request, identity, user.name, token))
+            self._bus.multicast(SessionOpened(request, identity, user.name, token, connection.facts.identity))
 
     def session_ready(self, opening: _Opening, lanes: list[tuple[int, str, int]]) -> None:
         connection = opening.connection
@@ -234,6 +241,7 @@ class ClientManager:
             issuer=self._issuer,
             next_request=lambda: self._request(link),
             create_on_first_use=self.configuration.destinations.create_on_first_use,
+            connection=connection.facts,
         )
         connection.links[number] = link
         self._sessions[opening.identity] = link

@@ -14,6 +14,11 @@ def now() -> float:
     return time.time()
 
 
+def microseconds() -> int:
+    """The same, as messages carry it."""
+    return time.time_ns() // 1000
+
+
 def boot_id() -> bytes:
     """Names this run of the machine: after another boot, what was not forced to disk is gone."""
     try:

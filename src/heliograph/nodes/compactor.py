@@ -14,9 +14,9 @@ import msgspec
 
 from heliograph.destinations.catalogue import Catalogue
 from heliograph.destinations.destination import Destination
-from heliograph.destinations.message_list import MessageList
-from heliograph.destinations.pages import SEGMENT_SHIFT
+from heliograph.destinations.pages import SEGMENT_SHIFT, Page, entries_of
 from heliograph.destinations.recovery import relocate
+from heliograph.destinations.topic import Topic
 from heliograph.journal.files import Journal
 from heliograph.journal.records import RecordKind
 from heliograph.model.errors import CorruptJournal
@@ -91,8 +91,7 @@ class Compactor:
             return
         pairs = b"".join([_PAIR.pack(old, new) for old, new in moves.items()])
         self._journal.append(RecordKind.RELOCATED, copies.destination.number, 0, (pairs,), len(pairs))
-        for messages in copies.destination.lists():
-            relocate(messages, moves)
+        relocate(copies.destination, moves)
         for old, new in moves.items():
             self._journal.retain(new, needed[old])
             self._journal.release(old, needed[old])
@@ -119,24 +118,34 @@ class _Moving:
 
 
 def needed_in(destination: Destination, segment: int) -> dict[int, int]:
-    """Positions in a segment that some list still needs, with the number of messages needed there."""
+    """Positions in a segment that are still needed, with the number of messages held there."""
     needed: dict[int, int] = {}
-    for messages in destination.lists():
-        for position, count in _needed_by(messages, segment):
-            if position >> SEGMENT_SHIFT == segment:
-                needed[position] = needed.get(position, 0) + count
+    for position, count in _held_by(destination, segment):
+        if position >> SEGMENT_SHIFT == segment:
+            needed[position] = needed.get(position, 0) + count
     return needed
 
 
-def _needed_by(messages: MessageList, segment: int) -> Iterator[tuple[int, int]]:
-    for _, page in messages.waiting_pages():
-        if page.touches(segment):
-            for entry in page.entries():
-                yield entry.position, entry.messages
-    for span in messages.all_spans():
-        block = span.block
-        if block.positions is not None:
-            for index in range(span.start, span.stop):
-                yield block.positions[index], 1
-        elif block.position:
-            yield block.position, span.stop - span.start
+def _held_by(destination: Destination, segment: int) -> Iterator[tuple[int, int]]:
+    """What a topic's groups hold, they hold for all their subscriptions; a queue holds for itself."""
+    if isinstance(destination, Topic):
+        for group in destination.groups():
+            for sequence in group.sequences().values():
+                for page in sequence.pages():
+                    yield from _of_page(page, segment)
+        return
+    for messages in destination.lists():
+        for _, page in messages.waiting_pages():
+            yield from _of_page(page, segment)
+        for _, entry in messages.schedule.entries():
+            yield entry.position, entry.messages
+        for span in messages.all_spans():
+            for entry in entries_of(span):
+                if entry.position:
+                    yield entry.position, entry.messages
+
+
+def _of_page(page: Page, segment: int) -> Iterator[tuple[int, int]]:
+    if page.touches(segment):
+        for entry in page.entries():
+            yield entry.position, entry.messages

@@ -24,11 +24,12 @@ from heliograph.model.errors import ClientFault, HeliographError, ProtocolFault,
 from heliograph.model.limits import (
     CONNECTION_OUTGOING_BYTES,
     HEARTBEATS_MISSED,
+    MAX_NAME_BYTES,
     MAX_SESSIONS_PER_CONNECTION,
 )
 from heliograph.sessions.access import Identity
 from heliograph.sessions.commands import AnySessionEffect, Multicast, Publish
-from heliograph.sessions.session import FromBus, Session
+from heliograph.sessions.session import ConnectionFacts, FromBus, Session
 from heliograph.sessions.window import Window
 
 if TYPE_CHECKING:
@@ -67,6 +68,7 @@ class Connection(asyncio.Protocol):
         self._proving: asyncio.Task[None] | None = None
         self.links: dict[int, Link] = {}
         self.user: Identity | None = None
+        self.facts = ConnectionFacts(manager.new_connection_id(), "")
 
     # ---- the socket
 
@@ -161,6 +163,7 @@ class Connection(asyncio.Protocol):
     async def _prove(self, hello: frames.Hello) -> None:
         try:
             self.user = await self._manager.authenticate(hello)
+            self.facts.client_id = hello.client_id[:MAX_NAME_BYTES]
         except HeliographError as error:
             self.end(error)
             return

@@ -60,6 +60,7 @@ class EmbeddedServer:
             settings=_journal_settings(configuration),
             resident_bytes=configuration.memory.resident_bytes,
             in_memory=configuration.journal.durability == "memory",
+            issuer=issuer,
         )
         self._messages.start()
         self.recovered_messages = self._messages.recovered_messages

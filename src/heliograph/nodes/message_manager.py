@@ -1,6 +1,7 @@
 """The message manager: stores and distributes messages, and never talks to clients (M1).
- A shell: it feeds commands from the bus and answers of the journal to the destination engines and carries out
-what they return.
+
+A shell: it feeds commands from the bus, answers of the journal and the time to the destination engines and carries
+out what they return.
 """
 
 from __future__ import annotations
@@ -17,23 +18,29 @@ from heliograph.bus.commands import (
     Answered,
     Asked,
     Command,
+    CommitAsked,
     ConsumerAttached,
     ConsumerDetached,
     CreditGranted,
+    DestinationDeleted,
     DestinationWanted,
     Published,
+    Recovered,
     Rejected,
+    RollbackAsked,
     SessionClosed,
     SessionLost,
     SessionOpened,
     SessionResumed,
     Settled,
+    SubscriptionEnded,
 )
 from heliograph.bus.interface import Bus
 from heliograph.destinations.catalogue import Catalogue
 from heliograph.destinations.destination import Destination
 from heliograph.destinations.effects import (
     AnyEffect,
+    Bury,
     Continue,
     Load,
     Multicast,
@@ -41,23 +48,34 @@ from heliograph.destinations.effects import (
     Persist,
     Release,
     Retain,
+    Wake,
     Write,
 )
-from heliograph.destinations.events import BlockRefused, BlocksStored, PageLoaded, TurnCame
-from heliograph.destinations.recovery import CatalogueRecovery, snapshot_of
+from heliograph.destinations.events import BlockRefused, BlocksStored, PageLoaded, Swept, TimeCame, TurnCame
+from heliograph.destinations.pages import Page
+from heliograph.destinations.recovery import CatalogueRecovery
+from heliograph.destinations.snapshot import snapshot_of
+from heliograph.destinations.transactions import Deciding
 from heliograph.destinations.waiting import Residence
 from heliograph.journal.files import Journal, JournalSettings
 from heliograph.journal.records import RecordKind
 from heliograph.model.block import Block
 from heliograph.model.errors import CorruptJournal, HeliographError, StorageFull, Unavailable
+from heliograph.model.ids import IdIssuer
 from heliograph.model.limits import SESSION_MEMORY_SECONDS
-from heliograph.nodes.clock import boot_id, now
+from heliograph.nodes.clock import boot_id, microseconds, now
+from heliograph.nodes.committing import Committing
 from heliograph.nodes.compactor import Compactor
+from heliograph.nodes.gravedigger import Gravedigger
 from heliograph.nodes.tick import Tick
 
 _PAIR = struct.Struct("<QQ")
 # How often sessions that nobody will resume, and segments worth rewriting, are looked for.
 _HOUSEKEEPING_SECONDS = 5.0
+# How often messages that are past their time are looked for.
+_SWEEP_SECONDS = 1.0
+_FULL = StorageFull("the disk, or the quota on it, is full: nothing was stored")
+_TO_ONE_DESTINATION = (Published, Settled, CreditGranted, ConsumerDetached, Recovered)
 
 
 class MessageManager:
@@ -72,6 +90,7 @@ class MessageManager:
         settings: JournalSettings,
         resident_bytes: int,
         in_memory: bool,
+        issuer: IdIssuer,
     ) -> None:
         self._bus = bus
         self._tick = tick
@@ -81,50 +100,71 @@ class MessageManager:
         self.catalogue = Catalogue(Residence(resident_bytes))
         self.journal = Journal(directory, settings=settings, listener=self, loop=self._loop)
         self._compactor = Compactor(self.journal, self.catalogue)
-        self._persisting: deque[tuple[int, Destination, Block]] = deque()
+        self._gravedigger = Gravedigger(self, issuer)
+        self._committing = Committing(self)
+        # What waits for the disk, in the order of the log: blocks, and commits whose record is behind their blocks.
+        self._persisting: deque[tuple[int, Destination, Block] | tuple[int, None, Deciding]] = deque()
         self._noting: deque[tuple[int, int]] = deque()
         self._turns: dict[int, Destination] = {}
+        self._timers: dict[int, Destination] = {}
+        self._alarm: asyncio.TimerHandle | None = None
+        self._alarm_at = 0
         self._housekeeping: asyncio.TimerHandle | None = None
+        self._sweeping: asyncio.TimerHandle | None = None
         self.failed: asyncio.Future[HeliographError] = self._loop.create_future()
         self.recovered_messages = 0
 
     # ---- life
 
     def start(self) -> None:
-        """Recover, then join the bus. Raises CorruptJournal, or whatever else keeps the store from
-        opening."""
+        """Recover, then join the bus. Raises CorruptJournal, or whatever else keeps the store from opening."""
         recovery = CatalogueRecovery(self.catalogue, now())
         self.journal.recover(on_snapshot=recovery.snapshot, on_record=recovery.record)
         self.recovered_messages = recovery.finish(self.journal, boot=self._boot)
         self.journal.check_all_there()
-        self._append(RecordKind.STARTED, 0, 0, self._boot)
+        self.append(RecordKind.STARTED, 0, 0, self._boot)
         self.journal.end_of_tick()
         self._tick.add(self._end_of_tick)
         self._bus.join(self.on_command)
         self._keep_house()
+        self._sweep()
 
     def stop(self) -> None:
         """Everything that was confirmed is on disk when this returns."""
-        if self._housekeeping is not None:
-            self._housekeeping.cancel()
-        self._append(RecordKind.STOPPED, 0, 0, b"")
+        for timer in (self._housekeeping, self._sweeping, self._alarm):
+            if timer is not None:
+                timer.cancel()
+        self.append(RecordKind.STOPPED, 0, 0, b"")
         self.journal.close()
 
     def _keep_house(self) -> None:
-        self._run(None, self.catalogue.forget_lost_before(now() - SESSION_MEMORY_SECONDS))
+        self.run(None, self.catalogue.forget_lost_before(now() - SESSION_MEMORY_SECONDS))
         self._compactor.step()
         self._tick.ask()
         self._housekeeping = self._loop.call_later(_HOUSEKEEPING_SECONDS, self._keep_house)
 
+    def _sweep(self) -> None:
+        moment = microseconds()
+        for destination in list(self.catalogue.all_destinations()):
+            if destination.needs_sweeping:
+                self.run(destination, destination.handle(Swept(), moment))
+        self._sweeping = self._loop.call_later(_SWEEP_SECONDS, self._sweep)
+
     # ---- from the bus
 
     def on_command(self, command: Command) -> None:
-        kind = type(command)
-        if kind is Published or kind is Settled or kind is CreditGranted or kind is ConsumerDetached:
-            if self._in_memory and kind is Published:
-                command.block.persistent = False  # type: ignore[attr-defined]
-            destination = self.catalogue.by_address[command.address]  # type: ignore[attr-defined]
-            self._run(destination, destination.handle(command))  # type: ignore[arg-type]
+        if isinstance(command, _TO_ONE_DESTINATION):
+            destination = self.catalogue.by_address.get(command.address)
+            if type(command) is Published:
+                if destination is None:
+                    return  # deleted while this was under way
+                if self._in_memory:
+                    command.block.persistent = False
+                if command.staged:
+                    self._committing.stage(destination, command.block)
+                    return
+            if destination is not None:
+                self.run(destination, destination.handle(command, microseconds()))
         else:
             self._rarer(command)
 
@@ -133,15 +173,26 @@ class MessageManager:
         if isinstance(command, ConsumerAttached):
             self._attach(command)
         elif isinstance(command, DestinationWanted):
-            self._run(None, catalogue.wanted(command))
+            self.run(None, catalogue.wanted(command))
+        elif isinstance(command, CommitAsked):
+            self._committing.commit(command)
+        elif isinstance(command, RollbackAsked):
+            self._committing.roll_back(command)
+        elif isinstance(command, DestinationDeleted):
+            if command.address in catalogue.by_address:
+                self.run(None, catalogue.delete(command.address))
+        elif isinstance(command, SubscriptionEnded):
+            self.run(None, catalogue.end_subscription(command))
         elif isinstance(command, SessionOpened):
-            self._run(None, catalogue.session_opened(command, now()))
+            self.run(None, catalogue.session_opened(command, now()))
         elif isinstance(command, SessionResumed):
-            self._run(None, catalogue.session_resumed(command))
+            self.run(None, catalogue.session_resumed(command))
         elif isinstance(command, SessionLost):
+            self._committing.session_gone(command.session)
             catalogue.session_lost(command, now())
         elif isinstance(command, SessionClosed):
-            self._run(None, catalogue.session_closed(command))
+            self._committing.session_gone(command.session)
+            self.run(None, catalogue.session_closed(command))
         elif isinstance(command, Asked):
             self._asked(command)
 
@@ -152,8 +203,8 @@ class MessageManager:
         except HeliographError as error:
             self._bus.multicast(Rejected(command.request, error.code, error.sentence))
             return
-        self._run(None, effects)
-        self._run(destination, destination.handle(command))
+        self.run(None, effects)
+        self.run(destination, destination.handle(command, microseconds()))
 
     def _asked(self, command: Asked) -> None:
         body: dict[str, Any]
@@ -166,18 +217,18 @@ class MessageManager:
 
     # ---- carrying out
 
-    def _run(self, destination: Destination | None, effects: list[AnyEffect]) -> None:
+    def run(self, destination: Destination | None, effects: list[AnyEffect]) -> None:
         for effect in effects:
             kind = type(effect)
             if kind is Multicast:
                 self._bus.multicast(effect.command)  # type: ignore[union-attr]
             elif kind is Release:
                 self.journal.release(effect.position, effect.count)  # type: ignore[union-attr]
-            elif destination is not None:
-                self._run_for(destination, effect)
+            elif kind is Write:
+                self.append(effect.kind, 0, 0, effect.payload)  # type: ignore[union-attr]
             else:
-                assert isinstance(effect, Write)
-                self._append(effect.kind, 0, 0, effect.payload)
+                assert destination is not None
+                self._run_for(destination, effect)
 
     def _run_for(self, destination: Destination, effect: AnyEffect) -> None:
         match effect:
@@ -187,53 +238,94 @@ class MessageManager:
                 payload = b"".join([_PAIR.pack(first, last) for first, last in ranges])
                 if request:
                     self._noting.append((self.journal.next_lsn, request))
-                self._append(kind, destination.number, list_number, payload, wait=bool(request))
+                self.append(kind, destination.number, list_number, payload, wait=bool(request))
             case Load(list_number, priority, page):
-                self._load(destination, list_number, priority, page.positions)
+                self._load(destination, list_number, priority, page)
             case Retain(position, count):
                 self.journal.retain(position, count)
             case Continue():
                 if not self._turns:
                     self._loop.call_soon(self._next_turns)
                 self._turns[destination.number] = destination
-            case Write(kind, payload):
-                self._append(kind, destination.number, 0, payload)
+            case Wake(due):
+                self._wake(destination, due)
+            case Bury():
+                self._gravedigger.bury(destination, effect)
 
     def _persist(self, destination: Destination, block: Block) -> None:
-        journal = self.journal
         kind = RecordKind.PUBLISHED if block.persistent else RecordKind.SPILLED
-        assert block.buffer is not None
-        lsn = journal.next_lsn
-        block.position = journal.append(kind, destination.number, 0, (block.buffer,), block.size, bulky=True)
-        if block.position:
-            journal.retain(block.position, block.count)
+        lsn = self.journal.next_lsn
+        if self.store(kind, destination, block):
             self._persisting.append((lsn, destination, block))
         else:
             # No room. It has to be taken back before anything else is accepted after it.
-            full = StorageFull("the disk, or the quota on it, is full: nothing was stored")
-            self._run(destination, destination.handle(BlockRefused(block, full.code, full.sentence)))
-        self._tick.ask()
+            refused = BlockRefused(block, _FULL.code, _FULL.sentence)
+            self.run(destination, destination.handle(refused, microseconds()))
 
-    def _append(
+    def store(self, kind: int, destination: Destination, block: Block) -> bool:
+        """Append a block and hold it once. False: there was no room."""
+        journal = self.journal
+        assert block.buffer is not None
+        block.position = journal.append(kind, destination.number, 0, (block.buffer,), block.size, bulky=True)
+        if block.position:
+            journal.retain(block.position, block.count)
+        self._tick.ask()
+        return block.position != 0
+
+    def append(
         self, kind: int, destination: int, list_number: int, payload: bytes, *, wait: bool = False
-    ) -> None:
+    ) -> int:
+        """Append a small record. Returns its LSN."""
+        lsn = self.journal.next_lsn
         self.journal.append(kind, destination, list_number, (payload,), len(payload), wait=wait)
         self._tick.ask()
+        return lsn
 
-    def _load(self, destination: Destination, list_number: int, priority: int, positions: Any) -> None:
+    def await_commit(self, lsn: int, staged: list[tuple[Destination, Block]], deciding: Deciding) -> None:
+        """The blocks of a transaction are there for all when its record is stored."""
+        for destination, block in staged:
+            self._persisting.append((lsn, destination, block))
+        self._persisting.append((lsn, None, deciding))
+
+    def multicast(self, command: Answered | Rejected) -> None:
+        self._bus.multicast(command)
+
+    def _load(self, destination: Destination, list_number: int, priority: int, page: Page) -> None:
         def then(found: list[bytes] | CorruptJournal) -> None:
             if isinstance(found, CorruptJournal):
                 self.journal_failed(found)
                 return
-            self._run(destination, destination.handle(PageLoaded(list_number, priority, found)))
+            loaded = PageLoaded(list_number, priority, page, found)
+            self.run(destination, destination.handle(loaded, microseconds()))
             self._tick.ask()
 
-        self.journal.load(positions, then)
+        self.journal.load(page.positions, then)
+
+    # ---- turns and time
 
     def _next_turns(self) -> None:
         turns, self._turns = self._turns, {}
         for destination in turns.values():
-            self._run(destination, destination.handle(TurnCame()))
+            self.run(destination, destination.handle(TurnCame(), microseconds()))
+        self._tick.ask()
+
+    def _wake(self, destination: Destination, due: int) -> None:
+        self._timers[destination.number] = destination
+        if not self._alarm_at or due < self._alarm_at:
+            if self._alarm is not None:
+                self._alarm.cancel()
+            self._alarm_at = due
+            self._alarm = self._loop.call_later(max(due - microseconds(), 0) / 1e6, self._ring)
+
+    def _ring(self) -> None:
+        """Something is due: let those who wait for it have it, and set the clock for the next."""
+        timers, self._timers = self._timers, {}
+        self._alarm, self._alarm_at = None, 0
+        for destination in timers.values():
+            self.run(destination, destination.handle(TimeCame(), microseconds()))
+            due = destination.next_due
+            if due:
+                self._wake(destination, due)
         self._tick.ask()
 
     # ---- from the journal
@@ -248,24 +340,33 @@ class MessageManager:
 
     def journal_stored(self, lsn: int) -> None:
         persisting = self._persisting
-        by_destination: dict[int, tuple[Destination, list[Block]]] = {}
+        stored: dict[int, tuple[Destination, list[Block]]] = {}
         while persisting and persisting[0][0] <= lsn:
-            _, destination, block = persisting.popleft()
-            found = by_destination.get(destination.number)
+            _, destination, what = persisting.popleft()
+            if destination is None:
+                assert isinstance(what, Deciding)
+                self._tell_stored(stored)
+                stored = {}
+                self._committing.committed(what)
+                continue
+            assert isinstance(what, Block)
+            found = stored.get(destination.number)
             if found is None:
-                by_destination[destination.number] = (destination, [block])
+                stored[destination.number] = (destination, [what])
             else:
-                found[1].append(block)
-        for destination, stored in by_destination.values():
-            self._run(destination, destination.handle(BlocksStored(stored)))
+                found[1].append(what)
+        self._tell_stored(stored)
         while self._noting and self._noting[0][0] <= lsn:
             self._bus.multicast(Answered(self._noting.popleft()[1], {}))
         self._compactor.stored(lsn)
         self._tick.ask()
 
+    def _tell_stored(self, stored: dict[int, tuple[Destination, list[Block]]]) -> None:
+        for destination, blocks in stored.values():
+            self.run(destination, destination.handle(BlocksStored(blocks), microseconds()))
+
     def journal_refused(self, lsns: list[int], _error: StorageFull) -> None:
-        """Published blocks were taken back when the journal had no place for them; copies are simply not
-        made."""
+        """Published blocks were taken back when the journal had no place for them; copies are simply not made."""
         self._compactor.refused(dict.fromkeys(lsns))
 
     def journal_failed(self, error: HeliographError | OSError) -> None:

@@ -5,6 +5,8 @@ asked; the answer names it.
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 
 from heliograph.bus.commands import Fact
@@ -20,6 +22,7 @@ class Publish(SessionCommand):
 
     block: Block
     resent: bool
+    staged: bool = False
 
 
 class OpenLane(SessionCommand):
@@ -37,6 +40,12 @@ class Subscribe(SessionCommand):
     consumer: int
     destination: str
     credit: int
+    selector: str = ""
+    subscription: str = ""
+    durable: bool = False
+    shared: bool = False
+    no_local: bool = False
+    browse: bool = False
 
 
 class Unsubscribe(SessionCommand):
@@ -61,9 +70,66 @@ class Settle(SessionCommand):
     ranges: list[tuple[int, int]]
     replenish: bool
     confirm: bool
+    error: str = ""
 
 
-AnyCommand = Publish | OpenLane | Subscribe | Unsubscribe | GrantCredit | Settle
+class EndSubscription(SessionCommand):
+    """Give up a durable subscription."""
+
+    request: int
+    subscription: str
+
+
+class Recover(SessionCommand):
+    """Hand out again what is not settled."""
+
+    request: int
+
+
+class Commit(SessionCommand):
+    """The transaction takes effect."""
+
+    request: int
+    transaction: int
+    messages: int
+    consumed: list[tuple[int, list[tuple[int, int]]]]
+
+
+class Rollback(SessionCommand):
+    """The transaction is dropped."""
+
+    request: int
+    transaction: int
+
+
+class MakeTemporary(SessionCommand):
+    """Make a destination that ends with the connection."""
+
+    request: int
+    kind: str
+
+
+class DeleteTemporary(SessionCommand):
+    """End a temporary destination."""
+
+    request: int
+    destination: str
+
+
+AnyCommand = (
+    Publish
+    | OpenLane
+    | Subscribe
+    | Unsubscribe
+    | GrantCredit
+    | Settle
+    | EndSubscription
+    | Recover
+    | Commit
+    | Rollback
+    | MakeTemporary
+    | DeleteTemporary
+)
 
 
 class SessionEffect(msgspec.Struct, gc=False):
@@ -112,6 +178,19 @@ class Done(SessionEffect):
     """The request was carried out."""
 
     request: int
+
+
+class Tell(SessionEffect):
+    """The request was carried out, and this is what came of it."""
+
+    request: int
+    body: dict[str, Any]
+
+
+class EndBrowse(SessionEffect):
+    """A browser has seen everything."""
+
+    consumer: int
 
 
 class Fail(SessionEffect):

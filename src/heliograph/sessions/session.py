@@ -12,48 +12,65 @@ import msgspec
 
 from heliograph.bus.commands import (
     Answered,
+    BrowseEnded,
+    CommitAsked,
     Confirmed,
     ConsumerAttached,
     ConsumerDetached,
     CreditGranted,
+    DestinationDeleted,
     DestinationWanted,
     Dispatched,
     Published,
+    Recovered,
     Refused,
     Rejected,
+    RollbackAsked,
     Settled,
+    SubscriptionEnded,
 )
-from heliograph.model.destination import Address, parse_address
-from heliograph.model.errors import ClientFault, HeliographError
-from heliograph.model.ids import ConsumerId, IdIssuer, LaneId, SessionId, lane_number, lane_of
+from heliograph.model.destination import TEMPORARY_PREFIX, Address, Kind, name_of, parse_address
+from heliograph.model.errors import ClientFault, HeliographError, NotAllowed
+from heliograph.model.ids import ConsumerId, IdIssuer, LaneId, SessionId, lane_number, lane_of, text_of
 from heliograph.model.limits import (
     MAX_CONSUMER_NUMBER,
     MAX_CONSUMERS_PER_SESSION,
     MAX_CREDIT,
     MAX_LANES_PER_SESSION,
+    MAX_TEMPORARIES_PER_CONNECTION,
 )
+from heliograph.model.selector import parse_selector
 from heliograph.sessions import commands
 from heliograph.sessions.access import AccessControl, Identity, Right, is_reserved
 from heliograph.sessions.commands import (
     AnyCommand,
     AnySessionEffect,
+    Commit,
     Confirm,
+    DeleteTemporary,
     Deliver,
     Done,
+    EndBrowse,
     EndConsumer,
+    EndSubscription,
     Fail,
     GrantCredit,
     LaneReady,
+    MakeTemporary,
     Multicast,
     OpenLane,
     Publish,
+    Recover,
     RefuseLane,
+    Rollback,
     SettlementStored,
     Subscribe,
+    Tell,
     Unsubscribe,
 )
 
-FromBus = Confirmed | Refused | Dispatched | Answered | Rejected
+FromBus = Confirmed | Refused | Dispatched | BrowseEnded | Answered | Rejected
+ROLLED_BACK = "transaction-rolled-back"
 
 
 class _Consumer(msgspec.Struct, gc=False):
@@ -71,6 +88,22 @@ class _Request(msgspec.Struct, gc=False):
     address: Address
 
 
+class ConnectionFacts:
+    """What the sessions of one connection share: who it says it is, and its temporary destinations."""
+
+    def __init__(self, identity: bytes, client_id: str) -> None:
+        self.identity = identity
+        self.client_id = client_id
+        self.temporaries: dict[Address, None] = {}
+        self._made = 0
+
+    def new_temporary(self, kind: Kind) -> Address:
+        self._made += 1
+        address = Address(f"{kind}:{TEMPORARY_PREFIX}{text_of(self.identity)}.{self._made}")
+        self.temporaries[address] = None
+        return address
+
+
 class Session:
     """A session as its client manager holds it."""
 
@@ -83,6 +116,7 @@ class Session:
         issuer: IdIssuer,
         next_request: Callable[[], int],
         create_on_first_use: bool,
+        connection: ConnectionFacts,
     ) -> None:
         self.identity = identity
         self.user = user
@@ -90,6 +124,7 @@ class Session:
         self._issuer = issuer
         self._next_request = next_request
         self._create = create_on_first_use
+        self._connection = connection
         self._lanes: dict[LaneId, Address] = {}
         self._consumers: dict[int, _Consumer] = {}
         self._numbers: dict[ConsumerId, int] = {}
@@ -103,7 +138,14 @@ class Session:
             OpenLane: self._open_lane,
             Subscribe: self._subscribe,
             Unsubscribe: self._unsubscribe,
+            EndSubscription: self._end_subscription,
+            Recover: self._recover,
+            Commit: self._commit,
+            Rollback: self._rollback,
+            MakeTemporary: self._make_temporary,
+            DeleteTemporary: self._delete_temporary,
             Refused: self._refused,
+            BrowseEnded: self._browse_ended,
             Answered: self._answered,
             Rejected: self._rejected,
         }
@@ -119,7 +161,7 @@ class Session:
         address = self._lanes.get(block.lane)
         if address is None:
             raise ClientFault("a block came on a lane that is not open in this session", code="lane-unknown")
-        return [Multicast(Published(address, block, command.resent))]
+        return [Multicast(Published(address, block, command.resent, command.staged))]
 
     def _open_lane(self, command: OpenLane) -> list[AnySessionEffect]:
         try:
@@ -157,7 +199,8 @@ class Session:
 
     def _subscribe(self, command: Subscribe) -> list[AnySessionEffect]:
         try:
-            address = self._checked(command.destination, Right.RECEIVE)
+            address = self._checked(command.destination, Right.BROWSE if command.browse else Right.RECEIVE)
+            parse_selector(command.selector)
             if not 0 <= command.consumer <= MAX_CONSUMER_NUMBER:
                 raise ClientFault(
                     f"consumers are numbered 0 to {MAX_CONSUMER_NUMBER}", code="consumer-invalid"
@@ -177,7 +220,19 @@ class Session:
         self._numbers[consumer.identity] = command.consumer
         request = self._ask(Subscribe, command.request, command.consumer, address)
         attached = ConsumerAttached(
-            request, address, consumer.identity, self.identity, command.credit, self._may_create(address)
+            request,
+            address,
+            consumer.identity,
+            self.identity,
+            command.credit,
+            self._may_create(address),
+            command.selector,
+            command.subscription,
+            self._connection.client_id,
+            command.durable,
+            command.shared,
+            command.no_local,
+            command.browse,
         )
         return [Multicast(attached)]
 
@@ -205,13 +260,20 @@ class Session:
     def _settle(self, command: commands.Settle) -> list[AnySessionEffect]:
         consumer = self._consumers.get(command.consumer)
         if consumer is None:
-            # Ended while this was under way: its messages are back at the destination.
-            return [SettlementStored(command.consumer)] if command.confirm else []
+            # Ended while this was under way: its messages are back at the destination, and that is no confirmation.
+            gone = EndConsumer(command.consumer, "consumer-unknown", "the consumer is gone, and what it had went back")
+            return [gone] if command.confirm else []
         request = 0
         if command.confirm:
             request = self._ask(commands.Settle, 0, command.consumer, consumer.address)
         settled = Settled(
-            consumer.address, consumer.identity, command.returned, command.ranges, command.replenish, request
+            consumer.address,
+            consumer.identity,
+            command.returned,
+            command.ranges,
+            command.replenish,
+            request,
+            command.error,
         )
         return [Multicast(settled)]
 
@@ -220,6 +282,64 @@ class Session:
         if number is None:
             return []  # ended meanwhile; the destination has the messages back
         return [Deliver(number, decision.tag, decision.span, decision.user)]
+
+    def _browse_ended(self, decision: BrowseEnded) -> list[AnySessionEffect]:
+        number = self._numbers.get(decision.consumer)
+        return [] if number is None else [EndBrowse(number)]
+
+    def _recover(self, command: Recover) -> list[AnySessionEffect]:
+        effects: list[AnySessionEffect] = [
+            Multicast(Recovered(consumer.address, consumer.identity)) for consumer in self._consumers.values()
+        ]
+        return [*effects, Done(command.request)]
+
+    def _end_subscription(self, command: EndSubscription) -> list[AnySessionEffect]:
+        request = self._ask(EndSubscription, command.request, 0, Address(""))
+        return [Multicast(SubscriptionEnded(request, self._connection.client_id, command.subscription))]
+
+    # ---- transactions
+
+    def _commit(self, command: Commit) -> list[AnySessionEffect]:
+        consumed = []
+        for number, ranges in command.consumed:
+            consumer = self._consumers.get(number)
+            if consumer is None:
+                sentence = "a consumer of the transaction is gone, and what it had went back: it is rolled back"
+                return [*self._roll_back(command.transaction, 0), Fail(command.request, ROLLED_BACK, sentence)]
+            consumed.append((consumer.address, consumer.identity, ranges))
+        request = self._ask(Commit, command.request, command.transaction, Address(""))
+        asked = CommitAsked(request, self.identity, command.transaction, command.messages, consumed)
+        return [Multicast(asked)]
+
+    def _rollback(self, command: Rollback) -> list[AnySessionEffect]:
+        request = self._ask(Rollback, command.request, command.transaction, Address(""))
+        return self._roll_back(command.transaction, request)
+
+    def _roll_back(self, transaction: int, request: int) -> list[AnySessionEffect]:
+        consumers = [(consumer.address, consumer.identity) for consumer in self._consumers.values()]
+        return [Multicast(RollbackAsked(request, self.identity, transaction, consumers))]
+
+    # ---- temporary destinations
+
+    def _make_temporary(self, command: MakeTemporary) -> list[AnySessionEffect]:
+        if command.kind not in tuple(Kind):
+            return [Fail(command.request, "invalid-destination", "a temporary destination is a queue or a topic")]
+        if len(self._connection.temporaries) >= MAX_TEMPORARIES_PER_CONNECTION:
+            sentence = f"a connection has at most {MAX_TEMPORARIES_PER_CONNECTION} temporary destinations"
+            return [Fail(command.request, "too-many-destinations", sentence)]
+        address = self._connection.new_temporary(Kind(command.kind))
+        request = self._ask(MakeTemporary, command.request, 0, address)
+        # Nobody sends on lane 0: it only makes the destination.
+        return [Multicast(DestinationWanted(request, address, True, lane_of(self.identity, 0)))]
+
+    def _delete_temporary(self, command: DeleteTemporary) -> list[AnySessionEffect]:
+        address = Address(command.destination)
+        if address not in self._connection.temporaries:
+            return [Fail(command.request, "not-allowed", "that is no temporary destination of this connection")]
+        if any(consumer.address == address for consumer in self._consumers.values()):
+            return [Fail(command.request, "destination-in-use", "it has a consumer: close it first")]
+        del self._connection.temporaries[address]
+        return [Multicast(DestinationDeleted(address)), Done(command.request)]
 
     def owns(self, consumer: ConsumerId) -> bool:
         return consumer in self._numbers
@@ -243,6 +363,8 @@ class Session:
             return [LaneReady(asked.request, answer.body["last"])]
         if asked.purpose is commands.Settle:
             return [SettlementStored(asked.number)]
+        if asked.purpose is MakeTemporary:
+            return [Tell(asked.request, {"destination": asked.address})]
         return [Done(asked.request)]
 
     def _rejected(self, answer: Rejected) -> list[AnySessionEffect]:
@@ -266,11 +388,19 @@ class Session:
     def _checked(self, destination: str, right: Right) -> Address:
         """The address, if there can be such a destination and the user has the right there."""
         # Access control remembers what it decided, so it must never see a name without a bound.
-        parse_address(destination, system=True)
+        address = parse_address(destination, system=True)
+        if name_of(address).startswith(TEMPORARY_PREFIX):
+            return self._checked_temporary(address, right)
         # What a well-known destination admits is decided by access control; any other name with `_` is
         # nobody's.
         address = parse_address(destination, system=self._access.allows(self.user, right, destination))
         self._access.check(self.user, right, address)
+        return address
+
+    def _checked_temporary(self, address: Address, right: Right) -> Address:
+        """Everybody may answer to a temporary destination; only the connection that made it may receive (J9)."""
+        if right is not Right.SEND and address not in self._connection.temporaries:
+            raise NotAllowed(f"{address} belongs to another connection")
         return address
 
     def _may_create(self, address: Address) -> bool:

@@ -32,7 +32,7 @@ from heliograph.frontends.native.frames import (
 from heliograph.model import block as blocks
 from heliograph.model.block import slice_span
 from heliograph.model.errors import ClientFault, HeliographError, ProtocolFault
-from heliograph.model.limits import MAX_ACK_RANGES, MAX_FRAME_BYTES, MAX_GREETING_BYTES
+from heliograph.model.limits import MAX_ERROR_LENGTH, MAX_ACK_RANGES, MAX_FRAME_BYTES, MAX_GREETING_BYTES
 from heliograph.sessions import commands
 from heliograph.sessions.commands import AnySessionEffect
 
@@ -117,7 +117,8 @@ class Conversation:
             for kind, flags, number, payload in self._reader.feed(data):
                 if kind == PUBLISH and self._state is _State.OPEN:
                     block = blocks.parse(payload)
-                    happenings.append(Commanded(number, commands.Publish(block, flags & frames.RESENT != 0)))
+                    publish = commands.Publish(block, flags & frames.RESENT != 0, flags & frames.STAGED != 0)
+                    happenings.append(Commanded(number, publish))
                 else:
                     self._other_frame(kind, flags, number, payload, happenings)
                     if self._is_closed:
@@ -196,13 +197,44 @@ def _happening_of(message: Any) -> AnyHappening:
             message.number, commands.OpenLane(message.request, message.lane, message.destination)
         )
     if isinstance(message, frames.Subscribe):
-        command = commands.Subscribe(message.request, message.consumer, message.destination, message.credit)
-        return Commanded(message.number, command)
+        return Commanded(message.number, _subscribe(message))
     if isinstance(message, frames.Unsubscribe):
         return Commanded(message.number, commands.Unsubscribe(message.request, message.consumer))
+    match message:
+        case frames.EndSubscription(request, number, subscription):
+            return Commanded(number, commands.EndSubscription(request, subscription))
+        case frames.Return(number, consumer, ranges, error):
+            if len(ranges) > MAX_ACK_RANGES:
+                raise ProtocolFault(f"at most {MAX_ACK_RANGES} ranges are returned at once", code="frame-malformed")
+            return Commanded(number, commands.Settle(consumer, True, ranges, True, False, error[:MAX_ERROR_LENGTH]))
+        case frames.Recover(request, number):
+            return Commanded(number, commands.Recover(request))
+        case frames.Commit(request, number, transaction, messages, consumed):
+            return Commanded(number, commands.Commit(request, transaction, messages, consumed))
+        case frames.Rollback(request, number, transaction):
+            return Commanded(number, commands.Rollback(request, transaction))
+        case frames.MakeTemporary(request, number, kind):
+            return Commanded(number, commands.MakeTemporary(request, kind))
+        case frames.DeleteTemporary(request, number, destination):
+            return Commanded(number, commands.DeleteTemporary(request, destination))
     if isinstance(message, frames.Hello):
         raise ProtocolFault("you have greeted already", code="greeted-twice")
     return Requested(message)
+
+
+def _subscribe(message: frames.Subscribe) -> commands.Subscribe:
+    return commands.Subscribe(
+        message.request,
+        message.consumer,
+        message.destination,
+        message.credit,
+        message.selector,
+        message.subscription,
+        message.durable,
+        message.shared,
+        message.no_local,
+        message.browse,
+    )
 
 
 def _settlement(flags: int, payload: bytes) -> commands.Settle:
@@ -258,6 +290,10 @@ def _control_of(number: int, effect: AnySessionEffect) -> frames.Control:
             return frames.LaneOpened(request, last)
         case commands.Done(request):
             return frames.Completed(request)
+        case commands.Tell(request, body):
+            return frames.Answer(request, body)
+        case commands.EndBrowse(consumer):
+            return frames.BrowseEnded(number, consumer)
         case commands.Fail(request, code, sentence):
             return frames.Failed(request, code, sentence)
         case commands.RefuseLane(lane, first, code, sentence):

@@ -32,6 +32,7 @@ SETTLE: Final = 6  # client → server: consumer, outcome, ranges of delivery ta
 HEARTBEAT: Final = 7  # either way, empty
 
 RESENT: Final = 1  # flag of PUBLISH
+STAGED: Final = 2  # flag of PUBLISH: part of the session's transaction
 REPLENISH: Final = 1  # flag of SETTLE: grant as much credit as is settled
 CONFIRM_SETTLEMENT: Final = 2  # flag of SETTLE: answer with SETTLED when it is stored
 
@@ -68,6 +69,7 @@ class Hello(Control, tag="hello"):
     user: str = ""
     password: str = ""
     heartbeat_seconds: float = HEARTBEAT_SECONDS
+    client_id: str = ""  # whom durable subscriptions belong to
 
 
 class OpenSession(Control, tag="open-session"):
@@ -97,13 +99,22 @@ class OpenLane(Control, tag="open-lane"):
 
 
 class Subscribe(Control, tag="subscribe"):
-    """Make a consumer. Its number is the client's choice and unique in the session."""
+    """Make a consumer. Its number is the client's choice and unique in the session.
+
+    `subscription` names a durable or shared subscription to a topic; `browse` looks at a queue without taking.
+    """
 
     request: int
     number: int
     consumer: int
     destination: str
     credit: int = 0
+    selector: str = ""
+    subscription: str = ""
+    durable: bool = False
+    shared: bool = False
+    no_local: bool = False
+    browse: bool = False
 
 
 class Unsubscribe(Control, tag="unsubscribe"):
@@ -112,6 +123,65 @@ class Unsubscribe(Control, tag="unsubscribe"):
     request: int
     number: int
     consumer: int
+
+
+class EndSubscription(Control, tag="end-subscription"):
+    """Give up a durable subscription that has no consumer, with all that waits in it."""
+
+    request: int
+    number: int
+    subscription: str
+
+
+class Return(Control, tag="return"):
+    """Give messages back, with a word on why; like SETTLE with outcome RETURNED."""
+
+    number: int
+    consumer: int
+    ranges: list[tuple[int, int]]
+    error: str = ""
+
+
+class Recover(Control, tag="recover"):
+    """Everything that the session's consumers have not settled is to be handed out again, in order."""
+
+    request: int
+    number: int
+
+
+class Commit(Control, tag="commit"):
+    """Transaction `transaction` (1, 2, 3 … in a session) takes effect: `messages` that were sent with STAGED,
+    and what was consumed: for each consumer ranges of delivery tags. Asked again, it is answered the same."""
+
+    request: int
+    number: int
+    transaction: int
+    messages: int
+    consumed: list[tuple[int, list[tuple[int, int]]]] = []
+
+
+class Rollback(Control, tag="rollback"):
+    """The transaction is dropped, and all that the session's consumers have is handed out again."""
+
+    request: int
+    number: int
+    transaction: int
+
+
+class MakeTemporary(Control, tag="make-temporary"):
+    """Make a queue or topic (`kind`) that ends with this connection; the answer says `destination`."""
+
+    request: int
+    number: int
+    kind: str
+
+
+class DeleteTemporary(Control, tag="delete-temporary"):
+    """End a temporary destination of this connection early."""
+
+    request: int
+    number: int
+    destination: str
 
 
 class Ask(Control, tag="ask"):
@@ -192,6 +262,13 @@ class ConsumerClosed(Control, tag="consumer-closed"):
     sentence: str
 
 
+class BrowseEnded(Control, tag="browse-ended"):
+    """A browser was shown everything that was there when it came."""
+
+    number: int
+    consumer: int
+
+
 class Settled(Control, tag="settled"):
     """A settlement that asked for it is stored: these messages are never handed out again. Answers come in
     the order asked."""
@@ -207,7 +284,23 @@ class Goodbye(Control, tag="goodbye"):
     sentence: str = "the connection was closed"
 
 
-FromClient = Hello | OpenSession | CloseSession | OpenLane | Subscribe | Unsubscribe | Ask | Goodbye
+FromClient = (
+    Hello
+    | OpenSession
+    | CloseSession
+    | OpenLane
+    | Subscribe
+    | Unsubscribe
+    | EndSubscription
+    | Return
+    | Recover
+    | Commit
+    | Rollback
+    | MakeTemporary
+    | DeleteTemporary
+    | Ask
+    | Goodbye
+)
 FromServer = (
     Welcome
     | SessionOpened
@@ -217,6 +310,7 @@ FromServer = (
     | Failed
     | Refused
     | ConsumerClosed
+    | BrowseEnded
     | Settled
     | Goodbye
 )

@@ -1,0 +1,147 @@
+"""Carries transactions out: stages to the journal, one record that decides, and the answer when it is stored."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from heliograph.bus.commands import Answered, CommitAsked, Confirmed, Rejected, RollbackAsked
+from heliograph.destinations.destination import Destination
+from heliograph.destinations.effects import AnyEffect, Multicast, Release
+from heliograph.destinations.transactions import CommitRecord, Deciding
+from heliograph.journal.records import RecordKind
+from heliograph.model.block import Block
+from heliograph.model.errors import ClientFault
+from heliograph.model.ids import SessionId, session_of
+from heliograph.nodes.clock import microseconds
+
+if TYPE_CHECKING:
+    from heliograph.nodes.message_manager import MessageManager
+
+_encode = msgspec.msgpack.Encoder().encode
+
+
+class Committing:
+    """The transactions of one message manager."""
+
+    def __init__(self, manager: MessageManager) -> None:
+        self._manager = manager
+        self._transactions = manager.catalogue.transactions
+
+    def stage(self, destination: Destination, block: Block) -> None:
+        """A block of a transaction: written down, seen by nobody."""
+        manager = self._manager
+        effects: list[AnyEffect] = []
+        if not destination.intake.accept(block, effects, number=False):
+            manager.run(destination, effects)
+            return
+        session = session_of(block.lane)
+        try:
+            self._transactions.stage(session, destination, block)
+        except ClientFault as fault:
+            destination.intake.stage_refused(block, fault.code, fault.sentence, effects)
+            manager.run(destination, effects)
+            return
+        if block.persistent and not manager.store(RecordKind.STAGED, destination, block):
+            self._transactions.unstage(session, block)
+            sentence = "the disk, or the quota on it, is full: nothing was stored"
+            destination.intake.stage_refused(block, "storage-full", sentence, effects)
+        else:
+            # The commit's record comes behind it in the log: that is early enough to be sure of it.
+            effects.append(Multicast(Confirmed(block.lane, block.last)))
+        manager.run(destination, effects)
+
+    def commit(self, command: CommitAsked) -> None:
+        transactions = self._transactions
+        outcome = transactions.outcome(command.session, command.number)
+        if outcome is not None:
+            self._answer(command.request, committed=outcome)
+        elif not transactions.joins_deciding(command.session, command.number, command.request):
+            try:
+                self._decide(command)
+            except ClientFault as fault:
+                self._drop(command.session, command.number)
+                self._manager.multicast(Rejected(command.request, fault.code, fault.sentence))
+
+    def _decide(self, command: CommitAsked) -> None:
+        """Raises ClientFault when something of the transaction is missing: then nothing of it takes effect."""
+        manager, transactions = self._manager, self._transactions
+        staged_messages = transactions.messages_of(command.session)
+        if staged_messages != command.messages:
+            raise ClientFault(
+                f"the transaction sent {command.messages} messages and {staged_messages} are here: it was rolled back",
+                code="transaction-rolled-back",
+            )
+        consumed = []
+        for address, consumer, ranges in command.consumed:
+            destination = manager.catalogue.by_address.get(address)
+            messages = destination.list_of(consumer) if destination is not None else None
+            if destination is None or messages is None:
+                raise ClientFault(
+                    "a consumer of the transaction is gone, and what it had went back", code="transaction-rolled-back"
+                )
+            messages.require_outstanding(consumer, ranges)
+            consumed.append((destination, messages, consumer, ranges))
+        done = []
+        effects: list[AnyEffect] = []
+        for destination, messages, consumer, ranges in consumed:
+            spans = messages.take_outstanding(consumer, ranges)
+            numbers = messages.finish(spans, effects, note=False)
+            if numbers:
+                done.append((destination.number, messages.number, numbers))
+        deciding, staged = transactions.decide(command.session, command.number, command.request)
+        for destination, block in staged:
+            destination.intake.number(block)
+            destination.intake.pending.append(block)
+        record = CommitRecord(command.session, command.number, True, done)
+        lsn = manager.append(RecordKind.COMMITTED, 0, 0, _encode(record), wait=True)
+        manager.await_commit(lsn, staged, deciding)
+        manager.run(None, effects)
+        for destination, _, _, _ in consumed:
+            again: list[AnyEffect] = []
+            destination.dispatch(again, microseconds())
+            manager.run(destination, again)
+
+    def committed(self, deciding: Deciding) -> None:
+        """The record is stored: it has happened."""
+        self._transactions.committed(deciding)
+        for request in deciding.requests:
+            self._answer(request, committed=True)
+
+    def roll_back(self, command: RollbackAsked) -> None:
+        """What was sent is dropped; what was received returns, in order."""
+        manager = self._manager
+        self._drop(command.session, command.number)
+        for address, consumer in command.consumers:
+            destination = manager.catalogue.by_address.get(address)
+            messages = destination.list_of(consumer) if destination is not None else None
+            if destination is not None and messages is not None:
+                effects: list[AnyEffect] = []
+                moment = microseconds()
+                messages.return_all(consumer, effects, moment)
+                messages.dispatch(effects, moment)
+                manager.run(destination, effects)
+        self._answer(command.request, committed=True)
+
+    def session_gone(self, session: SessionId) -> None:
+        """An open transaction ends with its connection."""
+        if self._transactions.messages_of(session):
+            self._drop(session, 0)
+
+    def _drop(self, session: SessionId, number: int) -> None:
+        staged = self._transactions.roll_back(session, number)
+        held: list[AnyEffect] = [
+            Release(block.position, block.count) for _, block in staged if block.position
+        ]
+        self._manager.run(None, held)
+        if held or number:
+            record = CommitRecord(session, number, False, [])
+            self._manager.append(RecordKind.COMMITTED, 0, 0, _encode(record))
+
+    def _answer(self, request: int, *, committed: bool) -> None:
+        if committed:
+            self._manager.multicast(Answered(request, {}))
+        else:
+            sentence = "the transaction was rolled back"
+            self._manager.multicast(Rejected(request, "transaction-rolled-back", sentence))
