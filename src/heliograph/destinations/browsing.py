@@ -4,21 +4,33 @@ from __future__ import annotations
 
 from collections import deque
 
-from heliograph.bus.commands import BrowseEnded, Dispatched
+from heliograph.bus.commands import Answered, BrowseEnded, ConsumerAttached, CreditGranted, Dispatched
 from heliograph.destinations.effects import AnyEffect, Load, Multicast
+from heliograph.destinations.events import PageLoaded
 from heliograph.destinations.message_list import MessageList, UserOf
 from heliograph.destinations.pages import Page, assemble
+from heliograph.destinations.subscriptions import runs_of
 from heliograph.model.block import Span
 from heliograph.model.ids import ConsumerId
+from heliograph.model.selector import Columns, Selector
 
 
 class Browser:
     """One browser. Its number is negative, so that pages read for it are told from those of lists."""
 
-    def __init__(self, identity: ConsumerId, number: int, credit: int, messages: MessageList, user_of: UserOf) -> None:
+    def __init__(  # noqa: PLR0913 - what a browser is made of
+        self,
+        identity: ConsumerId,
+        number: int,
+        credit: int,
+        selector: Selector | None,
+        messages: MessageList,
+        user_of: UserOf,
+    ) -> None:
         self.identity = identity
         self.number = number
         self._credit = credit
+        self._selector = selector
         self._user_of = user_of
         self._next_tag = 1
         self._loading = False
@@ -47,6 +59,8 @@ class Browser:
                 effects.append(Load(self.number, 0, item))
                 return
             ahead.popleft()
+            if self._selector is not None and not self._is_chosen(item):
+                continue
             count = min(item.stop - item.start, self._credit)
             shown = item.part(item.start, item.start + count)
             if shown.stop < item.stop:
@@ -58,3 +72,50 @@ class Browser:
         if not ahead and not self._ended:
             self._ended = True
             effects.append(Multicast(BrowseEnded(self.identity)))
+
+    def _is_chosen(self, span: Span) -> bool:
+        """Whether all of a span matches. If not, the parts that do take its place."""
+        assert self._selector is not None
+        chosen = self._selector.select(Columns(span.block))
+        runs = [(max(low, span.start), min(high, span.stop)) for low, high in runs_of(chosen)]
+        runs = [(low, high) for low, high in runs if low < high]
+        if runs == [(span.start, span.stop)]:
+            return True
+        self._ahead.extendleft(span.part(low, high) for low, high in reversed(runs))
+        return False
+
+
+class Browsers:
+    """The browsers of a queue."""
+
+    def __init__(self, messages: MessageList, user_of: UserOf) -> None:
+        self._messages = messages
+        self._user_of = user_of
+        self._by_consumer: dict[ConsumerId, Browser] = {}
+        self._last_number = 0
+
+    def __contains__(self, consumer: ConsumerId) -> bool:
+        return consumer in self._by_consumer
+
+    def attach(self, event: ConsumerAttached, selector: Selector | None, effects: list[AnyEffect]) -> None:
+        self._last_number -= 1
+        browser = Browser(
+            event.consumer, self._last_number, event.credit, selector, self._messages, self._user_of
+        )
+        self._by_consumer[event.consumer] = browser
+        effects.append(Multicast(Answered(event.request, {})))
+        browser.feed(effects)
+
+    def grant(self, event: CreditGranted, effects: list[AnyEffect]) -> None:
+        browser = self._by_consumer[event.consumer]
+        browser.grant(event.count)
+        browser.feed(effects)
+
+    def detach(self, consumer: ConsumerId) -> None:
+        self._by_consumer.pop(consumer, None)
+
+    def loaded(self, event: PageLoaded, effects: list[AnyEffect]) -> None:
+        for browser in self._by_consumer.values():
+            if browser.number == event.list_number:
+                browser.loaded(event.page, event.buffers)
+                browser.feed(effects)

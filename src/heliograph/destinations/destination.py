@@ -23,7 +23,6 @@ from heliograph.bus.commands import (
     Rejected,
     Settled,
 )
-from heliograph.destinations.browsing import Browser
 from heliograph.destinations.effects import AnyEffect, Multicast, Persist, Release, Retain
 from heliograph.destinations.events import (
     BlockRefused,
@@ -276,37 +275,3 @@ class Destination:
             settled=sum(messages.settled for messages in lists),
             bytes=self._bytes,
         )
-
-
-class Browsers:
-    """The browsers of a queue."""
-
-    def __init__(self, messages: MessageList, user_of: UserOf) -> None:
-        self._messages = messages
-        self._user_of = user_of
-        self._by_consumer: dict[ConsumerId, Browser] = {}
-        self._last_number = 0
-
-    def __contains__(self, consumer: ConsumerId) -> bool:
-        return consumer in self._by_consumer
-
-    def attach(self, event: ConsumerAttached, effects: list[AnyEffect]) -> None:
-        self._last_number -= 1
-        browser = Browser(event.consumer, self._last_number, event.credit, self._messages, self._user_of)
-        self._by_consumer[event.consumer] = browser
-        effects.append(Multicast(Answered(event.request, {})))
-        browser.feed(effects)
-
-    def grant(self, event: CreditGranted, effects: list[AnyEffect]) -> None:
-        browser = self._by_consumer[event.consumer]
-        browser.grant(event.count)
-        browser.feed(effects)
-
-    def detach(self, consumer: ConsumerId) -> None:
-        self._by_consumer.pop(consumer, None)
-
-    def loaded(self, event: PageLoaded, effects: list[AnyEffect]) -> None:
-        for browser in self._by_consumer.values():
-            if browser.number == event.list_number:
-                browser.loaded(event.page, event.buffers)
-                browser.feed(effects)

@@ -17,6 +17,7 @@ from heliograph.destinations.effects import AnyEffect, Bury, Continue, Load, Mul
 from heliograph.destinations.outstanding import Outstanding
 from heliograph.destinations.pages import Entry, Page, entries_of
 from heliograph.destinations.schedule import Schedule
+from heliograph.destinations.selective import SelectiveLevel
 from heliograph.destinations.sequence import SharedLevel
 from heliograph.destinations.waiting import Level, Waiting, number_of
 from heliograph.journal.records import RecordKind
@@ -103,6 +104,7 @@ class MessageList:
         self.schedule = Schedule()
         self._last_error: dict[int, str] = {}  # of messages that came back with a word why
         self.consumers: dict[ConsumerId, Consumer] = {}
+        self.selective = False
         self.in_flight = 0
         self.delivered = 0
         self.settled = 0
@@ -135,8 +137,19 @@ class MessageList:
     def append(self, priority: int, span: Span) -> None:
         """A message arrives behind all others of its priority."""
         level = self.level(priority)
-        assert isinstance(level, Waiting)
+        assert isinstance(level, Waiting | SelectiveLevel)
         level.append(span)
+
+    def sort_by_takers(self, make_selective: Callable[[Waiting], SelectiveLevel]) -> None:
+        """Consumers with selectors are there, or others than before."""
+        self.selective = True
+        for priority, level in self._order:
+            if isinstance(level, SelectiveLevel):
+                level.takers_changed()
+            else:
+                assert isinstance(level, Waiting)
+                self._levels[priority] = make_selective(level)
+        self._order = [(key, self._levels[key]) for key in sorted(self._levels, reverse=True)]
 
     def set_policy(self, policy: Policy) -> None:
         self.policy = policy
@@ -332,15 +345,18 @@ class MessageList:
         turn = self._turn
         ranges: Ranges = []
         spans_left = DISPATCH_SPANS_PER_TURN
+        idle = 0
         while turn:
-            found = self._next_level()
-            if found is None:
-                break
-            priority, level = found
             consumer = turn[0]
-            span = level.take(consumer.room, consumer.identity, effects)
+            priority, span = self._take(consumer, effects)
             if span is None:
-                break  # its head is being read from the disk
+                # Its head is being read from the disk; or, with selectors, nothing that waits is for this consumer.
+                idle += 1
+                if not self.selective or idle >= len(turn):
+                    break
+                turn.rotate(-1)
+                continue
+            idle = 0
             block = span.block
             spans_left -= 1
             if block.expiry or block.delivery_time or block.flags & _TIMED:
@@ -366,11 +382,14 @@ class MessageList:
         if turn:
             self._read_ahead(effects)
 
-    def _next_level(self) -> tuple[int, Level] | None:
-        for found in self._order:
-            if found[1].messages:
-                return found
-        return None
+    def _take(self, consumer: Consumer, effects: list[AnyEffect]) -> tuple[int, Span | None]:
+        """The next messages for a consumer, of the highest priority that has any for it."""
+        for priority, level in self._order:
+            if level.messages:
+                span = level.take(consumer.room, consumer.identity, effects)
+                if span is not None or not self.selective:
+                    return priority, span
+        return 0, None
 
     def _hand_out(self, consumer: Consumer, span: Span, effects: list[AnyEffect]) -> None:
         count = span.stop - span.start

@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from heliograph.bus.commands import Answered, ConsumerAttached, ConsumerDetached, CreditGranted, Settled
-from heliograph.destinations.destination import Browsers, Destination
+from heliograph.destinations.browsing import Browsers
+from heliograph.destinations.destination import Destination
 from heliograph.destinations.effects import AnyEffect, Multicast
 from heliograph.destinations.events import PageLoaded
 from heliograph.destinations.message_list import MessageList, UserOf, spans_by_priority
 from heliograph.destinations.pages import Page
+from heliograph.destinations.selective import SelectiveLevel, Takers
 from heliograph.destinations.waiting import Residence, Waiting
 from heliograph.model.block import Block
 from heliograph.model.destination import Address
 from heliograph.model.ids import ConsumerId
+from heliograph.model.selector import parse_selector
 
 
 class Queue(Destination):
@@ -21,12 +24,17 @@ class Queue(Destination):
 
     def __init__(self, address: Address, number: int, *, residence: Residence, user_of: UserOf) -> None:
         super().__init__(address, number, residence=residence, user_of=user_of)
+        self._takers = Takers()
         self.messages = MessageList(0, make_level=self._make_level, user_of=user_of)
         self._lists = (self.messages,)
         self._browsers = Browsers(self.messages, user_of)
 
-    def _make_level(self, _priority: int) -> Waiting:
-        return Waiting(self._residence)
+    def _make_level(self, _priority: int) -> Waiting | SelectiveLevel:
+        level = Waiting(self._residence)
+        return self._make_selective(level) if self._takers.any_selective else level
+
+    def _make_selective(self, level: Waiting) -> SelectiveLevel:
+        return SelectiveLevel(self._takers, self._residence, level)
 
     def lists(self) -> Iterator[MessageList]:
         return iter(self._lists)
@@ -48,16 +56,20 @@ class Queue(Destination):
     def restore(self, priority: int, pages: list[Page]) -> None:
         """What recovery found to wait."""
         level = self.messages.level(priority)
-        assert isinstance(level, Waiting)
+        assert isinstance(level, Waiting), "consumers come later"
         level.restore(pages)
 
     def _dispatch(self, effects: list[AnyEffect], now: int) -> None:
         self.messages.dispatch(effects, now)
 
     def _attached(self, event: ConsumerAttached, effects: list[AnyEffect], now: int) -> None:
+        selector = parse_selector(event.selector)
         if event.browse:
-            self._browsers.attach(event, effects)
+            self._browsers.attach(event, selector, effects)
             return
+        self._takers.add(event.consumer, selector)
+        if self._takers.any_selective or self.messages.selective:
+            self.messages.sort_by_takers(self._make_selective)
         self.messages.attach(event.consumer, event.session, event.credit)
         effects.append(Multicast(Answered(event.request, {})))
         self.messages.dispatch(effects, now)
@@ -75,6 +87,9 @@ class Queue(Destination):
     def _detached(self, event: ConsumerDetached, effects: list[AnyEffect], now: int) -> None:
         self._browsers.detach(event.consumer)
         self.messages.detach(event.consumer, effects, now)
+        self._takers.remove(event.consumer)
+        if self.messages.selective:
+            self.messages.sort_by_takers(self._make_selective)
         if event.request:
             effects.append(Multicast(Answered(event.request, {})))
         self.messages.dispatch(effects, now)

@@ -32,7 +32,7 @@ from heliograph.frontends.native.frames import (
 from heliograph.model import block as blocks
 from heliograph.model.block import slice_span
 from heliograph.model.errors import ClientFault, HeliographError, ProtocolFault
-from heliograph.model.limits import MAX_ERROR_LENGTH, MAX_ACK_RANGES, MAX_FRAME_BYTES, MAX_GREETING_BYTES
+from heliograph.model.limits import MAX_ACK_RANGES, MAX_ERROR_LENGTH, MAX_FRAME_BYTES, MAX_GREETING_BYTES
 from heliograph.sessions import commands
 from heliograph.sessions.commands import AnySessionEffect
 
