@@ -1,10 +1,12 @@
 """What a destination accepts: each message of a lane once, in sequence, without a gap.
- A lane numbers its messages 1, 2, 3 …; the mark of a lane is the last sequence that was taken. A block at or
+
+A lane numbers its messages 1, 2, 3 …; the mark of a lane is the last sequence that was taken. A block at or
 below the mark was sent again and is only confirmed; one that begins beyond the next sequence means that
 something is missing, and is refused. A lane of which anything was refused takes nothing more: otherwise what
 follows would overtake what was refused. Only where a lane is resumed may it begin further on: what lies
 between was not persistent, was confirmed, and ended with the server that had it.
- Persistent messages get numbers without a gap in the order of acceptance, so that the journal need not hold
+
+Persistent messages get numbers without a gap in the order of acceptance, so that the journal need not hold
 them: replay counts again. Others share the number of the persistent message that comes next.
 """
 

@@ -1,5 +1,6 @@
 """Cold messages: what waits on disk and not in memory, as a few bytes each.
- A page names messages by their place in the journal, in arrays and never as an object per message (a million
+
+A page names messages by their place in the journal, in arrays and never as an object per message (a million
 waiting messages that came one by one cost 8 MB). When a page is read back, lone messages of one lane are put
 together into blocks, so that draining a backlog costs per block again.
 """

@@ -1,6 +1,7 @@
 """What recovery makes of a list's records: which messages still wait, and which were handed out with no
 outcome.
- Records come in log order: published, dispatched, returned, done. A message that was dispatched and neither
+
+Records come in log order: published, dispatched, returned, done. A message that was dispatched and neither
 done nor returned when the log ends may have been seen by its consumer, so it waits again with one delivery
 more: marked redelivered.
 """
