@@ -34,7 +34,8 @@ class DestinationWanted(Command):
 
 
 class Published(Command):
-    """A block of a session for a destination. `resent`: possibly sent before; `staged`: of its transaction."""
+    """A block of a session for a destination. `resent`: possibly sent before; `staged`: of its
+    transaction."""
 
     address: Address
     block: Block
@@ -43,8 +44,8 @@ class Published(Command):
 
 
 class ConsumerAttached(Command):
-    """A consumer is ready for `credit` messages of a destination, which is made if it is not there and `create`
-    allows. The rest is what it asked for (J6, J7, J9).
+    """A consumer is ready for `credit` messages of a destination, which is made if it is not there and
+    `create` allows. The rest is what it asked for (J6, J7, J9).
     """
 
     request: int
@@ -89,7 +90,8 @@ class CreditGranted(Command):
 class Settled(Command):
     """A consumer is through with inclusive ranges of delivery tags.
 
-    `request` (0: none) is answered when that is stored; `error` is the consumer's word on why it returns them.
+    `request` (0: none) is answered when that is stored; `error` is the consumer's word on why it returns
+    them.
     """
 
     address: Address

@@ -18,7 +18,7 @@ from heliograph.model.selector import Columns, Selector
 class Browser:
     """One browser. Its number is negative, so that pages read for it are told from those of lists."""
 
-    def __init__(  # noqa: PLR0913 - what a browser is made of
+    def __init__(
         self,
         identity: ConsumerId,
         number: int,

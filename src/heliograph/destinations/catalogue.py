@@ -114,7 +114,9 @@ class Catalogue:
     def _create(self, address: Address, effects: list[AnyEffect]) -> Destination:
         made = self.restore_destination(self._next_number, address)
         made.set_policy(self._default_policy(address))
-        effects.append(Write(RecordKind.DESTINATION, _encode(DestinationRecord(made.number, address, made.policy))))
+        effects.append(
+            Write(RecordKind.DESTINATION, _encode(DestinationRecord(made.number, address, made.policy)))
+        )
         return made
 
     def _default_policy(self, address: Address) -> Policy:

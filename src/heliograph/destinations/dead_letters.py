@@ -1,4 +1,5 @@
-"""How a message is dressed for the dead message queue (M11): its body untouched, and beside its own head why it is there."""
+"""How a message is dressed for the dead message queue (M11): its body untouched, and beside its own head why
+it is there."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """What queues and topics share: intake, storage, and the way of a command to the list it concerns.
 
-Commands in, effects out. Nothing here reads a clock (the time comes with each event, in microseconds) or touches a
-disk. A block is accepted (intake), written down if it must survive or cannot stay in memory, and then added to the
-lists that want it. A persistent message is handed out only after it is stored: otherwise a crash could make one that
-was consumed arrive a second time, unmarked.
+Commands in, effects out. Nothing here reads a clock (the time comes with each event, in microseconds) or
+touches a disk. A block is accepted (intake), written down if it must survive or cannot stay in memory, and
+then added to the lists that want it. A persistent message is handed out only after it is stored: otherwise a
+crash could make one that was consumed arrive a second time, unmarked.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import msgspec
 
 from heliograph.bus.commands import (
     Answered,
-    Confirmed,
     ConsumerAttached,
     ConsumerDetached,
     CreditGranted,
@@ -120,7 +119,8 @@ class Destination:
         raise NotImplementedError
 
     def add(self, block: Block, effects: list[AnyEffect], now: int) -> int:
-        """Give a block to all that want it. Returns how many messages are held, counting each as often as it is."""
+        """Give a block to all that want it. Returns how many messages are held, counting each as often as it
+        is."""
         raise NotImplementedError
 
     def _wants(self, block: Block) -> bool:
@@ -150,15 +150,20 @@ class Destination:
         self._bytes += block.size
         if block.expiry or block.flags & EXPIRIES:
             self.may_expire = True
-        if not self._wants(block) or (not block.persistent and self._keeps_loaded()):
-            effects.append(Multicast(Confirmed(block.lane, block.last)))
+        if self._needs_no_disk(block):
+            self.intake.confirm(block, effects)
             self.add(block, effects, now)
             self._dispatch(effects, now)
             return
-        self.intake.pending.append(block)
+        self.intake.persist(block)
         effects.append(Persist(block))
-        if not block.persistent:
-            effects.append(Multicast(Confirmed(block.lane, block.last)))
+
+    def _needs_no_disk(self, block: Block) -> bool:
+        """Nobody will ever ask for it, or it may be lost and there is room for it in memory."""
+        if not self._wants(block):
+            return True
+        # Once one is on its way to the disk, the next must not overtake it.
+        return not block.persistent and not self.intake.spilling and self._keeps_loaded()
 
     def dispatch(self, effects: list[AnyEffect], now: int) -> None:
         self._dispatch(effects, now)
@@ -178,6 +183,7 @@ class Destination:
 
     def _refused(self, event: BlockRefused, effects: list[AnyEffect], _now: int) -> None:
         self._published -= event.block.count
+        self._bytes -= event.block.size
         self.intake.not_stored(event.block, event.code, event.sentence, effects)
 
     # ---- consumers

@@ -2,9 +2,9 @@
 subscription.
 
 Consumers with credit take turns, a span at a time. A turn of the whole list is bounded, so that one busy list
-never holds up the others (M4). What is handed out stays outstanding at its consumer until it is settled: done, or
-returned to its old place; what came back too often is buried (J10). Messages whose time has passed, or has not come,
-are set aside when they come up (J8).
+never holds up the others (M4). What is handed out stays outstanding at its consumer until it is settled:
+done, or returned to its old place; what came back too often is buried (J10). Messages whose time has passed,
+or has not come, are set aside when they come up (J8).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from heliograph.bus.commands import Answered, Dispatched
 from heliograph.destinations.effects import AnyEffect, Bury, Continue, Load, Multicast, Note, Wake
 from heliograph.destinations.outstanding import Outstanding
-from heliograph.destinations.pages import Entry, Page, entries_of
+from heliograph.destinations.pages import Entry, Page, entries_of, records_of
 from heliograph.destinations.schedule import Schedule
 from heliograph.destinations.selective import SelectiveLevel
 from heliograph.destinations.sequence import SharedLevel
@@ -195,7 +195,7 @@ class MessageList:
 
     # ---- settling
 
-    def settle(  # noqa: PLR0913 - the fields of the command
+    def settle(
         self,
         identity: ConsumerId,
         ranges: Ranges,
@@ -207,7 +207,8 @@ class MessageList:
         request: int,
         error: str = "",
     ) -> None:
-        """Raises ClientFault for tags that are not outstanding; what came before them in the command holds."""
+        """Raises ClientFault for tags that are not outstanding; what came before them in the command
+        holds."""
         consumer = self.consumers.get(identity)
         if consumer is None:
             return  # it left while this was under way; its messages have returned already
@@ -215,6 +216,9 @@ class MessageList:
         try:
             for first, last in ranges:
                 spans += consumer.outstanding.take(first, last)
+        except ClientFault:
+            request = 0  # whoever catches this answers
+            raise
         finally:
             for span in spans:
                 consumer.outstanding_bytes -= _share(span)
@@ -227,7 +231,8 @@ class MessageList:
             self._queue(consumer)
 
     def take_outstanding(self, identity: ConsumerId, ranges: Ranges) -> list[Span]:
-        """Take handed-out messages, which `require_outstanding` has seen, away from a consumer: they are decided."""
+        """Take handed-out messages, which `require_outstanding` has seen, away from a consumer: they are
+        decided."""
         consumer = self.consumers[identity]
         spans = [span for first, last in ranges for span in consumer.outstanding.take(first, last)]
         for span in spans:
@@ -270,9 +275,9 @@ class MessageList:
         return ranges if self.durable else []
 
     def _let_go(self, span: Span, effects: list[AnyEffect]) -> None:
-        block = span.block
-        count = span.stop - span.start
-        self._levels[_priority(span)].settled(block.position, count, span.origin, effects)
+        level = self._levels[_priority(span)]
+        for position, count in records_of(span):
+            level.settled(position, count, span.origin, effects)
         if self._last_error:
             for number in range(number_of(span), number_of(span) + span.stop - span.start):
                 self._last_error.pop(number, None)
@@ -350,7 +355,8 @@ class MessageList:
             consumer = turn[0]
             priority, span = self._take(consumer, effects)
             if span is None:
-                # Its head is being read from the disk; or, with selectors, nothing that waits is for this consumer.
+                # Its head is being read from the disk; or, with selectors, nothing that waits is for this
+                # consumer.
                 idle += 1
                 if not self.selective or idle >= len(turn):
                     break
@@ -534,9 +540,10 @@ def spans_by_priority(block: Block, spans: list[tuple[int, int]]) -> Iterator[tu
 
 
 def _share(span: Span) -> int:
-    """About how many bytes of its block a span is."""
+    """About how many bytes of its block a span is. The shares of all its parts add up to that of the
+    whole."""
     block = span.block
-    return block.size * (span.stop - span.start) // block.count
+    return block.size * span.stop // block.count - block.size * span.start // block.count
 
 
 def _priority(span: Span) -> int:

@@ -50,9 +50,7 @@ class Outstanding:
                 keep_tags.append(tag + stop)
                 keep_spans.append(span.part(span.start + stop, span.stop))
             whole = not offset and stop == span.stop - span.start
-            taken.append(
-                span if whole else span.part(span.start + offset, span.start + stop)
-            )
+            taken.append(span if whole else span.part(span.start + offset, span.start + stop))
             index += 1
         tags[begin:index] = keep_tags
         spans[begin:index] = keep_spans

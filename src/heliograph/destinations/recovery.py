@@ -48,10 +48,14 @@ class QueueReplay:
             found = self.levels[priority] = LevelReplay()
         return found
 
-    def finish(self, *, everything_again: bool) -> list[Page]:
+    def restarted(self, *, everything_again: bool) -> None:
+        for level in self.levels.values():
+            level.restarted(everything_again=everything_again)
+
+    def finish(self) -> list[Page]:
         held: list[Page] = []
         for priority, level in self.levels.items():
-            pages = level.finish(everything_again=everything_again)
+            pages = level.finish()
             self.queue.restore(priority, pages)
             held += pages
         return held
@@ -149,6 +153,7 @@ class CatalogueRecovery:
         elif kind == RecordKind.SUBSCRIPTION:
             self._subscription(bytes(record.payload))
         elif kind == RecordKind.STARTED:
+            self._restarted(bytes(record.payload))
             self.started_on, self.stopped_clean = bytes(record.payload), False
         elif kind == RecordKind.STOPPED:
             self.stopped_clean = True
@@ -171,7 +176,7 @@ class CatalogueRecovery:
         if destination is None:
             return  # deleted since
         block = self._block_of(record.payload, record.position, destination)
-        destination.intake.replay_mark(block)
+        destination.intake.replay(block, record.list)
         self._publish(destination, block)
 
     def _block_of(self, payload: bytes | memoryview, position: int, destination: Destination) -> Block:
@@ -183,7 +188,7 @@ class CatalogueRecovery:
         return block
 
     def _publish(self, destination: Destination, block: Block) -> None:
-        destination.intake.number(block)
+        """A block that has its number takes its place."""
         runs = runs_by_priority(block)
         topic = self._topics.get(destination.number)
         if topic is not None:
@@ -210,7 +215,8 @@ class CatalogueRecovery:
         if record.number:
             self._catalogue.transactions.restore_outcome(session, record.number, record.committed)
         if record.committed:
-            for destination, block in stages:
+            for (destination, block), number in zip(stages, record.numbers, strict=True):
+                destination.intake.replay_number(block, number)
                 self._publish(destination, block)
             for destination_number, list_number, ranges in record.done:
                 for first, last in ranges:
@@ -257,14 +263,25 @@ class CatalogueRecovery:
 
     # ---- the end
 
-    def finish(self, holder: Holder, *, boot: bytes) -> int:
-        """Give every destination what waits in it. Returns how many messages that is, each counted once a queue or group."""
+    def _restarted(self, boot: bytes) -> None:
+        """One process ended here and another begins: its transactions are gone, and what it had handed out
+        returns. With the machine, the last records may have gone too."""
         lost_machine = not self.stopped_clean and self.started_on != boot
+        self._stages.clear()
+        for queue in self._queues.values():
+            queue.restarted(everything_again=lost_machine)
+        for topic in self._topics.values():
+            topic.restarted(everything_again=lost_machine)
+
+    def finish(self, holder: Holder, *, boot: bytes) -> int:
+        """Give every destination what waits in it. Returns how many messages that is, each counted once a
+        queue or group."""
+        self._restarted(boot)
         held: list[Page] = []
         for queue in self._queues.values():
-            held += queue.finish(everything_again=lost_machine)
+            held += queue.finish()
         for topic in self._topics.values():
-            held += topic.finish(self._catalogue.residence, everything_again=lost_machine)
+            held += topic.finish(self._catalogue.residence)
         for page in held:
             for position, count in page.per_segment().items():
                 holder.retain(position, count)

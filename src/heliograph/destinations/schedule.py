@@ -1,6 +1,7 @@
 """Messages that may not go yet: delayed by their sender, or backing off after a failure (J8, J10).
 
-A heap by time. What the journal has is kept as a few numbers and read again when it is due; idle time costs nothing.
+A heap by time. What the journal has is kept as a few numbers and read again when it is due; idle time costs
+nothing.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ class Schedule:
 
     def __init__(self) -> None:
         # due, number, priority, origin, and either where it is or, for what is not on disk, itself
-        self._heap: list[tuple[int, int, int, int, Entry | Span]] = []
+        self._heap: list[tuple[int, int, int, int, Entry | _Held]] = []
         self.messages = 0
 
     def add(self, due: int, priority: int, span: Span) -> None:
@@ -29,7 +30,7 @@ class Schedule:
                 heapq.heappush(self._heap, (due, entry.number, priority, span.origin, entry))
         else:
             number = span.block.number + span.start
-            heapq.heappush(self._heap, (due, number, priority, span.origin, _Held(span)))  # type: ignore[arg-type]
+            heapq.heappush(self._heap, (due, number, priority, span.origin, _Held(span)))
 
     @property
     def next_due(self) -> int:
@@ -39,7 +40,7 @@ class Schedule:
     def due(self, now: int) -> Iterator[tuple[int, Page | Span]]:
         """Take out what is due, by priority: runs on disk as pages, the rest as spans."""
         pages: dict[tuple[int, int, int], Page] = {}
-        taken: list[tuple[int, int, int, int, Entry | Span]] = []
+        taken: list[tuple[int, int, int, int, Entry | _Held]] = []
         while self._heap and self._heap[0][0] <= now:
             taken.append(heapq.heappop(self._heap))
         taken.sort(key=lambda item: item[1])
@@ -50,7 +51,6 @@ class Schedule:
                 page = pages.setdefault(key, Page(what.deliveries, origin))
                 page.append(what.number, what.position, what.start, what.messages, what.messages * 512)
             else:
-                assert isinstance(what, _Held)
                 self.messages -= what.span.stop - what.span.start
                 yield priority, what.span
         for (priority, _, _), page in pages.items():

@@ -2,9 +2,9 @@
 
     sources ──looked at once, in order──▶ buckets, one for each set of consumers that may take a message
 
-A message that nobody may take waits in the bucket of the empty set. When a consumer comes or goes, every bucket becomes a
-source again and is sorted anew, a little each turn. A consumer takes from the buckets that it is in, lowest
-number first.
+A message that nobody may take waits in the bucket of the empty set. When a consumer comes or goes, every
+bucket becomes a source again and is sorted anew, a little each turn. A consumer takes from the buckets that
+it is in, lowest number first.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What a group of subscriptions waits for, kept once for all of them (docs/decisions/0003).
 
-A sequence is cut into chunks. A chunk is loaded (spans) or cold (a page of journal positions); a cursor walks over chunks. Each chunk
-counts the subscriptions that still need something of it, and is let go at zero.
+A sequence is cut into chunks. A chunk is loaded (spans) or cold (a page of journal positions); a cursor walks
+over chunks. Each chunk counts the subscriptions that still need something of it, and is let go at zero.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from heliograph.destinations.effects import AnyEffect, Release
-from heliograph.destinations.pages import Entry, Page, assemble, entries_of, pages_of
+from heliograph.destinations.pages import Entry, Page, assemble, entries_of, pages_of, records_of
 from heliograph.destinations.waiting import OVERHEAD_BYTES, Residence, Waiting
 from heliograph.model.block import Span
 from heliograph.model.ids import ConsumerId
@@ -91,7 +91,8 @@ class Sequence:
 
     @classmethod
     def restore(cls, pages: list[Page], residence: Residence) -> Sequence:
-        """What recovery found, one cold chunk a page. Holders are counted when its subscriptions are restored."""
+        """What recovery found, one cold chunk a page. Holders are counted when its subscriptions are
+        restored."""
         sequence = cls(residence)
         for page in pages:
             page.origin = sequence._next
@@ -111,9 +112,16 @@ class Sequence:
         """Everything that is kept and on disk, a page a chunk."""
         return [page for chunk in self._chunks.values() if len(page := _page_of(chunk))]
 
+    def persistent_pages(self) -> list[Page]:
+        """What of it outlives the process."""
+        parts = [_page_of(chunk).persistent_part() for chunk in self._chunks.values()]
+        return [part for part in parts if part is not None]
+
     def origins(self) -> dict[int, int]:
-        """For each chunk, which of `pages` it is."""
-        kept = [chunk.number for chunk in self._chunks.values() if len(_page_of(chunk))]
+        """For each chunk, which of `persistent_pages` it is."""
+        kept = [
+            chunk.number for chunk in self._chunks.values() if _page_of(chunk).persistent_part() is not None
+        ]
         return {number: index for index, number in enumerate(kept)}
 
     def relocate(self, moves: dict[int, int], segment: int) -> None:
@@ -168,9 +176,10 @@ class Sequence:
         else:
             assert chunk.spans is not None
             effects.extend(
-                Release(span.block.position, span.stop - span.start)
+                Release(position, count)
                 for span in chunk.spans
-                if span.block.position
+                for position, count in records_of(span)
+                if position
             )
         self._drop_spans(chunk)
 
@@ -196,12 +205,23 @@ class Sequence:
 
 
 class SharedLevel:
-    """One subscription's way through a sequence, in the shape of `Waiting`: what came back first, then what is next.
+    """One subscription's way through a sequence, in the shape of `Waiting`: what came back first, then what
+    is next.
 
     A chunk is held from the moment the subscription exists until all of it was settled.
     """
 
-    __slots__ = ("_chunk", "_index", "_loads", "_offset", "_private", "_sequence", "_taken", "_unsettled", "_within")
+    __slots__ = (
+        "_chunk",
+        "_index",
+        "_loads",
+        "_offset",
+        "_private",
+        "_sequence",
+        "_taken",
+        "_unsettled",
+        "_within",
+    )
 
     def __init__(self, sequence: Sequence, residence: Residence) -> None:
         self._sequence = sequence
@@ -223,8 +243,8 @@ class SharedLevel:
         return self._sequence.keeps_loaded
 
     def restore(self, next_number: int, entries: list[Entry]) -> None:
-        """Recovery: the next message to read is `next_number`, or what follows it; `entries` were read and are not
-        settled."""
+        """Recovery: the next message to read is `next_number`, or what follows it; `entries` were read and
+        are not settled."""
         sequence = self._sequence
         self._taken = self._within = 0
         self._chunk = sequence.first_chunk
@@ -403,5 +423,12 @@ def _page_of(chunk: Chunk) -> Page:
         if span.block.position:
             for entry in entries_of(span):
                 size = span.block.size * entry.messages // span.block.count
-                page.append(entry.number, entry.position, entry.start, entry.messages, size)
+                page.append(
+                    entry.number,
+                    entry.position,
+                    entry.start,
+                    entry.messages,
+                    size,
+                    persistent=span.block.persistent,
+                )
     return page

@@ -1,7 +1,7 @@
 """The state that makes the next recovery short: sessions, destinations, marks, and what waits where.
 
-Queues are kept as their pages' arrays as they stand; topics as one sequence per group and a number per subscription.
-Structs are arrays on disk: fields are appended, never reordered.
+Queues are kept as their pages' arrays as they stand; topics as one sequence per group and a number per
+subscription. Structs are arrays on disk: fields are appended, never reordered.
 """
 
 from __future__ import annotations
@@ -157,23 +157,32 @@ def runs_by_priority(block: Block) -> list[tuple[int, int, int]]:
 def _levels_of(queue: Queue) -> list[LevelState]:
     messages = queue.messages
     loaded = _by_priority(messages.loaded_entries())
+    pending: dict[int, list[Entry]] = {}
     for block in queue.intake.pending:
         if block.persistent:
             for priority, start, stop in runs_by_priority(block):
                 entry = Entry(block.number + start, block.position, start, stop - start, 0)
-                loaded.setdefault(priority, []).append(entry)
+                pending.setdefault(priority, []).append(entry)
     cold: dict[int, list[Page]] = {}
     for priority, page in messages.waiting_pages():
-        cold.setdefault(priority, []).append(page)
+        persistent = page.persistent_part()
+        if persistent is not None:
+            cold.setdefault(priority, []).append(persistent)
     dispatched = _by_priority(messages.outstanding_entries())
     return [
         LevelState(
             priority,
-            # What is pending comes last and is sorted in at recovery.
-            [page.dump() for page in [*pages_of(sorted(loaded.get(priority, []))), *cold.get(priority, [])]],
+            [
+                page.dump()
+                for page in (
+                    *pages_of(sorted(loaded.get(priority, []))),
+                    *cold.get(priority, []),
+                    *pages_of(pending.get(priority, [])),
+                )
+            ],
             sorted(dispatched.get(priority, [])),
         )
-        for priority in sorted({*loaded, *cold, *dispatched})
+        for priority in sorted({*loaded, *cold, *pending, *dispatched})
     ]
 
 
@@ -198,12 +207,13 @@ def _add_subscriptions(topic: Topic, state: DestinationState) -> None:
 
 def _sequences_of(group: Group, topic: Topic) -> list[SequenceState]:
     """What the group keeps; with it what is pending, which each of its subscriptions will get."""
-    pages = {priority: sequence.pages() for priority, sequence in group.sequences().items()}
+    pages = {priority: sequence.persistent_pages() for priority, sequence in group.sequences().items()}
     for block in topic.intake.pending:
         if block.persistent:
             _add_pending(group, topic, block, pages)
     return [
-        SequenceState(*group.key, priority, [page.dump() for page in kept]) for priority, kept in pages.items()
+        SequenceState(*group.key, priority, [page.dump() for page in kept])
+        for priority, kept in pages.items()
     ]
 
 
@@ -232,7 +242,10 @@ def _subscription_of(topic: Topic, subscription: Subscription) -> SubscriptionSt
 
 def _cursor_of(messages: MessageList, priority: int, origins: dict[int, int], begins: int) -> CursorState:
     level = messages.shared_level(priority)
-    waiting = [*level.private_entries(), *(entry for at, entry in messages.schedule.entries() if at == priority)]
+    waiting = [
+        *level.private_entries(),
+        *(entry for at, entry in messages.schedule.entries() if at == priority),
+    ]
     dispatched = [entry for at, entry in messages.outstanding_entries() if at == priority]
     return CursorState(
         priority,

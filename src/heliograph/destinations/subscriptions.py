@@ -1,4 +1,5 @@
-"""Topic subscriptions (J6): who they belong to, what they want, and the groups in which they share what waits."""
+"""Topic subscriptions (J6): who they belong to, what they want, and the groups in which they share what
+waits."""
 
 from __future__ import annotations
 
@@ -15,8 +16,8 @@ from heliograph.model.errors import ClientFault
 class Terms(msgspec.Struct, frozen=True, array_like=True):
     """What a subscriber asked for. Fields are appended, never reordered.
 
-    `name` with `client` names a durable or shared subscription; without a name it lives and dies with its consumer.
-    `without` is the connection whose own messages are not wanted (no-local), empty if all are.
+    `name` with `client` names a durable or shared subscription; without a name it lives and dies with its
+    consumer. `without` is the connection whose own messages are not wanted (no-local), empty if all are.
     """
 
     name: str = ""
@@ -94,7 +95,9 @@ class Subscription:
         self.terms = terms
         self.messages = messages
         self.group = group
-        self.active = False  # whether it gets messages: it does once all that was accepted before it is stored
+        self.active = (
+            False  # whether it gets messages: it does once all that was accepted before it is stored
+        )
 
     @property
     def ends_with_its_consumers(self) -> bool:
@@ -119,7 +122,8 @@ def check_joins(existing: Subscription, terms: Terms) -> None:
     mine = existing.terms
     if mine.shared != terms.shared:
         raise ClientFault(
-            f"subscription {terms.name!r} is {'shared' if mine.shared else 'not shared'}", code="subscription-in-use"
+            f"subscription {terms.name!r} is {'shared' if mine.shared else 'not shared'}",
+            code="subscription-in-use",
         )
     if existing.messages.consumers and not terms.shared:
         raise ClientFault(f"subscription {terms.name!r} has a consumer already", code="subscription-in-use")
@@ -138,4 +142,3 @@ def runs_of(indices: list[int]) -> list[tuple[int, int]]:
         else:
             runs.append((index, index + 1))
     return runs
-

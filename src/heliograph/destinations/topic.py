@@ -122,9 +122,7 @@ class Topic(Destination):
 
     def _attached(self, event: ConsumerAttached, effects: list[AnyEffect], now: int) -> None:
         without = self._connection_of_session(event.session) if event.no_local else b""
-        terms = Terms(
-            event.subscription, event.client, event.durable, event.shared, event.selector, without
-        )
+        terms = Terms(event.subscription, event.client, event.durable, event.shared, event.selector, without)
         try:
             if event.browse:
                 raise ClientFault("a topic cannot be browsed: nothing waits in it", code="browse-invalid")
@@ -224,7 +222,8 @@ class Topic(Destination):
         """Raises ClientFault while it has a consumer."""
         if subscription.messages.consumers:
             raise ClientFault(
-                f"subscription {subscription.terms.name!r} has a consumer: close it first", code="subscription-in-use"
+                f"subscription {subscription.terms.name!r} has a consumer: close it first",
+                code="subscription-in-use",
             )
         self._end(subscription, effects)
 

@@ -1,4 +1,5 @@
-"""What recovery makes of a topic's records: one sequence per group and priority, one cursor per subscription."""
+"""What recovery makes of a topic's records: one sequence per group and priority, one cursor per
+subscription."""
 
 from __future__ import annotations
 
@@ -41,7 +42,8 @@ class CursorReplay:
         self.dispatched = EntryRuns()
 
     def _read_to(self, number: int) -> None:
-        """The cursor has passed everything up to this number; what was passed waits until a record says more."""
+        """The cursor has passed everything up to this number; what was passed waits until a record says
+        more."""
         if number >= self.next_number:
             self.waiting.add(self._sequence.between(self.next_number, number))
             self.next_number = number + 1
@@ -58,12 +60,14 @@ class CursorReplay:
         self.dispatched.cut(first, last)
         self.waiting.cut(first, last)
 
-    def finish(self, *, everything_again: bool) -> list[Entry]:
+    def restarted(self, *, everything_again: bool) -> None:
+        """What was handed out returns. `everything_again`: all that was read may have been, without a
+        trace."""
         self.waiting.add([again(entry) for entry in self.dispatched.all()])
-        entries = self.waiting.all()
+        self.dispatched = EntryRuns()
         if everything_again:
-            entries = [entry if entry.deliveries else again(entry) for entry in entries]
-        return entries
+            entries = self.waiting.all()
+            entries[:] = [entry._replace(deliveries=max(entry.deliveries, 1)) for entry in entries]
 
 
 class TopicReplay:
@@ -120,7 +124,11 @@ class TopicReplay:
             cursor.waiting.relocate(moves)
             cursor.dispatched.relocate(moves)
 
-    def finish(self, residence: Residence, *, everything_again: bool) -> list[Page]:
+    def restarted(self, *, everything_again: bool) -> None:
+        for cursor in self._cursors.values():
+            cursor.restarted(everything_again=everything_again)
+
+    def finish(self, residence: Residence) -> list[Page]:
         """Give the topic what waits in it. Returns the pages that are held."""
         held: list[Page] = []
         for group in self.topic.groups():
@@ -131,8 +139,8 @@ class TopicReplay:
             self.topic.begin(subscription)
             for priority in subscription.group.sequences():
                 cursor = self.cursor(subscription, priority)
-                entries = cursor.finish(everything_again=everything_again)
-                subscription.messages.shared_level(priority).restore(cursor.next_number, entries)
+                level = subscription.messages.shared_level(priority)
+                level.restore(cursor.next_number, cursor.waiting.all())
         for group in self.topic.groups():
             for sequence in group.sequences().values():
                 sequence.drop_unheld()

@@ -1,11 +1,12 @@
-"""Transacted sessions (J5): what was sent waits as stages, what was received waits outstanding, until one record decides.
+"""Transacted sessions (J5): what was sent waits as stages, what was received waits outstanding, until one
+record decides.
 
     staged ──commit asked──▶ deciding ──COMMITTED stored──▶ published and done
        └────rollback, session lost──▶ dropped
 
-A session has one transaction at a time. Stages are in the journal as they arrive and belong to nobody; the COMMITTED record, which also
-names what was consumed, is the only thing that makes them messages. The outcome of a session's last transaction is
-kept, so that a repeated commit gets the same answer (P8).
+A session has one transaction at a time. Stages are in the journal as they arrive and belong to nobody; the
+COMMITTED record, which also names what was consumed, is the only thing that makes them messages. The outcome
+of a session's last transaction is kept, so that a repeated commit gets the same answer (P8).
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ class CommitRecord(msgspec.Struct, array_like=True):
     number: int
     committed: bool
     done: list[tuple[int, int, list[tuple[int, int]]]]
+    numbers: list[int]  # of each persistent block that was staged: the place of its first message
 
 
 class Open(msgspec.Struct):
@@ -91,7 +93,8 @@ class Transactions:
     def decide(
         self, session: SessionId, number: int, request: int
     ) -> tuple[Deciding, list[tuple[Destination, Block]]]:
-        """Close the transaction for good; it takes effect when its record is stored. Returns what was staged."""
+        """Close the transaction for good; it takes effect when its record is stored. Returns what was
+        staged."""
         transaction = self._open.pop(session, None)
         deciding = self._deciding[session] = Deciding(session, number, [request])
         return deciding, transaction.staged if transaction is not None else []

@@ -1,4 +1,5 @@
-"""What waits at one priority of one list, in order of arrival: the head in memory, a deep backlog on disk only.
+"""What waits at one priority of one list, in order of arrival: the head in memory, a deep backlog on disk
+only.
 
     taken ← [ loaded spans ] [ cold pages … ] ← appended
 
@@ -13,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from typing import Protocol
 
 from heliograph.destinations.effects import AnyEffect, Release
-from heliograph.destinations.pages import Page, assemble
+from heliograph.destinations.pages import Page, assemble, records_of
 from heliograph.model.block import Span
 from heliograph.model.ids import ConsumerId
 from heliograph.model.limits import PAGE_BYTES
@@ -104,7 +105,14 @@ class Waiting:
         cold = self._cold
         if not cold or cold[-1].full or cold[-1] is self._loading or not cold[-1].suits(span):
             cold.append(Page(span.deliveries, span.origin))
-        cold[-1].append(block.number + span.start, block.position, span.start, count, block.size)
+        cold[-1].append(
+            block.number + span.start,
+            block.position,
+            span.start,
+            count,
+            block.size,
+            persistent=block.persistent,
+        )
 
     def put_back(self, spans: list[Span]) -> None:
         """Return messages to where they came from. They never come after what is cold."""
@@ -191,7 +199,8 @@ class Waiting:
     def leave(self, effects: list[AnyEffect]) -> None:
         """The list is gone, and all that waits in it."""
         for span in self._hot:
-            self.settled(span.block.position, span.stop - span.start, span.origin, effects)
+            for position, count in records_of(span):
+                self.settled(position, count, span.origin, effects)
         for page in self._cold:
             effects.extend(Release(position, count) for position, count in page.per_segment().items())
         self.clear()

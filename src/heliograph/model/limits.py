@@ -78,11 +78,12 @@ COMPACT_BELOW = 0.25
 INLINE_SYNC_BYTES = 64 * KIB
 INLINE_SYNC_SECONDS = 300e-6
 
-# Where nobody said otherwise, a destination tells its producers to wait when this much is there: disk, not memory.
+# Where nobody said otherwise, a destination tells its producers to wait when this much is there: disk, not
+# memory.
 DESTINATION_HIGH_WATER_MESSAGES = 100_000_000
 DESTINATION_HIGH_WATER_BYTES = 256 * 1024 * MIB
-# Where priorities are used, a consumer is sent only this many messages ahead, so that an urgent one is not queued
-# behind what was prefetched.
+# Where priorities are used, a consumer is sent only this many messages ahead, so that an urgent one is not
+# queued behind what was prefetched.
 PRIORITY_PREFETCH = 32
 # Sets of consumers that what waits is sorted by, where consumers have selectors.
 MAX_BUCKETS = 1024

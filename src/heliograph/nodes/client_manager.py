@@ -215,7 +215,9 @@ class ClientManager:
         opening = _Opening(self, connection, message, identity, token)
         request = self._request(opening)
         if message.resume:
-            self._bus.multicast(SessionResumed(request, identity, user.name, token, connection.facts.identity))
+            self._bus.multicast(
+                SessionResumed(request, identity, user.name, token, connection.facts.identity)
+            )
         else:
             self._bus.multicast(SessionOpened(request, identity, user.name, token, connection.facts.identity))
 

@@ -1,4 +1,5 @@
-"""Carries transactions out: stages to the journal, one record that decides, and the answer when it is stored."""
+"""Carries transactions out: stages to the journal, one record that decides, and the answer when it is
+stored."""
 
 from __future__ import annotations
 
@@ -65,12 +66,14 @@ class Committing:
                 self._manager.multicast(Rejected(command.request, fault.code, fault.sentence))
 
     def _decide(self, command: CommitAsked) -> None:
-        """Raises ClientFault when something of the transaction is missing: then nothing of it takes effect."""
+        """Raises ClientFault when something of the transaction is missing: then nothing of it takes
+        effect."""
         manager, transactions = self._manager, self._transactions
         staged_messages = transactions.messages_of(command.session)
         if staged_messages != command.messages:
             raise ClientFault(
-                f"the transaction sent {command.messages} messages and {staged_messages} are here: it was rolled back",
+                f"the transaction sent {command.messages} messages and {staged_messages} are here: it was"
+                " rolled back",
                 code="transaction-rolled-back",
             )
         consumed = []
@@ -79,7 +82,8 @@ class Committing:
             messages = destination.list_of(consumer) if destination is not None else None
             if destination is None or messages is None:
                 raise ClientFault(
-                    "a consumer of the transaction is gone, and what it had went back", code="transaction-rolled-back"
+                    "a consumer of the transaction is gone, and what it had went back",
+                    code="transaction-rolled-back",
                 )
             messages.require_outstanding(consumer, ranges)
             consumed.append((destination, messages, consumer, ranges))
@@ -87,14 +91,15 @@ class Committing:
         effects: list[AnyEffect] = []
         for destination, messages, consumer, ranges in consumed:
             spans = messages.take_outstanding(consumer, ranges)
-            numbers = messages.finish(spans, effects, note=False)
-            if numbers:
-                done.append((destination.number, messages.number, numbers))
+            ended = messages.finish(spans, effects, note=False)
+            if ended:
+                done.append((destination.number, messages.number, ended))
         deciding, staged = transactions.decide(command.session, command.number, command.request)
         for destination, block in staged:
             destination.intake.number(block)
-            destination.intake.pending.append(block)
-        record = CommitRecord(command.session, command.number, True, done)
+            destination.intake.persist(block)
+        numbers = [block.number for _, block in staged if block.persistent]
+        record = CommitRecord(command.session, command.number, True, done, numbers)
         lsn = manager.append(RecordKind.COMMITTED, 0, 0, _encode(record), wait=True)
         manager.await_commit(lsn, staged, deciding)
         manager.run(None, effects)
@@ -136,7 +141,7 @@ class Committing:
         ]
         self._manager.run(None, held)
         if held or number:
-            record = CommitRecord(session, number, False, [])
+            record = CommitRecord(session, number, False, [], [])
             self._manager.append(RecordKind.COMMITTED, 0, 0, _encode(record))
 
     def _answer(self, request: int, *, committed: bool) -> None:

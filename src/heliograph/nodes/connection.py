@@ -22,6 +22,7 @@ from heliograph.frontends.native.conversation import (
     encode,
 )
 from heliograph.model.errors import ClientFault, HeliographError, ProtocolFault, Unavailable
+from heliograph.model.ids import SessionId
 from heliograph.model.limits import (
     CONNECTION_OUTGOING_BYTES,
     HANDSHAKE_SECONDS,
@@ -29,7 +30,6 @@ from heliograph.model.limits import (
     MAX_NAME_BYTES,
     MAX_SESSIONS_PER_CONNECTION,
 )
-from heliograph.model.ids import SessionId
 from heliograph.sessions.access import Identity
 from heliograph.sessions.commands import AnySessionEffect, Multicast, Publish
 from heliograph.sessions.session import ConnectionFacts, FromBus, Session

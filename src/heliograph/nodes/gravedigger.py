@@ -1,4 +1,5 @@
-"""Moves messages to the dead message queue: the note that they are done there and their copies here stand in one frame."""
+"""Moves messages to the dead message queue: the note that they are done there and their copies here stand in
+one frame."""
 
 from __future__ import annotations
 
@@ -53,7 +54,9 @@ class Gravedigger:
                 )
             )
             first += span.stop - span.start
-        size = sum(len(copy) + _RECORD_BYTES for copy in copies) + len(order.spans) * _PAIR.size + _RECORD_BYTES
+        size = (
+            sum(len(copy) + _RECORD_BYTES for copy in copies) + len(order.spans) * _PAIR.size + _RECORD_BYTES
+        )
         messages = destination.list_by_number(order.list_number)
         assert messages is not None
         if not manager.journal.reserve(size):

@@ -1,7 +1,7 @@
 """The message manager: stores and distributes messages, and never talks to clients (M1).
 
-A shell: it feeds commands from the bus, answers of the journal and the time to the destination engines and carries
-out what they return.
+A shell: it feeds commands from the bus, answers of the journal and the time to the destination engines and
+carries out what they return.
 """
 
 from __future__ import annotations
@@ -52,6 +52,7 @@ from heliograph.destinations.effects import (
     Write,
 )
 from heliograph.destinations.events import BlockRefused, BlocksStored, PageLoaded, Swept, TimeCame, TurnCame
+from heliograph.destinations.intake import number_mark
 from heliograph.destinations.pages import Page
 from heliograph.destinations.recovery import CatalogueRecovery
 from heliograph.destinations.snapshot import snapshot_of
@@ -102,7 +103,8 @@ class MessageManager:
         self._compactor = Compactor(self.journal, self.catalogue)
         self._gravedigger = Gravedigger(self, issuer)
         self._committing = Committing(self)
-        # What waits for the disk, in the order of the log: blocks, and commits whose record is behind their blocks.
+        # What waits for the disk, in the order of the log: blocks, and commits whose record is behind their
+        # blocks.
         self._persisting: deque[tuple[int, Destination, Block] | tuple[int, None, Deciding]] = deque()
         self._noting: deque[tuple[int, int]] = deque()
         self._turns: dict[int, Destination] = {}
@@ -117,7 +119,8 @@ class MessageManager:
     # ---- life
 
     def start(self) -> None:
-        """Recover, then join the bus. Raises CorruptJournal, or whatever else keeps the store from opening."""
+        """Recover, then join the bus. Raises CorruptJournal, or whatever else keeps the store from
+        opening."""
         recovery = CatalogueRecovery(self.catalogue, now())
         self.journal.recover(on_snapshot=recovery.snapshot, on_record=recovery.record)
         self.recovered_messages = recovery.finish(self.journal, boot=self._boot)
@@ -266,7 +269,9 @@ class MessageManager:
         """Append a block and hold it once. False: there was no room."""
         journal = self.journal
         assert block.buffer is not None
-        block.position = journal.append(kind, destination.number, 0, (block.buffer,), block.size, bulky=True)
+        block.position = journal.append(
+            kind, destination.number, number_mark(block), (block.buffer,), block.size, bulky=True
+        )
         if block.position:
             journal.retain(block.position, block.count)
         self._tick.ask()
@@ -366,7 +371,8 @@ class MessageManager:
             self.run(destination, destination.handle(BlocksStored(blocks), microseconds()))
 
     def journal_refused(self, lsns: list[int], _error: StorageFull) -> None:
-        """Published blocks were taken back when the journal had no place for them; copies are simply not made."""
+        """Published blocks were taken back when the journal had no place for them; copies are simply not
+        made."""
         self._compactor.refused(dict.fromkeys(lsns))
 
     def journal_failed(self, error: HeliographError | OSError) -> None:

@@ -217,5 +217,15 @@ class EndConsumer(SessionEffect):
 
 
 AnySessionEffect = (
-    Multicast | Confirm | RefuseLane | Deliver | LaneReady | Done | Fail | SettlementStored | EndConsumer
+    Multicast
+    | Confirm
+    | RefuseLane
+    | Deliver
+    | LaneReady
+    | Done
+    | Tell
+    | EndBrowse
+    | Fail
+    | SettlementStored
+    | EndConsumer
 )

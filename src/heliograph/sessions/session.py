@@ -261,8 +261,11 @@ class Session:
     def _settle(self, command: commands.Settle) -> list[AnySessionEffect]:
         consumer = self._consumers.get(command.consumer)
         if consumer is None:
-            # Ended while this was under way: its messages are back at the destination, and that is no confirmation.
-            gone = EndConsumer(command.consumer, "consumer-unknown", "the consumer is gone, and what it had went back")
+            # Ended while this was under way: its messages are back at the destination, and that is no
+            # confirmation.
+            gone = EndConsumer(
+                command.consumer, "consumer-unknown", "the consumer is gone, and what it had went back"
+            )
             return [gone] if command.confirm else []
         request = 0
         if command.confirm:
@@ -305,8 +308,13 @@ class Session:
         for number, ranges in command.consumed:
             consumer = self._consumers.get(number)
             if consumer is None:
-                sentence = "a consumer of the transaction is gone, and what it had went back: it is rolled back"
-                return [*self._roll_back(command.transaction, 0), Fail(command.request, ROLLED_BACK, sentence)]
+                sentence = (
+                    "a consumer of the transaction is gone, and what it had went back: it is rolled back"
+                )
+                return [
+                    *self._roll_back(command.transaction, 0),
+                    Fail(command.request, ROLLED_BACK, sentence),
+                ]
             consumed.append((consumer.address, consumer.identity, ranges))
         request = self._ask(Commit, command.request, command.transaction, Address(""))
         asked = CommitAsked(request, self.identity, command.transaction, command.messages, consumed)
@@ -324,7 +332,9 @@ class Session:
 
     def _make_temporary(self, command: MakeTemporary) -> list[AnySessionEffect]:
         if command.kind not in tuple(Kind):
-            return [Fail(command.request, "invalid-destination", "a temporary destination is a queue or a topic")]
+            return [
+                Fail(command.request, "invalid-destination", "a temporary destination is a queue or a topic")
+            ]
         if len(self._connection.temporaries) >= MAX_TEMPORARIES_PER_CONNECTION:
             sentence = f"a connection has at most {MAX_TEMPORARIES_PER_CONNECTION} temporary destinations"
             return [Fail(command.request, "too-many-destinations", sentence)]
@@ -336,7 +346,9 @@ class Session:
     def _delete_temporary(self, command: DeleteTemporary) -> list[AnySessionEffect]:
         address = Address(command.destination)
         if address not in self._connection.temporaries:
-            return [Fail(command.request, "not-allowed", "that is no temporary destination of this connection")]
+            return [
+                Fail(command.request, "not-allowed", "that is no temporary destination of this connection")
+            ]
         if any(consumer.address == address for consumer in self._consumers.values()):
             return [Fail(command.request, "destination-in-use", "it has a consumer: close it first")]
         del self._connection.temporaries[address]
@@ -402,7 +414,8 @@ class Session:
         return address
 
     def _checked_temporary(self, address: Address, right: Right) -> Address:
-        """Everybody may answer to a temporary destination; only the connection that made it may receive (J9)."""
+        """Everybody may answer to a temporary destination; only the connection that made it may receive
+        (J9)."""
         if right is not Right.SEND and address not in self._connection.temporaries:
             raise NotAllowed(f"{address} belongs to another connection")
         return address

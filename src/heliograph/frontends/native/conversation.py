@@ -206,8 +206,12 @@ def _happening_of(message: Any) -> AnyHappening:
             return Commanded(number, commands.EndSubscription(request, subscription))
         case frames.Return(number, consumer, ranges, error):
             if len(ranges) > MAX_ACK_RANGES:
-                raise ProtocolFault(f"at most {MAX_ACK_RANGES} ranges are returned at once", code="frame-malformed")
-            return Commanded(number, commands.Settle(consumer, True, ranges, True, False, error[:MAX_ERROR_LENGTH]))
+                raise ProtocolFault(
+                    f"at most {MAX_ACK_RANGES} ranges are returned at once", code="frame-malformed"
+                )
+            return Commanded(
+                number, commands.Settle(consumer, True, ranges, True, False, error[:MAX_ERROR_LENGTH])
+            )
         case frames.Recover(request, number):
             return Commanded(number, commands.Recover(request))
         case frames.Commit(request, number, transaction, messages, consumed):

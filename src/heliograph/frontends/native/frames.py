@@ -102,7 +102,8 @@ class OpenLane(Control, tag="open-lane"):
 class Subscribe(Control, tag="subscribe"):
     """Make a consumer. Its number is the client's choice and unique in the session.
 
-    `subscription` names a durable or shared subscription to a topic; `browse` looks at a queue without taking.
+    `subscription` names a durable or shared subscription to a topic; `browse` looks at a queue without
+    taking.
     """
 
     request: int
