@@ -699,7 +699,7 @@ def test_two_thousand_abusive_connections_leave_nothing_behind(tmp_path: Path) -
 
 
 @pytest.mark.slow
-def test_ten_thousand_refused_requests_on_one_connection_leave_nothing_behind(tmp_path: Path) -> None:
+def test_thousands_of_refused_requests_on_one_connection_leave_nothing_behind(tmp_path: Path) -> None:
     async def story() -> None:
         async with house(tmp_path, destinations__create_on_first_use=True) as here:
             peer = await here.guest()
