@@ -612,7 +612,6 @@ def test_a_client_that_leaves_before_its_settlement_is_stored_harms_nobody(tmp_p
 
 @pytest.mark.req("M7")
 @pytest.mark.slow
-@pytest.mark.xfail(reason="nodes/connection.py goes on reading when nobody reads its answers")
 def test_a_client_that_does_not_read_its_answers_is_not_read_from(tmp_path: Path) -> None:
     async def story() -> None:
         async with house(tmp_path) as here:
@@ -629,7 +628,6 @@ def test_a_client_that_does_not_read_its_answers_is_not_read_from(tmp_path: Path
 
 @pytest.mark.req("M7")
 @pytest.mark.slow
-@pytest.mark.xfail(reason="nodes/client_manager.py leaves the blocks of a closed session in the window")
 def test_sessions_closed_before_their_confirmations_do_not_stop_the_connection(
     tmp_path: Path,
 ) -> None:

@@ -1,6 +1,7 @@
 """What nodes say to each other. Commands are addressed to a destination, a session or a consumer, never to a
 node (M2).
- Facts come from client managers and hold wherever they are delivered; decisions come from the message manager
+
+Facts come from client managers and hold wherever they are delivered; decisions come from the message manager
 that is primary. On the in-memory bus a command is passed as the object it is.
 """
 

@@ -1,5 +1,6 @@
 """The bus inside one process: a delivery is a function call, a command is passed as the object it is.
- A command that is multicast while another is being delivered waits its turn, so that all members see one
+
+A command that is multicast while another is being delivered waits its turn, so that all members see one
 order and no member is entered twice.
 """
 

@@ -1,5 +1,6 @@
 """The block: many messages of one lane in one buffer, and the span, a run of messages inside it.
- The layout is documented field by field in docs/reference/block-format.md and pinned by golden files. What
+
+The layout is documented field by field in docs/reference/block-format.md and pinned by golden files. What
 follows from it:
 
 - A producer packs the block; everybody else passes its bytes on. They are never rewritten, so its checksum is

@@ -10,7 +10,8 @@
     │   ├── StorageFull          no room on the disk
     │   └── ConnectionLost       the other end is gone
     └── CorruptJournal       stored bytes disagree with themselves: stop this node, say where
- Each error carries a stable `code` (documented in docs/reference/errors.md) and a sentence for a person. A
+
+Each error carries a stable `code` (documented in docs/reference/errors.md) and a sentence for a person. A
 bug is none of these: it is an `assert`.
 """
 

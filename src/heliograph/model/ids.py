@@ -1,7 +1,8 @@
 """Globally unique ids: who issued it, when that issuer started, and a sequence, in sixteen fixed bytes (M5).
 
     site u16 · node u16 · start u48 (milliseconds since 1970) · sequence u32 · lane u16      big-endian
- Big-endian, so that ids of one issuer sort by age. Only nodes issue ids. A *session* id has lane 0; the
+
+Big-endian, so that ids of one issuer sort by age. Only nodes issue ids. A *session* id has lane 0; the
 messages of a session to its k-th destination travel on *lane* k and are numbered from 1 without a gap, so
 (lane id, sequence) names a message for ever and a missing one is noticed.
 """

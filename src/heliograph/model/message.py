@@ -1,5 +1,6 @@
 """What a message is made of besides its body: the head (J2), and how bodies of each kind become bytes.
- The head holds what differs from message to message and what only the receiving application looks at. It is
+
+The head holds what differs from message to message and what only the receiving application looks at. It is
 one MessagePack map with one-letter names, absent when there is nothing to say; names are added and never
 reused.
 """

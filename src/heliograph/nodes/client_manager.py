@@ -1,5 +1,6 @@
 """The client manager: holds client connections and their sessions, and nothing that must survive it (M1).
- A shell: commands from clients go through their session to the bus, commands from the bus to the session they
+
+A shell: commands from clients go through their session to the bus, commands from the bus to the session they
 concern.
 """
 
@@ -256,6 +257,7 @@ class ClientManager:
             )
             return
         self._leave(link)
+        connection.forget_session(link.session.identity)
         self._bus.multicast(SessionClosed(link.session.identity))
         connection.send_control(frames.Completed(message.request))
 

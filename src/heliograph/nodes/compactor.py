@@ -1,6 +1,7 @@
 """Rewrites what is still needed of segments that are mostly done, so that a few waiting messages do not keep
 much disk.
- One destination's part of one segment at a time: read, append again, and, once the copies are stored, tell
+
+One destination's part of one segment at a time: read, append again, and, once the copies are stored, tell
 the lists where they are now. A message is never without a stored record: the old one goes with the next
 snapshot. What is done meanwhile is not moved.
 """

@@ -1,5 +1,6 @@
 """One client's socket: bytes to its conversation and back, and nothing decided here.
- Reading stops while the client has more unconfirmed than it may; what goes out is gathered and sent at the
+
+Reading stops while the client has more unconfirmed than it may; what goes out is gathered and sent at the
 end of the tick.
 """
 
@@ -23,9 +24,11 @@ from heliograph.frontends.native.conversation import (
 from heliograph.model.errors import ClientFault, HeliographError, ProtocolFault, Unavailable
 from heliograph.model.limits import (
     CONNECTION_OUTGOING_BYTES,
+    HANDSHAKE_SECONDS,
     HEARTBEATS_MISSED,
     MAX_SESSIONS_PER_CONNECTION,
 )
+from heliograph.model.ids import SessionId
 from heliograph.sessions.access import Identity
 from heliograph.sessions.commands import AnySessionEffect, Multicast, Publish
 from heliograph.sessions.session import FromBus, Session
@@ -60,6 +63,8 @@ class Connection(asyncio.Protocol):
         self._outgoing: Parts = []
         self._window = Window()
         self._reading = True
+        self._clogged = False
+        self._close_by = 0.0
         self._heartbeat_seconds = manager.configuration.limits.heartbeat_seconds
         self._handshake_by = self._loop.time() + manager.configuration.limits.handshake_seconds
         self._heard_at = self._loop.time()
@@ -124,6 +129,11 @@ class Connection(asyncio.Protocol):
                 encode(link.number, effect, self._outgoing)
                 self._manager.wants_flush(self)
 
+    def forget_session(self, session: SessionId) -> None:
+        """Nothing of a closed session will be confirmed any more."""
+        self._window.forget(session)
+        self._mind_window()
+
     def on_decision(self, link: Link, decision: FromBus) -> None:
         """Something on the bus concerns a session of this connection."""
         if type(decision) is Confirmed:
@@ -147,10 +157,20 @@ class Connection(asyncio.Protocol):
             self._sent_at = self._loop.time()
             self._transport.writelines(outgoing)
 
+    def pause_writing(self) -> None:
+        """The client does not read what it is sent: it is not read from until it does."""
+        self._clogged = True
+        self._mind_window()
+
+    def resume_writing(self) -> None:
+        self._clogged = False
+        self._mind_window()
+
     def _mind_window(self) -> None:
         """Stop reading from a client that is too far ahead of its confirmations; go on when it is not."""
-        if self._window.full == self._reading and self._transport is not None:
-            self._reading = not self._window.full
+        stop = self._window.full or self._clogged
+        if stop == self._reading and self._transport is not None and not self._transport.is_closing():
+            self._reading = not stop
             if self._reading:
                 self._transport.resume_reading()
             else:
@@ -192,13 +212,14 @@ class Connection(asyncio.Protocol):
                 self._outgoing.append(farewell)
             self.flush()
             self._transport.close()
+            self._close_by = self._loop.time() + HANDSHAKE_SECONDS
 
     def check_life(self, moment: float) -> None:
         """Called about every second: end what is dead, show that we are not."""
         if self._transport is None:
             return
         if not self._conversation.is_open:
-            if moment > self._handshake_by:
+            if moment > (self._close_by or self._handshake_by):
                 self._transport.abort()
         elif moment - self._heard_at > self._heartbeat_seconds * HEARTBEATS_MISSED and self._reading:
             self._transport.abort()

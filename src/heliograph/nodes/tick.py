@@ -1,6 +1,7 @@
 """The end of a loop iteration, shared by the nodes of a process: first the journals write, then the
 connections send.
- Work that arrives during an iteration is gathered; at its end everything that was appended goes to the disk
+
+Work that arrives during an iteration is gathered; at its end everything that was appended goes to the disk
 in one write, and only then do deliveries leave for the clients, so that what was handed out is always written
 down before (PROTOCOL: intent before dispatch).
 """

@@ -1,5 +1,6 @@
 """What a client asks of its session and what the session tells it, whatever protocol the client speaks.
- A front end turns bytes into these and these into bytes. `request` is the client's own number for what it
+
+A front end turns bytes into these and these into bytes. `request` is the client's own number for what it
 asked; the answer names it.
 """
 

@@ -1,5 +1,6 @@
 """One client's conversation: its lanes, its consumers, what it may do (M1, M4).
- The session checks what the client asks, translates the client's small numbers into ids that hold everywhere,
+
+The session checks what the client asks, translates the client's small numbers into ids that hold everywhere,
 and passes the command on to the destination. It keeps nothing that must survive it: sequence marks and
 messages live with the message managers.
 """
@@ -205,8 +206,10 @@ class Session:
     def _settle(self, command: commands.Settle) -> list[AnySessionEffect]:
         consumer = self._consumers.get(command.consumer)
         if consumer is None:
-            # Ended while this was under way: its messages are back at the destination.
-            return [SettlementStored(command.consumer)] if command.confirm else []
+            # Ended while this was under way: its messages are back at the destination, and that is no
+            # confirmation.
+            sentence = "the consumer is gone, and what it had went back"
+            return [EndConsumer(command.consumer, "consumer-unknown", sentence)] if command.confirm else []
         request = 0
         if command.confirm:
             request = self._ask(commands.Settle, 0, command.consumer, consumer.address)
@@ -249,11 +252,14 @@ class Session:
         asked = self._requests.pop(answer.request, None)
         if asked is None:
             return []  # the session ended while this was under way
+        failed = Fail(asked.request, answer.code, answer.sentence)
         if asked.purpose is Subscribe:
-            self._drop(asked.number)
+            consumer = self._drop(asked.number)
+            if consumer is not None:
+                return [Multicast(ConsumerDetached(consumer.address, consumer.identity)), failed]
         if asked.purpose is commands.Settle:
             return self._end_consumer(asked.number, answer)
-        return [Fail(asked.request, answer.code, answer.sentence)]
+        return [failed]
 
     def _end_consumer(self, number: int, answer: Rejected) -> list[AnySessionEffect]:
         """Client and destination disagree about what is outstanding: the destination gets all of it back."""

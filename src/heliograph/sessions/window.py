@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections import deque
 
+from heliograph.model.ids import LaneId, SessionId, session_of
 from heliograph.model.limits import SESSION_UNCONFIRMED_BYTES
 
 
@@ -48,6 +49,12 @@ class Window:
             self.unconfirmed -= under_way.popleft()[1]
         if self._refused and last > self._refused.get(lane, last):
             del self._refused[lane]  # it was opened anew
+
+    def forget(self, session: SessionId) -> None:
+        """A session ended: nothing of its lanes will be confirmed."""
+        for lane in [lane for lane in self._lanes if session_of(LaneId(lane)) == session]:
+            for _, size in self._lanes.pop(lane):
+                self.unconfirmed -= size
 
     def refused(self, lane: bytes) -> None:
         """Nothing more of the lane will be confirmed."""

@@ -2,7 +2,8 @@
 
     greeting ──Hello──▶ proving ──admitted──▶ open ──Goodbye or a fault──▶ closed
        └──── anything else ────────────────────────────────────────────────▶ closed
- Nothing that a peer sends makes an exception leave this module: it becomes a `Broken` event, after a Goodbye
+
+Nothing that a peer sends makes an exception leave this module: it becomes a `Broken` event, after a Goodbye
 that says what was wrong. Before the peer has proved who it is, it gets 4 KiB of buffer and nothing else (X2).
 """
 

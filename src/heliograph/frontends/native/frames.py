@@ -3,7 +3,8 @@
     preamble (client, once)   "HELIO" 0x01 CR LF
     frame                     u32 payload length · u8 kind · u8 flags · u16 session number, then the payload
                               (little-endian)
- Six kinds are binary because they are hot; everything else is a CONTROL frame: one MessagePack map with its
+
+Six kinds are binary because they are hot; everything else is a CONTROL frame: one MessagePack map with its
 type in the key "type". `FrameReader` cuts a byte stream into frames however it was cut before, and buffers no
 more than one frame.
 """
