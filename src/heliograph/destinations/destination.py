@@ -1,6 +1,7 @@
 """Queues and topics as every replica sees them: commands in, effects out. Nothing here reads a clock or
 touches a disk.
- A block is accepted (intake), written down if it must survive or cannot stay in memory, and then added to
+
+A block is accepted (intake), written down if it must survive or cannot stay in memory, and then added to
 every list: the one list of a queue, or the list of each subscription of a topic. A persistent message is
 handed out only after it is stored: otherwise a crash could make one that was consumed arrive a second time,
 unmarked.
@@ -14,7 +15,6 @@ import msgspec
 
 from heliograph.bus.commands import (
     Answered,
-    Confirmed,
     ConsumerAttached,
     ConsumerDetached,
     CreditGranted,
@@ -113,18 +113,21 @@ class Destination:
         self._published += block.count
         self._bytes += block.size
         if self._needs_no_disk(block):
-            effects.append(Multicast(Confirmed(block.lane, block.last)))
+            self.intake.confirm(block, effects)
             self._add(block, effects)
             return
-        self.intake.pending.append(block)
+        self.intake.persist(block)
         effects.append(Persist(block))
-        if not block.persistent:
-            effects.append(Multicast(Confirmed(block.lane, block.last)))
 
     def _needs_no_disk(self, block: Block) -> bool:
         """Nobody will ever ask for it, or it may be lost and there is room for it in memory."""
         lists = list(self.lists())
-        return not lists or (not block.persistent and all(messages.keeps_loaded for messages in lists))
+        if not lists:
+            return True
+        # Once one is on its way to the disk, the next must not overtake it.
+        if block.persistent or self.intake.spilling:
+            return False
+        return all(messages.keeps_loaded for messages in lists)
 
     def _stored(self, event: BlocksStored, effects: list[AnyEffect]) -> None:
         self.intake.stored(event.blocks, effects)
@@ -149,6 +152,7 @@ class Destination:
 
     def _refused(self, event: BlockRefused, effects: list[AnyEffect]) -> None:
         self._published -= event.block.count
+        self._bytes -= event.block.size
         self.intake.not_stored(event.block, event.code, event.sentence, effects)
 
     # ---- consumers

@@ -1,11 +1,14 @@
 """What a destination accepts: each message of a lane once, in sequence, without a gap.
- A lane numbers its messages 1, 2, 3 …; the mark of a lane is the last sequence that was taken. A block at or
+
+A lane numbers its messages 1, 2, 3 …; the mark of a lane is the last sequence that was taken. A block at or
 below the mark was sent again and is only confirmed; one that begins beyond the next sequence means that
 something is missing, and is refused. A lane of which anything was refused takes nothing more: otherwise what
 follows would overtake what was refused. Only where a lane is resumed may it begin further on: what lies
 between was not persistent, was confirmed, and ended with the server that had it.
- Persistent messages get numbers without a gap in the order of acceptance, so that the journal need not hold
-them: replay counts again. Others share the number of the persistent message that comes next.
+
+Messages are numbered in the order of acceptance, whatever their delivery mode, so that each has one place to
+return to. Those that are not persistent leave gaps in what the journal knows: each record carries the low
+half of its number, and replay finds the rest by counting.
 """
 
 from __future__ import annotations
@@ -17,17 +20,27 @@ from heliograph.destinations.effects import AnyEffect, Multicast
 from heliograph.model.block import Block
 from heliograph.model.ids import LaneId, SessionId, session_of
 
+_NUMBER_MASK = 0xFFFF_FFFF
+
+
+def number_mark(block: Block) -> int:
+    """What the record of a block says about its number, in the 32 bits that it has for a list."""
+    return block.number & _NUMBER_MASK
+
 
 class Intake:
     """Marks per lane, and the blocks that are on their way to the disk."""
 
-    __slots__ = ("_marks", "_refused", "_resumed", "next_number", "pending")
+    __slots__ = ("_awaited", "_marks", "_refused", "_resumed", "next_number", "pending", "spilling")
 
     def __init__(self) -> None:
         self._marks: dict[LaneId, int] = {}
         self._refused: dict[LaneId, None] = {}
         self._resumed: dict[LaneId, None] = {}
+        # The last sequence of a lane that is on its way to the disk. What is behind it is confirmed with it.
+        self._awaited: dict[LaneId, int] = {}
         self.pending: deque[Block] = deque()
+        self.spilling = 0  # pending blocks that are not persistent
         self.next_number = 1
 
     def accept(self, block: Block, effects: list[AnyEffect]) -> bool:
@@ -38,24 +51,36 @@ class Intake:
             return False
         if lane in self._refused:
             return False
+        if self._resumed:
+            self._resumed.pop(lane, None)
         self._number(block)
         return True
 
     def _number(self, block: Block) -> None:
         self._marks[block.lane] = block.first + block.count - 1
         block.number = self.next_number
-        if block.persistent:
-            self.next_number += block.count
+        self.next_number += block.count
+
+    def persist(self, block: Block) -> None:
+        """An accepted block goes to the disk; it is confirmed when it is there."""
+        self.pending.append(block)
+        self._awaited[block.lane] = block.first + block.count - 1
+        if not block.persistent:
+            self.spilling += 1
+
+    def confirm(self, block: Block, effects: list[AnyEffect]) -> None:
+        """An accepted block needs no disk: confirmed at once, or with what is before it on its lane."""
+        if block.lane not in self._awaited:
+            effects.append(Multicast(Confirmed(block.lane, block.last)))
 
     def _accept_odd(self, block: Block, mark: int, effects: list[AnyEffect]) -> bool:
         """A block that does not follow the last one."""
         lane = block.lane
         if block.last <= mark:
-            if not any(pending.lane == lane for pending in self.pending):
+            if lane not in self._awaited:
                 effects.append(Multicast(Confirmed(lane, mark)))
             return False
         if block.first > mark and lane in self._resumed:
-            del self._resumed[lane]
             return True
         if lane not in self._refused:  # else its client has been told
             sentence = (
@@ -73,14 +98,25 @@ class Intake:
         lasts: dict[LaneId, int] = {}
         for block in blocks:
             assert self.pending.popleft() is block
-            if block.persistent:
-                lasts[block.lane] = block.first + block.count - 1
+            lasts[block.lane] = block.first + block.count - 1
+            if not block.persistent:
+                self.spilling -= 1
         for lane, last in lasts.items():
-            effects.append(Multicast(Confirmed(lane, last)))
+            safe = last
+            if self._awaited.get(lane) == last:
+                del self._awaited[lane]
+                safe = self._marks.get(lane, last)  # what came behind it needed no disk
+            effects.append(Multicast(Confirmed(lane, safe)))
 
     def not_stored(self, block: Block, code: str, sentence: str, effects: list[AnyEffect]) -> None:
         """The block that was accepted last found no room: as if it had never been, and its lane ends here."""
         assert self.pending.pop() is block
+        if not block.persistent:
+            self.spilling -= 1
+        del self._awaited[block.lane]
+        for before in self.pending:
+            if before.lane == block.lane:
+                self._awaited[block.lane] = before.last
         self._marks[block.lane] = block.first - 1
         self.next_number = block.number
         self._refuse(block.lane, block.first, code, sentence, effects)
@@ -108,8 +144,9 @@ class Intake:
 
     # ---- recovery
 
-    def replay(self, block: Block) -> None:
-        """A block that was accepted once is accepted again."""
+    def replay(self, block: Block, number_mark: int) -> None:
+        """A persistent block that was accepted once is accepted again, under the number it had then."""
+        self.next_number += number_mark - self.next_number & _NUMBER_MASK
         self._number(block)
 
     def marks(self) -> dict[LaneId, int]:

@@ -1,6 +1,7 @@
 """One ordered list of messages and the consumers that compete for it: a queue has one, a topic one per
 subscription.
- Consumers with credit take turns, a span at a time. A turn of the whole list is bounded, so that one busy
+
+Consumers with credit take turns, a span at a time. A turn of the whole list is bounded, so that one busy
 list never holds up the others (M4). What is handed out stays outstanding at its consumer until it is settled:
 done, or returned to its old place.
 """
@@ -9,14 +10,16 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
+from itertools import repeat
 
 from heliograph.bus.commands import Answered, Dispatched
 from heliograph.destinations.effects import AnyEffect, Continue, Load, Multicast, Note, Release
 from heliograph.destinations.outstanding import Outstanding
-from heliograph.destinations.pages import Entry, Page, entries_of
+from heliograph.destinations.pages import Entry, Page, count_by_segment, entries_of
 from heliograph.destinations.waiting import Residence, Waiting
 from heliograph.journal.records import RecordKind
 from heliograph.model.block import PRIORITIES, Block, Span, priority_runs
+from heliograph.model.errors import ClientFault
 from heliograph.model.ids import ConsumerId, LaneId, SessionId
 from heliograph.model.limits import CONSUMER_WINDOW_BYTES, DISPATCH_SPANS_PER_TURN
 
@@ -134,6 +137,9 @@ class MessageList:
         try:
             for first, last in ranges:
                 spans += consumer.outstanding.take(first, last)
+        except ClientFault:
+            request = 0  # whoever catches this answers
+            raise
         finally:
             self._settled(consumer, spans, effects, returned=returned, replenish=replenish, request=request)
 
@@ -150,8 +156,7 @@ class MessageList:
         for span in spans:
             consumer.outstanding_bytes -= _share(span)
         if returned:
-            if spans:
-                self._put_back(spans, effects, request)
+            self._put_back(spans, effects, request)
         else:
             self._finish(spans, effects, request)
         if replenish:
@@ -166,8 +171,7 @@ class MessageList:
             count = span.stop - span.start
             self.in_flight -= count
             self.settled += count
-            if block.position:
-                effects.append(Release(block.position, count))
+            _release(span, effects)
             if block.persistent:
                 _extend(ranges, block.number + span.start, count)
         _note(RecordKind.DONE, self.number, ranges, request, effects)
@@ -276,8 +280,7 @@ class MessageList:
     def drop(self, effects: list[AnyEffect]) -> None:
         """The list is gone with all that waits in it."""
         for span in self.all_spans():
-            if span.block.position:
-                effects.append(Release(span.block.position, span.stop - span.start))
+            _release(span, effects)
         for _, page in self.waiting_pages():
             for position, count in page.per_segment().items():
                 effects.append(Release(position, count))
@@ -286,9 +289,21 @@ class MessageList:
 
 
 def _share(span: Span) -> int:
-    """About how many bytes of its block a span is."""
+    """About how many bytes of its block a span is. The shares of its parts add up to its own."""
     block = span.block
-    return block.size * (span.stop - span.start) // block.count
+    return block.size * span.stop // block.count - block.size * span.start // block.count
+
+
+def _release(span: Span, effects: list[AnyEffect]) -> None:
+    """The journal need not hold these messages for this list any longer."""
+    block = span.block
+    if block.positions is not None:
+        # They came from one segment, and compaction may have moved each on its own since.
+        positions = block.positions[span.start : span.stop]
+        for position, count in count_by_segment(positions, repeat(1, len(positions))).items():
+            effects.append(Release(position, count))
+    elif block.position:
+        effects.append(Release(block.position, span.stop - span.start))
 
 
 def _number(span: Span) -> int:

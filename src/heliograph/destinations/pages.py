@@ -1,5 +1,6 @@
 """Cold messages: what waits on disk and not in memory, as a few bytes each.
- A page names messages by their place in the journal, in arrays and never as an object per message (a million
+
+A page names messages by their place in the journal, in arrays and never as an object per message (a million
 waiting messages that came one by one cost 8 MB). When a page is read back, lone messages of one lane are put
 together into blocks, so that draining a backlog costs per block again.
 """
@@ -8,6 +9,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Iterator
+from itertools import repeat
 from typing import NamedTuple
 
 from heliograph.model import block as blocks
@@ -40,6 +42,7 @@ class Page:
     __slots__ = (
         "_counts",
         "_numbers",
+        "_spilled",
         "_starts",
         "bytes",
         "deliveries",
@@ -57,6 +60,7 @@ class Page:
         self._counts: array[int] | None = None  # absent: one message each
         self._numbers: array[int] | None = None  # absent: without a gap from `first`
         self._starts: array[int] | None = None  # absent: whole blocks
+        self._spilled: array[int] | None = None  # 1: ends with the process; absent: all are persistent
         self.first = 0
         self.next = 0
         self.messages = 0
@@ -70,7 +74,9 @@ class Page:
     def __len__(self) -> int:
         return len(self.positions)
 
-    def append(self, number: int, position: int, start: int, count: int, size: int) -> None:
+    def append(
+        self, number: int, position: int, start: int, count: int, size: int, *, persistent: bool = True
+    ) -> None:
         entries = len(self.positions)
         if not entries:
             self.first = self.next = number
@@ -91,14 +97,19 @@ class Page:
             self._numbers = array("Q", self._contiguous())
         if self._numbers is not None:
             self._numbers.append(number)
+        if not persistent and self._spilled is None:
+            self._spilled = array("B", bytes(entries))
+        if self._spilled is not None:
+            self._spilled.append(not persistent)
         self.positions.append(position)
         self.next = number + count
         self.messages += count
         self.bytes += size
 
     def _contiguous(self) -> Iterator[int]:
+        length = len(self.positions)  # while one is appended, the other columns are ahead
         number = self.first
-        for count in self._counts or (1,) * len(self.positions):
+        for count in (1,) * length if self._counts is None else self._counts[:length]:
             yield number
             number += count
 
@@ -110,9 +121,26 @@ class Page:
         deliveries = (self.deliveries,) * length
         return list(map(Entry, numbers, self.positions, starts, counts, deliveries))
 
+    def spilled(self) -> Iterable[int]:
+        """For each entry whether it ends with the process."""
+        return repeat(0, len(self.positions)) if self._spilled is None else self._spilled
+
     # ---- snapshots: six numbers and the arrays as they stand
 
+    def persistent_part(self) -> Page | None:
+        """The page without what a restart may lose."""
+        if self._spilled is None:
+            return self
+        part = Page(self.deliveries)
+        size_each = self.bytes // self.messages
+        for entry, spilled in zip(self.entries(), self._spilled, strict=True):
+            if not spilled:
+                size = size_each * entry.messages
+                part.append(entry.number, entry.position, entry.start, entry.messages, size)
+        return part if part.messages else None
+
     def dump(self) -> tuple[list[int], list[bytes]]:
+        assert self._spilled is None
         columns = (self.positions, self._counts, self._numbers, self._starts)
         facts = [self.deliveries, self.first, self.next, self.messages, self.bytes]
         return facts, [b"" if column is None else column.tobytes() for column in columns]
@@ -143,15 +171,21 @@ class Page:
 
     def per_segment(self) -> dict[int, int]:
         """Messages by segment, each segment named by one position in it."""
-        if self.lowest >> SEGMENT_SHIFT == self.highest >> SEGMENT_SHIFT:
-            return {self.lowest: self.messages}
-        found: dict[int, int] = {}
-        first_position: dict[int, int] = {}
-        for entry in self.entries():
-            segment = entry.position >> SEGMENT_SHIFT
-            anchor = first_position.setdefault(segment, entry.position)
-            found[anchor] = found.get(anchor, 0) + entry.messages
-        return found
+        if self._counts is None:
+            return count_by_segment(self.positions, repeat(1, len(self.positions)))
+        return count_by_segment(self.positions, self._counts)
+
+
+def count_by_segment(positions: array[int], counts: Iterable[int]) -> dict[int, int]:
+    """How many messages lie in each segment, which is named by one of the positions in it."""
+    if min(positions) >> SEGMENT_SHIFT == max(positions) >> SEGMENT_SHIFT:
+        return {positions[0]: sum(counts)}
+    found: dict[int, int] = {}
+    anchors: dict[int, int] = {}
+    for position, count in zip(positions, counts, strict=True):
+        anchor = anchors.setdefault(position >> SEGMENT_SHIFT, position)
+        found[anchor] = found.get(anchor, 0) + count
+    return found
 
 
 def pages_of(entries: Iterable[Entry], size_each: int = 512) -> list[Page]:
@@ -187,9 +221,10 @@ def assemble(page: Page, buffers: list[bytes]) -> list[Span]:
     spans: list[Span] = []
     run = _Run()
     deliveries = page.deliveries
-    for entry, buffer in zip(page.entries(), buffers, strict=True):
+    for entry, spilled, buffer in zip(page.entries(), page.spilled(), buffers, strict=True):
         loaded = blocks.parse_trusted(buffer, entry.position)
         loaded.number = entry.number - entry.start
+        loaded.persistent = not spilled  # a server without a store overrules the sender
         if loaded.flags == LONE:
             if not run.takes(loaded):
                 run.close(spans, deliveries)

@@ -1,6 +1,7 @@
 """From the journal back to a catalogue, and from a catalogue to the snapshot that makes the next recovery
 short.
- A snapshot is the state after every record before it: sessions, destinations, marks, and for each list what
+
+A snapshot is the state after every record before it: sessions, destinations, marks, and for each list what
 waits (the pages' arrays as they stand) and what is handed out. Recovery takes the newest and applies the
 records that follow.
 """
@@ -97,26 +98,35 @@ def _levels_of(queue: Queue) -> list[LevelState]:
     loaded: dict[int, list[Entry]] = {}
     for priority, entry in messages.loaded_entries():
         loaded.setdefault(priority, []).append(entry)
+    pending: dict[int, list[Entry]] = {}
     for block in queue.intake.pending:
         if block.persistent:
             for priority, start, stop in _runs(block):
                 entry = Entry(block.number + start, block.position, start, stop - start, 0)
-                loaded.setdefault(priority, []).append(entry)
+                pending.setdefault(priority, []).append(entry)
     cold: dict[int, list[Page]] = {}
     for priority, page in messages.waiting_pages():
-        cold.setdefault(priority, []).append(page)
+        persistent = page.persistent_part()
+        if persistent is not None:
+            cold.setdefault(priority, []).append(persistent)
     dispatched: dict[int, list[Entry]] = {}
     for priority, entry in messages.outstanding_entries():
         dispatched.setdefault(priority, []).append(entry)
     return [
         LevelState(
             priority,
-            # What is loaded comes before what is cold; what is pending comes last and is sorted in at
-            # recovery.
-            [page.dump() for page in [*pages_of(sorted(loaded.get(priority, []))), *cold.get(priority, [])]],
+            # What is loaded comes before what is cold, and what is pending comes last.
+            [
+                page.dump()
+                for page in (
+                    *pages_of(sorted(loaded.get(priority, []))),
+                    *cold.get(priority, []),
+                    *pages_of(pending.get(priority, [])),
+                )
+            ],
             sorted(dispatched.get(priority, [])),
         )
-        for priority in sorted({*loaded, *cold, *dispatched})
+        for priority in sorted({*loaded, *cold, *pending, *dispatched})
     ]
 
 
@@ -171,6 +181,7 @@ class CatalogueRecovery:
             if isinstance(made, Queue):
                 self._queues[made.number] = ListReplay()
         elif kind == RecordKind.STARTED:
+            self._restarted(bytes(record.payload))
             self.started_on, self.stopped_clean = bytes(record.payload), False
         elif kind == RecordKind.STOPPED:
             self.stopped_clean = True
@@ -181,7 +192,7 @@ class CatalogueRecovery:
         destination = self._catalogue.by_number[record.destination]
         payload = record.payload
         block = parse_trusted(payload, record.position, keep=False)
-        destination.intake.replay(block)
+        destination.intake.replay(block, record.list)
         self._lane_used(block.lane, destination)
         replay = self._queues.get(record.destination)
         if replay is None:
@@ -218,15 +229,22 @@ class CatalogueRecovery:
             for level in replay.levels.values():
                 level.relocate(moves)
 
+    def _restarted(self, boot: bytes) -> None:
+        """One process ended here and another begins. With the machine, the last records may have gone too."""
+        lost_machine = not self.stopped_clean and self.started_on != boot
+        for replay in self._queues.values():
+            for level in replay.levels.values():
+                level.restarted(everything_again=lost_machine)
+
     def finish(self, holder: Holder, *, boot: bytes) -> int:
         """Give every queue what waits in it. Returns how many messages wait."""
-        lost_machine = not self.stopped_clean and self.started_on != boot
+        self._restarted(boot)
         total = 0
         for number, replay in self._queues.items():
             destination = self._catalogue.by_number[number]
             assert isinstance(destination, Queue)
             for priority, level in replay.levels.items():
-                pages = level.finish(everything_again=lost_machine)
+                pages = level.finish()
                 destination.messages.restore(priority, pages)
                 total += sum(page.messages for page in pages)
                 _hold(pages, holder)

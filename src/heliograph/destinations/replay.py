@@ -1,6 +1,7 @@
 """What recovery makes of a list's records: which messages still wait, and which were handed out with no
 outcome.
- Records come in log order: published, dispatched, returned, done. A message that was dispatched and neither
+
+Records come in log order: published, dispatched, returned, done. A message that was dispatched and neither
 done nor returned when the log ends may have been seen by its consumer, so it waits again with one delivery
 more: marked redelivered.
 """
@@ -104,19 +105,23 @@ class LevelReplay:
         self._pages.extend(pages)
         self.dispatched.add(dispatched)
 
-    def finish(self, *, everything_again: bool) -> list[Page]:
-        """The pages that wait now. `everything_again`: any of them may have been handed out without a
-        trace."""
+    def restarted(self, *, everything_again: bool) -> None:
+        """What was handed out returns. `everything_again`: all may have been, without a trace."""
         self._head.add([_again(entry) for entry in self.dispatched.all()])
+        self.dispatched = EntryRuns()
+        if everything_again:
+            entries = self._head.all()
+            entries[:] = [entry._replace(deliveries=max(entry.deliveries, 1)) for entry in entries]
+            for page in self._pages:
+                page.deliveries = max(page.deliveries, 1)
+
+    def finish(self) -> list[Page]:
+        """The pages that wait now."""
         entries = self._head.all()
         while self._pages and entries and self._pages[0].first <= entries[-1].last:
             self._head.add(self._pages.popleft().entries())
             entries = self._head.all()
-        pages = [*pages_of(entries), *self._pages]
-        if everything_again:
-            for page in pages:
-                page.deliveries = max(page.deliveries, 1)
-        return pages
+        return [*pages_of(entries), *self._pages]
 
     def relocate(self, moves: dict[int, int]) -> None:
         for page in self._pages:

@@ -2,7 +2,8 @@
 only.
 
     taken ← [ loaded spans ] [ cold pages … ] ← appended
- While there is room, everything stays loaded. Once the shared budget is used up, what arrives goes to the
+
+While there is room, everything stays loaded. Once the shared budget is used up, what arrives goes to the
 cold end, and the journal's copy is the only one. Pages are loaded again as the head is taken, two ahead.
 """
 
@@ -59,7 +60,14 @@ class Waiting:
         cold = self._cold
         if not cold or cold[-1].full or cold[-1] is self._loading or cold[-1].deliveries != span.deliveries:
             cold.append(Page(span.deliveries))
-        cold[-1].append(block.number + span.start, block.position, span.start, count, block.size)
+        cold[-1].append(
+            block.number + span.start,
+            block.position,
+            span.start,
+            count,
+            block.size,
+            persistent=block.persistent,
+        )
 
     def put_back(self, spans: list[Span]) -> None:
         """Return messages to where they came from. They never come after what is cold: that has not been

@@ -1,5 +1,6 @@
 """The message manager: stores and distributes messages, and never talks to clients (M1).
- A shell: it feeds commands from the bus and answers of the journal to the destination engines and carries out
+
+A shell: it feeds commands from the bus and answers of the journal to the destination engines and carries out
 what they return.
 """
 
@@ -44,6 +45,7 @@ from heliograph.destinations.effects import (
     Write,
 )
 from heliograph.destinations.events import BlockRefused, BlocksStored, PageLoaded, TurnCame
+from heliograph.destinations.intake import number_mark
 from heliograph.destinations.recovery import CatalogueRecovery, snapshot_of
 from heliograph.destinations.waiting import Residence
 from heliograph.journal.files import Journal, JournalSettings
@@ -123,7 +125,9 @@ class MessageManager:
         if kind is Published or kind is Settled or kind is CreditGranted or kind is ConsumerDetached:
             if self._in_memory and kind is Published:
                 command.block.persistent = False  # type: ignore[attr-defined]
-            destination = self.catalogue.by_address[command.address]  # type: ignore[attr-defined]
+            destination = self.catalogue.by_address.get(command.address)  # type: ignore[attr-defined]
+            if destination is None:
+                return  # a consumer that never came to be is gone again
             self._run(destination, destination.handle(command))  # type: ignore[arg-type]
         else:
             self._rarer(command)
@@ -204,7 +208,9 @@ class MessageManager:
         kind = RecordKind.PUBLISHED if block.persistent else RecordKind.SPILLED
         assert block.buffer is not None
         lsn = journal.next_lsn
-        block.position = journal.append(kind, destination.number, 0, (block.buffer,), block.size, bulky=True)
+        block.position = journal.append(
+            kind, destination.number, number_mark(block), (block.buffer,), block.size, bulky=True
+        )
         if block.position:
             journal.retain(block.position, block.count)
             self._persisting.append((lsn, destination, block))
