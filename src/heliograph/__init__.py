@@ -17,13 +17,14 @@ from heliograph.model.errors import (
     NotAuthenticated,
     ProtocolFault,
     StorageFull,
+    TransactionRolledBack,
     Unavailable,
 )
 
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from heliograph.client import Connection, Consumer, Message, Producer, Session, blocking, connect
+    from heliograph.client import Browser, Connection, Consumer, Message, Producer, Session, blocking, connect
     from heliograph.client.blocking import connect as connect_blocking
 else:
 
@@ -40,6 +41,7 @@ else:
 
 
 __all__ = [
+    "Browser",
     "ClientFault",
     "Connection",
     "ConnectionLost",
@@ -53,6 +55,7 @@ __all__ = [
     "ProtocolFault",
     "Session",
     "StorageFull",
+    "TransactionRolledBack",
     "Unavailable",
     "__version__",
     "blocking",

@@ -7,10 +7,11 @@
 The public names are these; the modules behind them may change.
 """
 
+from heliograph.client.browser import Browser
 from heliograph.client.connection import Connection, connect
 from heliograph.client.consumer import Consumer
 from heliograph.client.message import Message
 from heliograph.client.producer import Producer
 from heliograph.client.session import Session
 
-__all__ = ["Connection", "Consumer", "Message", "Producer", "Session", "connect"]
+__all__ = ["Browser", "Connection", "Consumer", "Message", "Producer", "Session", "connect"]

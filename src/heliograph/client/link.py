@@ -21,6 +21,7 @@ from heliograph.client.waiting import Signal
 from heliograph.client.wire import Request, SessionNews, Wire, open_wire
 from heliograph.frontends.native.frames import (
     Answer,
+    BrowseEnded,
     Completed,
     ConsumerClosed,
     Hello,
@@ -32,6 +33,7 @@ from heliograph.frontends.native.frames import (
 from heliograph.model.errors import ClientFault, ConnectionLost, HeliographError, Unavailable
 
 if TYPE_CHECKING:
+    from heliograph.client.requesting import Replier
     from heliograph.client.session import Session
 
 log = logging.getLogger("heliograph.client")
@@ -71,6 +73,8 @@ class Link:
     ) -> None:
         self.block_messages = block_messages
         self.sessions: dict[int, Session] = {}
+        self.temporaries: set[str] = set()  # temporary destinations that end with the wire
+        self.replier: Replier | None = None
         self.welcome: Welcome | None = None
         self.wire: Wire | None = None
         self._servers = servers
@@ -249,6 +253,8 @@ class Link:
             session.refused(news)
         elif isinstance(news, ConsumerClosed):
             session.consumer_closed(news)
+        elif isinstance(news, BrowseEnded):
+            session.browse_ended(news.consumer)
         else:
             session.settled(news.consumer)
 

@@ -64,6 +64,7 @@ class Columns(msgspec.Struct, gc=False):
     heads: list[bytes]
     priorities: list[int]
     expiries: list[int]
+    delivery_times: list[int]
 
 
 Receipt = tuple[int, Any]
@@ -104,6 +105,7 @@ class Lane:
         self._kind = 0
         self._columns: Columns | None = None
         self._is_uneven = False  # whether the server has to look at single messages of it
+        self._decided = 0  # in a transacted session: the last message of the last transaction
 
     # ---- how full it is
 
@@ -167,7 +169,8 @@ class Lane:
             columns.heads.append(message.head)
             columns.priorities.append(message.priority)
             columns.expiries.append(message.expiry)
-            self._is_uneven |= message.expiry > 0 or message.priority != self._priority
+            columns.delivery_times.append(message.delivery_time)
+            self._is_uneven |= message.is_timed or message.priority != self._priority
         bodies.append(message.body)
         self._size += message.size
         if receipt is not None:
@@ -207,21 +210,21 @@ class Lane:
             and (
                 self._is_uneven
                 or len(self._bodies) < PLAIN_MESSAGES
-                or (not message.expiry and message.priority == self._priority)
+                or (not message.is_timed and message.priority == self._priority)
             )
         )
 
     def _is_plain(self, message: Outgoing) -> bool:
         return (
             not message.head
-            and not message.expiry
+            and not message.is_timed
             and message.priority == self._priority
             and message.kind == self._kind
         )
 
     def _make_columns(self) -> Columns:
         count = len(self._bodies)
-        return Columns([self._kind] * count, [b""] * count, [self._priority] * count, [0] * count)
+        return Columns([self._kind] * count, [b""] * count, [self._priority] * count, [0] * count, [0] * count)
 
     # ---- out
 
@@ -280,6 +283,7 @@ class Lane:
                 kind=kinds[0],
                 head=heads[0],
                 expiry=columns.expiries[0],
+                delivery_time=columns.delivery_times[0],
             )
         kind = kinds[0]
         if kinds.count(kind) != len(kinds):
@@ -294,8 +298,10 @@ class Lane:
             persistent=self._persistent,
             kind=kind,
             expiry=columns.expiries[0] if _same(columns.expiries) else 0,
+            delivery_time=columns.delivery_times[0] if _same(columns.delivery_times) else 0,
             heads=heads if any(heads) else None,
             expiries=None if _same(columns.expiries) else columns.expiries,
+            delivery_times=None if _same(columns.delivery_times) else columns.delivery_times,
             priorities=None if _same(columns.priorities) else columns.priorities,
         )
 
@@ -331,13 +337,9 @@ class Lane:
 
         Returns how many, and whom to tell.
         """
-        self.shut_gate()
         first = max(first, self.confirmed + 1)
         count = self.last - first + 1
-        self._bodies = []
-        self._columns = None
-        self._is_uneven = False
-        self._size = 0
+        self.discard_open()
         kept = deque(before(sealed, first) for sealed in self._unconfirmed if sealed.first < first)
         self._unconfirmed = kept
         self._unsent = deque(sealed for sealed in kept if not sealed.sent)
@@ -346,6 +348,35 @@ class Lane:
         told = [receipt for receipt in self._receipts if receipt[0] >= first]
         self._receipts = deque(receipt for receipt in self._receipts if receipt[0] < first)
         return count, told
+
+    # ---- transactions
+
+    @property
+    def staged(self) -> int:
+        """Messages put since the last transaction."""
+        return self.last - self._decided
+
+    def begin_transaction(self) -> None:
+        self._decided = self.last
+
+    def discard_open(self) -> None:
+        """Forget the open block; what was sent is for the server to forget."""
+        self.shut_gate()
+        self._bodies = []
+        self._columns = None
+        self._is_uneven = False
+        self._size = 0
+
+    def void(self) -> list[Receipt]:
+        """Nothing that was put is to be sent any more. Returns whom to tell."""
+        self.discard_open()
+        self._unconfirmed.clear()
+        self._unsent.clear()
+        self._unconfirmed_bytes = 0
+        self.confirmed = self._decided = self.last
+        told = list(self._receipts)
+        self._receipts.clear()
+        return told
 
     # ---- another connection
 
@@ -376,6 +407,7 @@ class Lane:
         self.identity = identity
         self.confirmed = 0
         self._first -= shift
+        self._decided -= shift
         if self._unconfirmed and self._unconfirmed[0].first <= shift:
             self._unconfirmed[0] = after(self._unconfirmed[0], shift)
         for sealed in self._unconfirmed:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from heliograph.client.outgoing import Lane, Receipt
 from heliograph.client.preparing import Outgoing
 from heliograph.client.waiting import Signal
+from heliograph.frontends.native.frames import RESENT, STAGED
 from heliograph.model.errors import HeliographError
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ def renewed(error: HeliographError) -> HeliographError:
 class Sender:
     """One lane and the connection it is written to, while there is one."""
 
-    def __init__(self, lane: Lane, destination: str, session_number: int) -> None:
+    def __init__(self, lane: Lane, destination: str, session_number: int, *, is_staged: bool = False) -> None:
         self.lane = lane
         self.destination = destination
         # Set by a refusal: this lane takes no more. `fault` is what pipelined senders have yet to hear.
@@ -52,6 +53,7 @@ class Sender:
         # Set when connection or session ended.
         self.ended: HeliographError | None = None
         self._session_number = session_number
+        self._flags = STAGED if is_staged else 0
         self._wire: Wire | None = None
         self._loop = asyncio.get_running_loop()
         self._scheduled = False
@@ -125,7 +127,8 @@ class Sender:
         wire = self._wire
         if wire is not None:
             for buffer, resent in self.lane.take_unsent():
-                wire.publish(self._session_number, buffer, resent=resent)
+                flags = self._flags | RESENT if resent else self._flags
+                wire.publish(self._session_number, buffer, flags)
 
     async def drained(self) -> None:
         """Until everything put so far is confirmed. Raises what was refused."""
@@ -191,6 +194,11 @@ class Sender:
     def resume(self, last: int) -> None:
         """The server has everything up to `last`."""
         self._answer(self.lane.resume(last), None)
+
+    def void(self, error: HeliographError) -> None:
+        """The transaction is lost with its connection: nothing of it is sent again."""
+        self._answer(self.lane.void(), error)
+        self._room.wake()
 
     def wake(self) -> None:
         self._room.wake()

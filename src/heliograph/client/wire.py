@@ -7,6 +7,7 @@ why, and a new wire is made by `connection`.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any, Protocol, TypeVar, cast
 
 from heliograph.frontends.native import frames
@@ -17,8 +18,8 @@ from heliograph.frontends.native.frames import (
     HEARTBEAT_FRAME,
     PREAMBLE,
     PUBLISH,
-    RESENT,
     Answer,
+    BrowseEnded,
     Completed,
     ConsumerClosed,
     Failed,
@@ -46,11 +47,17 @@ Request = (
     | frames.OpenLane
     | frames.Subscribe
     | frames.Unsubscribe
+    | frames.EndSubscription
+    | frames.Recover
+    | frames.Commit
+    | frames.Rollback
+    | frames.MakeTemporary
+    | frames.DeleteTemporary
     | frames.Ask
 )
 Reply = SessionOpened | LaneOpened | Completed | Answer
 R = TypeVar("R", SessionOpened, LaneOpened, Completed, Answer)
-SessionNews = Refused | ConsumerClosed | Settled
+SessionNews = Refused | ConsumerClosed | BrowseEnded | Settled
 
 
 class Peer(Protocol):
@@ -83,6 +90,7 @@ class Wire(asyncio.Protocol):
         self._greeting: asyncio.Future[Welcome] = self._loop.create_future()
         self._closed: asyncio.Future[None] = self._loop.create_future()
         self._requests: dict[int, asyncio.Future[Any]] = {}
+        self._listeners: dict[int, Callable[[], None]] = {}  # called between the answer and the next frame
         self._last_request = 0
         self._has_heard = False
         self._silent_beats = 0
@@ -110,13 +118,18 @@ class Wire(asyncio.Protocol):
         if self._transport is not None:
             self._transport.write(data)
 
-    def publish(self, number: int, buffer: bytes, *, resent: bool) -> None:
+    def publish(self, number: int, buffer: bytes, flags: int) -> None:
         if self._transport is not None:
-            header = frames.pack_header(len(buffer), PUBLISH, RESENT if resent else 0, number)
+            header = frames.pack_header(len(buffer), PUBLISH, flags, number)
             self._transport.writelines((header, buffer))
 
-    async def request(self, message: Request, reply: type[R]) -> R:
-        """Send a request and wait for its answer. Raises the error that the server answers with."""
+    async def request(
+        self, message: Request, reply: type[R], on_answer: Callable[[], None] | None = None
+    ) -> R:
+        """Send a request and wait for its answer. Raises the error that the server answers with.
+
+        `on_answer` is called when it arrives, before any frame behind it is looked at.
+        """
         if self._is_lost:
             raise self._lost()
         if len(self._requests) >= MAX_REQUESTS_UNDER_WAY:
@@ -125,11 +138,14 @@ class Wire(asyncio.Protocol):
         message.request = self._last_request
         answer: asyncio.Future[Reply] = self._loop.create_future()
         self._requests[message.request] = answer
+        if on_answer is not None:
+            self._listeners[message.request] = on_answer
         try:
             self.write(frames.control_frame(message))
             received = await answer
         finally:
             self._requests.pop(message.request, None)
+            self._listeners.pop(message.request, None)
         if not isinstance(received, reply):
             raise ProtocolFault(f"the server answered {type(received).__name__}, not {reply.__name__}")
         return received
@@ -184,12 +200,18 @@ class Wire(asyncio.Protocol):
                 self._refuse(request, from_code(code, sentence))
             case Goodbye(code=code, sentence=sentence):
                 self._say_goodbye(code, sentence)
-            case Refused() | ConsumerClosed() | Settled():
+            case Refused() | ConsumerClosed() | BrowseEnded() | Settled():
                 self._peer.on_news(message)
             case _:
-                answer = self._requests.get(message.request)
-                if answer is not None and not answer.done():
-                    answer.set_result(message)
+                self._answer(message)
+
+    def _answer(self, message: Reply) -> None:
+        listener = self._listeners.pop(message.request, None)
+        if listener is not None:
+            listener()
+        answer = self._requests.get(message.request)
+        if answer is not None and not answer.done():
+            answer.set_result(message)
 
     def _refuse(self, request: int, error: HeliographError) -> None:
         answer = self._requests.get(request)

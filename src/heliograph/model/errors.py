@@ -8,6 +8,7 @@
     │   └── InvalidName          a destination that cannot be
     ├── Unavailable          the world failed us: retry, fail over, or push back
     │   ├── StorageFull          no room on the disk
+    │   ├── TransactionRolledBack    nothing of it happened: do it again
     │   └── ConnectionLost       the other end is gone
     └── CorruptJournal       stored bytes disagree with themselves: stop this node, say where
 
@@ -74,6 +75,12 @@ class StorageFull(Unavailable):
     default_code = "storage-full"
 
 
+class TransactionRolledBack(Unavailable):
+    """Nothing since the last commit took effect: it has to be done again."""
+
+    default_code = "transaction-rolled-back"
+
+
 class ConnectionLost(Unavailable):
     """The connection is gone and was not, or could not be, made again."""
 
@@ -101,6 +108,7 @@ _BY_CODE: dict[str, type[HeliographError]] = {
         InvalidName,
         Unavailable,
         StorageFull,
+        TransactionRolledBack,
         ConnectionLost,
     )
 }

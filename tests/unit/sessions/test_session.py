@@ -266,7 +266,8 @@ def test_a_consumer_that_is_not_there_gets_nothing_and_harms_nobody() -> None:
     story = Story()
     assert story.do(GrantCredit(9, 5)) == []
     assert story.do(Settle(9, False, [(1, 5)], True, False)) == []
-    assert story.do(Settle(9, False, [(1, 5)], True, True)) == [SettlementStored(9)]
+    (gone,) = story.do(Settle(9, False, [(1, 5)], True, True))
+    assert isinstance(gone, EndConsumer)  # what it had went back: that is no confirmation
     assert story.failed(Unsubscribe(5, 9)) == "consumer-unknown"
     assert story.facts == []
 

@@ -1,0 +1,228 @@
+"""Fixed inputs of which the golden files hold the bytes: blocks, frames and ids that must never change.
+
+A golden file that differs means that stored messages or older clients would not be understood any more. The
+files are hex dumps, sixteen bytes a line, so that a difference can be read.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from heliograph.frontends.native import frames
+from heliograph.frontends.native.conversation import encode
+from heliograph.model import block
+from heliograph.model.block import BodyKind, Contents, Span
+from heliograph.model.ids import IdIssuer, lane_of
+from heliograph.model.message import Head, encode_body, encode_head
+from heliograph.sessions import commands
+
+FOLDER = Path(__file__).parent
+
+ISSUER = IdIssuer(site=1, node=2, started_ms=1_700_000_000_000)
+SESSION = ISSUER.session()
+CONSUMER = ISSUER.consumer()
+LANE = lane_of(SESSION, 3)
+
+TIMESTAMP = 1_700_000_000_123_456
+HEADS = [
+    encode_head(Head()),
+    encode_head(Head(correlation_id="order 17", reply_to="queue:answers", type="order")),
+    encode_head(
+        Head(
+            kind=BodyKind.TEXT,
+            unit="customer 5",
+            group_id="batch",
+            group_sequence=2,
+            properties={
+                "yes": True,
+                "count": -3,
+                "rate": 0.5,
+                "name": "Zoë",
+                "raw": b"\x00\xff",
+                "none": None,
+            },
+        )
+    ),
+]
+
+
+def _fragment() -> bytes:
+    whole = block.parse(BLOCKS["all-columns"])
+    return b"".join(block.slice_span(Span(whole, 1, 3)))
+
+
+def _contents(**fields: object) -> Contents:
+    plain: dict[str, object] = {
+        "flags": 0,
+        "priority": 4,
+        "persistent": True,
+        "kind": 0,
+        "lane": LANE,
+        "first": 1,
+        "timestamp": TIMESTAMP,
+        "expiry": 0,
+        "delivery_time": 0,
+        "heads": None,
+        "timestamps": None,
+        "expiries": None,
+        "delivery_times": None,
+        "units": None,
+        "priorities": None,
+    }
+    return Contents(**{**plain, **fields})  # type: ignore[arg-type]
+
+
+_DATA = [encode_body({"sku": "A-1", "amounts": [1, 2.5]})[1], encode_body([None, True, "é"])[1]]
+_ALL_BODIES = [b"first", b"", b"third message"]
+_ALL_COLUMNS: dict[str, Any] = {
+    "heads": HEADS,
+    "timestamps": [TIMESTAMP, TIMESTAMP + 1, TIMESTAMP + 5],
+    "expiries": [0, TIMESTAMP + 60_000_000, 0],
+    "delivery_times": [TIMESTAMP + 1_000_000, 0, 0],
+    "units": [0, 0xFEDCBA9876543210, 7],
+    "priorities": [9, 0, 4],
+}
+
+BLOCKS: dict[str, bytes] = {
+    "plain": block.pack([b"one", b"two", b"three"], lane=LANE, first=1, timestamp=TIMESTAMP),
+    "lone": block.pack_lone(b"hello", lane=LANE, sequence=258, timestamp=TIMESTAMP, priority=7),
+    "lone-with-head": block.pack_lone(
+        b"body",
+        lane=LANE,
+        sequence=2,
+        timestamp=TIMESTAMP,
+        head=HEADS[1],
+        expiry=TIMESTAMP + 1,
+        delivery_time=TIMESTAMP + 2,
+    ),
+    "not-persistent": block.pack([b"", b"x"], lane=LANE, first=9, persistent=False, priority=0),
+    "heads": block.pack([b"a", b"bc", b""], lane=LANE, first=1, timestamp=TIMESTAMP, kind=255, heads=HEADS),
+    "all-columns": block.pack(
+        _ALL_BODIES,
+        lane=LANE,
+        first=41,
+        timestamp=TIMESTAMP,
+        kind=BodyKind.MIXED,
+        **_ALL_COLUMNS,
+    ),
+    "text": block.pack(
+        [b"plain", "Zoë".encode()], lane=LANE, first=1, timestamp=TIMESTAMP, kind=BodyKind.TEXT
+    ),
+    "data": block.pack(_DATA, lane=LANE, first=1, timestamp=TIMESTAMP, kind=BodyKind.DATA),
+}
+BLOCKS["fragment"] = _fragment()
+
+CONTENTS: dict[str, Contents] = {
+    "plain": _contents(count=3, bodies=[b"one", b"two", b"three"]),
+    "lone": _contents(count=1, flags=1, first=258, priority=7, bodies=[b"hello"]),
+    "lone-with-head": _contents(
+        count=1,
+        flags=3,
+        first=2,
+        expiry=TIMESTAMP + 1,
+        delivery_time=TIMESTAMP + 2,
+        bodies=[b"body"],
+        heads=[HEADS[1]],
+    ),
+    "not-persistent": _contents(
+        count=2, first=9, persistent=False, priority=0, timestamp=0, bodies=[b"", b"x"]
+    ),
+    "heads": _contents(count=3, flags=2, kind=255, bodies=[b"a", b"bc", b""], heads=HEADS),
+    "all-columns": _contents(
+        count=3, flags=0b1111110, first=41, kind=255, bodies=_ALL_BODIES, **_ALL_COLUMNS
+    ),
+    "text": _contents(count=2, kind=1, bodies=[b"plain", b"Zo\xc3\xab"]),
+    "data": _contents(count=2, kind=2, bodies=_DATA),
+    "fragment": _contents(
+        count=2,
+        flags=0b1111110,
+        first=42,
+        kind=255,
+        bodies=_ALL_BODIES[1:],
+        **{name: column[1:] for name, column in _ALL_COLUMNS.items()},
+    ),
+}
+
+FROM_CLIENT: dict[str, frames.FromClient] = {
+    "hello": frames.Hello(
+        client="golden", mechanism="plain", user="ann", password="secret", heartbeat_seconds=2.5
+    ),
+    "hello-in-short": frames.Hello(),
+    "open-session": frames.OpenSession(request=1, number=0),
+    "open-session-again": frames.OpenSession(request=2, number=1023, resume=SESSION, token=b"\x01" * 16),
+    "close-session": frames.CloseSession(request=3, number=0),
+    "open-lane": frames.OpenLane(request=4, number=0, lane=3, destination="queue:orders"),
+    "subscribe": frames.Subscribe(
+        request=5, number=0, consumer=70_000, destination="topic:prices", credit=1000
+    ),
+    "unsubscribe": frames.Unsubscribe(request=6, number=0, consumer=70_000),
+    "ask": frames.Ask(request=7, subject="destinations", arguments={"like": "queue:*"}),
+    "goodbye": frames.Goodbye(),
+}
+
+FROM_SERVER: dict[str, frames.FromServer] = {
+    "welcome": frames.Welcome(version=1, server="heliograph 1.0", user="ann", heartbeat_seconds=2.5),
+    "session-opened": frames.SessionOpened(request=1, session=SESSION, token=b"\x01" * 16),
+    "session-opened-again": frames.SessionOpened(
+        request=2, session=SESSION, token=b"\x01" * 16, resumed=True, lanes=[(3, "queue:orders", 258)]
+    ),
+    "lane-opened": frames.LaneOpened(request=4, last=258),
+    "completed": frames.Completed(request=5),
+    "answer": frames.Answer(request=7, body={"destinations": []}),
+    "failed": frames.Failed(request=5, code="not-allowed", sentence="you may not"),
+    "refused": frames.Refused(number=0, lane=3, first=259, code="storage-full", sentence="the disk is full"),
+    "consumer-closed": frames.ConsumerClosed(
+        number=0, consumer=70_000, code="settlement-unknown", sentence="not outstanding"
+    ),
+    "settled": frames.Settled(number=0, consumer=70_000),
+    "goodbye-of-the-server": frames.Goodbye(code="server-stopping", sentence="the server is stopping"),
+}
+
+
+def _encoded(effect: commands.AnySessionEffect) -> bytes:
+    parts: list[bytes | memoryview] = []
+    encode(0x0102, effect, parts)
+    return b"".join(parts)
+
+
+_FRAGMENT = Span(block.parse(BLOCKS["all-columns"]), 1, 3, 2)
+HOT_FRAMES: dict[str, bytes] = {
+    "publish": frames.publish_frame(0x0102, BLOCKS["lone"]),
+    "publish-again": frames.publish_frame(0x0102, BLOCKS["plain"], resent=True),
+    "confirm": _encoded(commands.Confirm(3, 258)),
+    "deliver": _encoded(commands.Deliver(70_000, 11, Span(block.parse(BLOCKS["plain"]), 0, 3), "ann")),
+    "deliver-fragment": _encoded(commands.Deliver(70_000, 14, _FRAGMENT, "")),
+    "credit": frames.credit_frame(0x0102, 70_000, 500),
+    "settle": frames.settle_frame(
+        0x0102,
+        70_000,
+        frames.DONE,
+        [(1, 256), (300, 300)],
+        frames.REPLENISH | frames.CONFIRM_SETTLEMENT,
+    ),
+    "settle-returned": frames.settle_frame(0x0102, 70_000, frames.RETURNED, [(257, 299)]),
+    "heartbeat": frames.HEARTBEAT_FRAME,
+}
+
+FRAMES: dict[str, bytes] = {
+    **{name: frames.control_frame(message) for name, message in FROM_CLIENT.items()},
+    **{name: frames.control_frame(message) for name, message in FROM_SERVER.items()},
+    **HOT_FRAMES,
+}
+
+IDS: dict[str, bytes] = {"session": SESSION, "consumer": CONSUMER, "lane": LANE}
+
+
+def dump(raw: bytes) -> str:
+    """Bytes as a golden file has them."""
+    return "".join(f"{raw[at : at + 16].hex(' ')}\n" for at in range(0, len(raw), 16))
+
+
+def golden(folder: str, name: str) -> bytes:
+    """The bytes of a golden file."""
+    return bytes.fromhex((FOLDER / folder / f"{name}.hex").read_text(encoding="ascii"))
+
+
+def names_in(folder: str) -> list[str]:
+    return sorted(path.stem for path in (FOLDER / folder).glob("*.hex"))
