@@ -225,7 +225,7 @@ class _Picker(NamedTuple):
     properties: tuple[attrgetter[Any], ...]
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=256)
 def _picker(fields: tuple[str, ...], properties: tuple[str, ...]) -> _Picker:
     """Property names come from clients, so they are only ever the encoded names of fields f0, f1, ….
 

@@ -6,24 +6,26 @@ it is true. So the source asks just two questions, "is it true?" and "is it fals
 written once, whatever the nesting.
 
 The source is made from the tree alone, and nothing of a client's text gets into it: identifiers are columns
-`c0`, `c1`, … and constants arguments `k0`, `k1`, …. So selectors of one shape share one compilation. For
-`type = 'N' AND size > 3` it reads
+`c0`, `c1`, … and constants are data, `k0`, `k1`, …. So selectors of one shape share one function, and any
+number of them are tried in one call. For `type = 'N' AND size > 3` it reads
 
-    def make(k0, k1):
-        def select(rows, c0, c1):
+    def pick(rows, constants, c0, c1):
+        matched = []
+        for who, (k0, k1,) in constants.items():
             found = []
             for i in rows:
                 if (c0[i] == k0 and ((type(v := c1[i]) is int or type(v) is float) and v > k1)):
                     found.append(i)
-            return found
-        return select
+            if found:
+                matched.append((who, found))
+        return matched
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import Any, Final, assert_never
+from typing import Any, Final, NamedTuple, assert_never
 
 from heliograph.model.selector import arithmetic
 from heliograph.model.selector.like import compile_like
@@ -43,8 +45,21 @@ from heliograph.model.selector.tree import (
     Value,
 )
 
-Rows = Callable[..., list[int]]
-"""select(rows, *columns): those of `rows` that the condition holds for."""
+Pick = Callable[..., list[tuple[Any, list[int]]]]
+"""pick(rows, constants, *columns): for each who in `constants`, which of `rows` the condition holds for."""
+
+
+class Compiled(NamedTuple):
+    """What a condition is made of: its shape, and what differs among conditions of that shape."""
+
+    pick: Pick
+    constants: tuple[Any, ...]
+
+    def rows(self, rows: Sequence[int], columns: Sequence[list[Any]]) -> list[int]:
+        """The rows that this one condition holds for."""
+        matched = self.pick(rows, {None: self.constants}, *columns)
+        return matched[0][1] if matched else []
+
 
 _NAMES: Final = {
     "__builtins__": {},
@@ -59,6 +74,9 @@ _NAMES: Final = {
     "are_numbers": arithmetic.are_numbers,
     "are_alike": arithmetic.are_alike,
 }
+# Subscriptions of one application differ in their constants and hardly in their shape, which is small. What
+# is larger is compiled each time: clients choose the shapes, so those kept must have a bound.
+MAX_SHARED_SOURCE: Final = 4096
 _ARITHMETIC: Final = {"+": "plus", "-": "minus", "*": "times", "/": "over"}
 _PYTHON: Final = {"=": "==", "<>": "!=", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
 _OPPOSITE: Final = {"=": "<>", "<>": "="}
@@ -67,33 +85,37 @@ _IS_NUMBER: Final = "(type(v := {}) is int or type(v) is float)"
 _NEVER: Final = "False"
 
 
-def compile_rows(condition: Condition, names: Sequence[str], *, wanted: bool = True) -> Rows:
-    """A function that picks the rows where the condition is true, or with `wanted=False` false. It takes one
-    column for each of `names`."""
+def compile_condition(condition: Condition, names: Sequence[str], *, wanted: bool = True) -> Compiled:
+    """Picks the rows where the condition is true, or with `wanted=False` false. It takes one column for each
+    of `names`."""
     writer = _Writer(names)
     question = writer.condition(condition, wanted)
     columns = "".join(f", c{n}" for n in range(len(names)))
-    constants = ", ".join(f"k{n}" for n in range(len(writer.constants)))
+    constants = "".join(f"k{n}, " for n in range(len(writer.constants)))
     source = (
-        f"def make({constants}):\n"
-        f" def select(rows{columns}):\n"
+        f"def pick(rows, constants{columns}):\n"
+        " matched = []\n"
+        f" for who, ({constants}) in constants.items():\n"
         "  found = []\n"
         "  for i in rows:\n"
         f"   if {question}:\n"
         "    found.append(i)\n"
-        "  return found\n"
-        " return select\n"
+        "  if found:\n"
+        "   matched.append((who, found))\n"
+        " return matched\n"
     )
-    return _compile(source)(*writer.constants)
+    pick = _compile_once(source) if len(source) <= MAX_SHARED_SOURCE else _compile(source)
+    return Compiled(pick, tuple(writer.constants))
 
 
-# Subscriptions of one application differ in their constants and hardly in their shape.
-@lru_cache(maxsize=256)
-def _compile(source: str) -> Callable[..., Rows]:
+def _compile(source: str) -> Pick:
     namespace: dict[str, Any] = dict(_NAMES)
     exec(compile(source, "<selector>", "exec"), namespace)
-    make: Callable[..., Rows] = namespace["make"]
-    return make
+    pick: Pick = namespace["pick"]
+    return pick
+
+
+_compile_once = lru_cache(maxsize=256)(_compile)
 
 
 class _Writer:
@@ -172,7 +194,7 @@ class _Writer:
             case str(), "<>":
                 return f"(type(v := {value}) is str and v != {self._constant(constant)})"
             case bool() | str(), _:
-                return _NEVER  # strings and booleans have no order (JMS 2.0, 3.8.1.2)
+                return _NEVER  # strings and booleans have no order (JMS 2.0, 3.8.1.1)
             case _, "=" if constant not in (0, 1):  # nothing but a number equals it; True equals 1
                 return f"{value} == {self._constant(constant)}"
             case _:

@@ -7,10 +7,11 @@ kind is tried on every message. What is filed only narrows down; the selector it
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from typing import Any, Generic, TypeVar
 
 from heliograph.model.selector.columns import HEADER_NAMES, Columns
+from heliograph.model.selector.compiler import Pick
 from heliograph.model.selector.selector import Selector
 from heliograph.model.selector.tree import (
     Comparison,
@@ -29,19 +30,56 @@ K = TypeVar("K", bound=Hashable)
 class _Entry(Generic[K]):
     """A distinct selector, the keys that share it, and the name and values it is filed under."""
 
-    __slots__ = ("keys", "name", "names", "pick", "selector", "values")
+    __slots__ = ("keys", "name", "selector", "values")
 
     def __init__(self, selector: Selector, name: str, values: tuple[Constant, ...]) -> None:
         self.selector = selector
-        self.names = selector.names
-        self.pick = selector.pick
         self.keys: dict[K, None] = {}
         self.name = name
         self.values = values
 
+    @property
+    def shape(self) -> _Shape:
+        return self.selector.compiled.pick, self.selector.names
+
+
+_Shape = tuple[Pick, tuple[str, ...]]
+
+
+class _Drawer(Generic[K]):
+    """The selectors that demand one value of one property.
+
+    Those that demand just this value stand by their shape, to be tried in one call. Those that would also
+    take another value are collected from several drawers before they are tried.
+    """
+
+    __slots__ = ("also", "only")
+
+    def __init__(self) -> None:
+        self.only: dict[_Shape, dict[_Entry[K], tuple[Any, ...]]] = {}
+        self.also: dict[_Entry[K], None] = {}
+
+    def __len__(self) -> int:
+        return len(self.also) + sum(map(len, self.only.values()))
+
+    def put(self, entry: _Entry[K]) -> None:
+        if len(entry.values) > 1:
+            self.also[entry] = None
+        else:
+            self.only.setdefault(entry.shape, {})[entry] = entry.selector.compiled.constants
+
+    def take(self, entry: _Entry[K]) -> None:
+        if len(entry.values) > 1:
+            del self.also[entry]
+            return
+        alike = self.only[entry.shape]
+        del alike[entry]
+        if not alike:
+            del self.only[entry.shape]
+
 
 # Dictionaries stand for ordered sets here: engines answer in the same order on every replica.
-_Entries = dict[_Entry[K], None]
+_Drawers = dict[Constant, _Drawer[K]]
 
 
 class SelectorIndex(Generic[K]):
@@ -50,8 +88,8 @@ class SelectorIndex(Generic[K]):
     def __init__(self) -> None:
         self._entries: dict[str, _Entry[K]] = {}
         self._by_key: dict[K, _Entry[K]] = {}
-        self._filed: dict[str, dict[Constant, _Entries[K]]] = {}
-        self._others: _Entries[K] = {}
+        self._filed: dict[str, _Drawers[K]] = {}
+        self._others: dict[_Entry[K], None] = {}
         self._names: dict[str, int] = {}
 
     def __len__(self) -> int:
@@ -85,30 +123,25 @@ class SelectorIndex(Generic[K]):
         """
         columns.prepare(self._names)
         matched: list[tuple[K, list[int]]] = []
-        for entry in self._others:
-            found = entry.selector.select(columns)
-            if found:
-                matched += [(key, found) for key in entry.keys]
-        scattered: dict[_Entry[K], list[int]] = {}
-        columns_of: dict[tuple[str, ...], list[list[Any]]] = {}
-        for name, by_value in self._filed.items():
-            for entries, rows in _candidates(columns, name, by_value):
-                for entry in entries:
-                    if len(entry.values) > 1:
-                        scattered.setdefault(entry, []).extend(rows)
-                        continue
-                    wanted = columns_of.get(entry.names)
-                    if wanted is None:
-                        wanted = columns_of[entry.names] = columns.columns(entry.names)
-                    found = entry.pick(rows, *wanted)
-                    if found:
-                        for key in entry.keys:
-                            matched.append((key, found))
-        for entry, scattered_rows in scattered.items():
-            found = entry.selector.select(columns, sorted(scattered_rows))
-            if found:
-                matched += [(key, found) for key in entry.keys]
+        for entry, found in self._matched_entries(columns):
+            for key in entry.keys:
+                matched.append((key, found))
         return matched
+
+    def _matched_entries(self, columns: Columns) -> Iterator[tuple[_Entry[K], list[int]]]:
+        scattered: dict[_Entry[K], list[int]] = {}
+        for name, drawers in self._filed.items():
+            for drawer, rows in _opened(columns, name, drawers):
+                for (pick, names), constants in drawer.only.items():
+                    yield from pick(rows, constants, *columns.columns(names))
+                for entry in drawer.also:
+                    scattered.setdefault(entry, []).extend(rows)
+        for entry, some in scattered.items():
+            if found := entry.selector.select(columns, sorted(some)):
+                yield entry, found
+        for entry in self._others:
+            if found := entry.selector.select(columns):
+                yield entry, found
 
     def _file(self, selector: Selector) -> _Entry[K]:
         for name in selector.names:
@@ -120,17 +153,17 @@ class SelectorIndex(Generic[K]):
             return entry
         name, values = min(choices, key=self._crowd)
         entry = _Entry(selector, name, values)
-        by_value = self._filed.setdefault(name, {})
+        drawers = self._filed.setdefault(name, {})
         for value in values:
-            by_value.setdefault(value, {})[entry] = None
+            drawers.setdefault(value, _Drawer()).put(entry)
         return entry
 
     def _crowd(self, choice: tuple[str, tuple[Constant, ...]]) -> tuple[bool, int]:
         """How badly a choice narrows down: headers are often the same for all messages, and the more
         selectors are already filed under a value, the more likely it is a common one."""
         name, values = choice
-        by_value = self._filed.get(name, {})
-        return name in HEADER_NAMES, sum(1 + len(by_value.get(value, ())) for value in values)
+        drawers = self._filed.get(name, {})
+        return name in HEADER_NAMES, sum(1 + len(drawers.get(value, ())) for value in values)
 
     def _unfile(self, entry: _Entry[K]) -> None:
         for name in entry.selector.names:
@@ -140,35 +173,33 @@ class SelectorIndex(Generic[K]):
         if not entry.values:
             del self._others[entry]
             return
-        by_value = self._filed[entry.name]
+        drawers = self._filed[entry.name]
         for value in entry.values:
-            del by_value[value][entry]
-            if not by_value[value]:
-                del by_value[value]
-        if not by_value:
+            drawers[value].take(entry)
+            if not len(drawers[value]):
+                del drawers[value]
+        if not drawers:
             del self._filed[entry.name]
 
 
-def _candidates(
-    columns: Columns, name: str, by_value: dict[Constant, _Entries[K]]
-) -> Iterable[tuple[_Entries[K], Sequence[int]]]:
-    """The messages that have a value which somebody demands, with those who do."""
+def _opened(columns: Columns, name: str, drawers: _Drawers[K]) -> Iterable[tuple[_Drawer[K], Sequence[int]]]:
+    """The drawers of the values that some messages have, each with these messages."""
     shared = columns.shared((name,))
     if shared is not None:
-        entries = by_value.get(shared[0][0])
-        return [(entries, range(columns.count))] if entries else []
+        drawer = drawers.get(shared[0][0])
+        return [(drawer, range(columns.count))] if drawer is not None else []
     rows_by_value: dict[Any, list[int]] = {}
     (column,) = columns.columns((name,))
     try:
         for row, value in enumerate(column):
-            if value in by_value:
+            if value in drawers:
                 rows_by_value.setdefault(value, []).append(row)
     except TypeError:  # a list or a map where a property should be: it equals no constant
         rows_by_value = {}
         for row, value in enumerate(column):
-            if isinstance(value, bool | int | float | str) and value in by_value:
+            if isinstance(value, bool | int | float | str) and value in drawers:
                 rows_by_value.setdefault(value, []).append(row)
-    return [(by_value[value], rows) for value, rows in rows_by_value.items()]
+    return [(drawers[value], rows) for value, rows in rows_by_value.items()]
 
 
 def _demanded(term: Condition) -> tuple[str, tuple[Constant, ...]] | None:

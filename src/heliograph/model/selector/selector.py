@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import cached_property, lru_cache
+from functools import cached_property
+from weakref import WeakValueDictionary
 
 from heliograph.model.message import Property
 from heliograph.model.selector.columns import HEADER_NAMES, Columns
-from heliograph.model.selector.compiler import Rows, compile_rows
+from heliograph.model.selector.compiler import Compiled, compile_condition
 from heliograph.model.selector.lexer import canonical, tokenize
 from heliograph.model.selector.parser import parse_tokens
 from heliograph.model.selector.tree import All, Condition, conjuncts, identifiers
@@ -26,7 +27,7 @@ class Selector:
         self.canonical = canonical(tokens)
         self.tree: Condition = parse_tokens(tokens)
         self.names = tuple(dict.fromkeys(identifiers(self.tree)))
-        self.pick: Rows = compile_rows(self.tree, self.names)
+        self.compiled = compile_condition(self.tree, self.names)
         self._gate_names, self._gate = _compile_gate(self.tree, self.names)
 
     def __repr__(self) -> str:
@@ -37,27 +38,27 @@ class Selector:
         rows = range(columns.count) if within is None else within
         shared = columns.shared(self.names)
         if shared is not None:
-            return list(rows) if self.pick(_ONE_ROW, *shared) else []
+            return list(rows) if self.compiled.rows(_ONE_ROW, shared) else []
         if self._gate is not None:
             shared = columns.shared(self._gate_names)
-            if shared is not None and not self._gate(_ONE_ROW, *shared):
+            if shared is not None and not self._gate.rows(_ONE_ROW, shared):
                 return []
-        return self.pick(rows, *columns.columns(self.names))
+        return self.compiled.rows(rows, columns.columns(self.names))
 
     def evaluate(self, values: Mapping[str, Property]) -> bool | None:
         """True, False, or None for unknown, for one message whose values are at hand; what is missing is
         NULL."""
         row = [[values.get(name)] for name in self.names]
-        if self.pick(_ONE_ROW, *row):
+        if self.compiled.rows(_ONE_ROW, row):
             return True
-        return False if self._pick_false(_ONE_ROW, *row) else None
+        return False if self._opposite.rows(_ONE_ROW, row) else None
 
     @cached_property
-    def _pick_false(self) -> Rows:
-        return compile_rows(self.tree, self.names, wanted=False)
+    def _opposite(self) -> Compiled:
+        return compile_condition(self.tree, self.names, wanted=False)
 
 
-def _compile_gate(tree: Condition, names: tuple[str, ...]) -> tuple[tuple[str, ...], Rows | None]:
+def _compile_gate(tree: Condition, names: tuple[str, ...]) -> tuple[tuple[str, ...], Compiled | None]:
     """The terms of a conjunction that a block usually answers for all its messages, without any decoding.
 
     Where they are not true, nothing in the block can match.
@@ -66,13 +67,21 @@ def _compile_gate(tree: Condition, names: tuple[str, ...]) -> tuple[tuple[str, .
     if not terms or len(terms) == len(conjuncts(tree)):
         return (), None
     gate_names = tuple(name for name in names if name in HEADER_NAMES)
-    return gate_names, compile_rows(All(tuple(terms)), gate_names)
+    return gate_names, compile_condition(All(tuple(terms)), gate_names)
 
 
-@lru_cache(maxsize=1024)
+# Weak: clients choose the texts, and a selector that nobody uses any more must not stay.
+_in_use: WeakValueDictionary[str, Selector] = WeakValueDictionary()
+
+
 def parse_selector(text: str) -> Selector | None:
     """None for an empty or blank text, which selects everything (JMS 2.0, 3.8.1.1). Raises SelectorFault.
 
     Selectors do not change, so subscriptions with the same text share one.
     """
-    return Selector(text) if text and not text.isspace() else None
+    if not text or text.isspace():
+        return None
+    selector = _in_use.get(text)
+    if selector is None:
+        selector = _in_use[text] = Selector(text)
+    return selector

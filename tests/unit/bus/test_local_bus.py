@@ -1,0 +1,71 @@
+"""The bus inside one process: everybody hears everything, the sender too, in one order (M2, M4)."""
+
+import pytest
+
+from heliograph.bus.commands import Command, Confirmed
+from heliograph.bus.local import LocalBus
+from heliograph.model.ids import LaneId
+
+LANE = LaneId(bytes(16))
+
+
+class Member:
+    """Writes down what it hears, and may say something in return."""
+
+    def __init__(self, bus: LocalBus, replies: dict[int, list[int]] | None = None) -> None:
+        self.heard: list[int] = []
+        self._bus = bus
+        self._replies = replies or {}
+        self._inside = False
+        bus.join(self.receive)
+
+    def receive(self, command: Command) -> None:
+        assert isinstance(command, Confirmed)
+        assert not self._inside, "entered twice"
+        self._inside = True
+        self.heard.append(command.last)
+        for reply in self._replies.get(command.last, []):
+            self._bus.multicast(Confirmed(LANE, reply))
+        self._inside = False
+
+
+def test_everybody_hears_everything_in_order_the_sender_included() -> None:
+    bus = LocalBus()
+    members = [Member(bus), Member(bus, {1: [2], 3: [4]})]
+    for number in (1, 3):
+        bus.multicast(Confirmed(LANE, number))
+    assert [member.heard for member in members] == [[1, 2, 3, 4]] * 2
+
+
+@pytest.mark.req("M4")
+def test_what_is_said_while_another_is_heard_waits_its_turn() -> None:
+    bus = LocalBus()
+    first = Member(bus, {1: [10, 11], 10: [20]})
+    second = Member(bus, {1: [12]})
+    bus.multicast(Confirmed(LANE, 1))
+    assert first.heard == second.heard == [1, 10, 11, 12, 20]
+
+
+def test_a_command_is_passed_as_the_object_it_is() -> None:
+    bus = LocalBus()
+    seen: list[Command] = []
+    bus.join(seen.append)
+    command = Confirmed(LANE, 7)
+    bus.multicast(command)
+    assert seen[0] is command
+
+
+def test_a_member_that_fails_does_not_leave_the_bus_shut() -> None:
+    bus = LocalBus()
+    heard: list[Command] = []
+
+    def fail_once(command: Command) -> None:
+        heard.append(command)
+        if len(heard) == 1:
+            raise RuntimeError("broken")
+
+    bus.join(fail_once)
+    with pytest.raises(RuntimeError):
+        bus.multicast(Confirmed(LANE, 1))
+    bus.multicast(Confirmed(LANE, 2))
+    assert [each.last for each in heard if isinstance(each, Confirmed)] == [1, 2]

@@ -1,0 +1,170 @@
+"""Sessions come, are lost, return and are forgotten; destinations are made on first use (J1, M8)."""
+
+import pytest
+
+from heliograph.bus.commands import (
+    Answered,
+    DestinationWanted,
+    Published,
+    Rejected,
+    SessionClosed,
+    SessionLost,
+    SessionOpened,
+    SessionResumed,
+)
+from heliograph.destinations import catalogue as catalogues
+from heliograph.destinations.catalogue import Catalogue
+from heliograph.destinations.destination import Queue, Topic
+from heliograph.destinations.effects import AnyEffect, Write
+from heliograph.destinations.waiting import Residence
+from heliograph.journal.records import RecordKind
+from heliograph.model.destination import Address
+from heliograph.model.ids import SessionId, lane_of
+from tests.unit.destinations.stories import a_session, asked, lone, told
+
+ORDERS = Address("queue:orders")
+PRICES = Address("topic:prices")
+
+
+def opened(catalogue: Catalogue, user: str = "ann") -> SessionId:
+    session = a_session()
+    effects = catalogue.session_opened(SessionOpened(1, session, user, b"secret"), 100.0)
+    assert told(effects, Answered) == [Answered(1, {})]
+    return session
+
+
+def wanted(catalogue: Catalogue, session: SessionId, address: Address, number: int = 1) -> list[AnyEffect]:
+    return catalogue.wanted(DestinationWanted(2, address, True, lane_of(session, number)))
+
+
+def resumed(
+    catalogue: Catalogue, session: SessionId, user: str = "ann", token: bytes = b"secret"
+) -> Answered | Rejected:
+    effects = catalogue.session_resumed(SessionResumed(3, session, user, token))
+    answers: list[Answered | Rejected] = [*told(effects, Answered), *told(effects, Rejected)]
+    assert len(answers) == len(effects) == 1
+    return answers[0]
+
+
+def new_catalogue() -> Catalogue:
+    return Catalogue(Residence(10**9))
+
+
+@pytest.mark.req("J1")
+def test_a_destination_comes_into_being_on_first_use_and_is_written_down_once() -> None:
+    catalogue = new_catalogue()
+    session = opened(catalogue)
+    effects = wanted(catalogue, session, ORDERS)
+    assert [write.kind for write in asked(effects, Write)] == [RecordKind.DESTINATION]
+    assert told(effects, Answered) == [Answered(2, {"last": 0})]
+    assert asked(wanted(catalogue, opened(catalogue), ORDERS), Write) == []
+    wanted(catalogue, session, PRICES, 2)
+    assert isinstance(catalogue.by_address[ORDERS], Queue)
+    assert isinstance(catalogue.by_address[PRICES], Topic)
+    assert [each.number for each in catalogue.all_destinations()] == [1, 2]
+
+
+@pytest.mark.req("J1")
+def test_where_policy_forbids_it_nothing_is_made() -> None:
+    catalogue = new_catalogue()
+    effects = catalogue.wanted(DestinationWanted(2, ORDERS, False, lane_of(opened(catalogue), 1)))
+    assert [each.code for each in told(effects, Rejected)] == ["destination-unknown"]
+    assert not catalogue.by_address
+
+
+def test_destinations_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(catalogues, "MAX_DESTINATIONS", 1)
+    catalogue = new_catalogue()
+    session = opened(catalogue)
+    wanted(catalogue, session, ORDERS)
+    effects = wanted(catalogue, session, PRICES)
+    assert [each.code for each in told(effects, Rejected)] == ["too-many-destinations"]
+    assert told(wanted(catalogue, session, ORDERS), Answered), "the one that is there can be used"
+
+
+def test_a_client_that_returns_learns_how_far_each_lane_has_come() -> None:
+    catalogue = new_catalogue()
+    session = opened(catalogue)
+    for number, address in ((1, ORDERS), (2, PRICES)):
+        wanted(catalogue, session, address, number)
+    catalogue.by_address[PRICES].handle(Published(PRICES, lone(1, lane=lane_of(session, 2))))
+    catalogue.session_lost(SessionLost(session), 50.0)
+    answer = resumed(catalogue, session)
+    assert isinstance(answer, Answered)
+    assert answer.body == {"lanes": [(1, ORDERS, 0), (2, PRICES, 1)]}
+    assert catalogue.forget_lost_before(10**9) == [], "it has a connection again"
+
+
+def test_a_session_is_resumed_only_by_whom_it_belongs_to() -> None:
+    catalogue = new_catalogue()
+    session = opened(catalogue)
+    refusals = [
+        resumed(catalogue, session, token=b"guess"),
+        resumed(catalogue, session, user="bob"),
+        resumed(catalogue, a_session()),
+    ]
+    assert [each.code for each in refusals if isinstance(each, Rejected)] == ["session-unknown"] * 3
+    assert isinstance(resumed(catalogue, session), Answered)
+
+
+def test_a_session_that_was_closed_is_forgotten_with_its_lanes() -> None:
+    catalogue = new_catalogue()
+    session = opened(catalogue)
+    wanted(catalogue, session, ORDERS)
+    orders = catalogue.by_address[ORDERS]
+    orders.handle(Published(ORDERS, lone(1, lane=lane_of(session, 1))))
+    assert orders.intake.marks()
+    effects = catalogue.session_closed(SessionClosed(session))
+    assert [write.kind for write in asked(effects, Write)] == [RecordKind.SESSION]
+    assert not orders.intake.marks()
+    assert isinstance(resumed(catalogue, session), Rejected)
+    assert catalogue.session_closed(SessionClosed(session)) == []
+    assert catalogue.user_of(lane_of(session, 1)) == ""
+
+
+def test_only_sessions_that_were_lost_long_ago_are_forgotten() -> None:
+    catalogue = new_catalogue()
+    long_ago, just_now, connected = (opened(catalogue) for _ in range(3))
+    catalogue.session_lost(SessionLost(long_ago), 10.0)
+    catalogue.session_lost(SessionLost(just_now), 20.0)
+    catalogue.session_lost(SessionLost(a_session()), 5.0)
+    assert len(catalogue.forget_lost_before(15.0)) == 1
+    assert list(catalogue.sessions) == [just_now, connected]
+
+
+def test_beyond_the_limit_lost_sessions_make_room_and_connected_ones_do_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(catalogues, "MAX_REMEMBERED_SESSIONS", 3)
+    catalogue = new_catalogue()
+    older, newer, _connected = (opened(catalogue) for _ in range(3))
+    catalogue.session_lost(SessionLost(newer), 20.0)
+    catalogue.session_lost(SessionLost(older), 10.0)
+    fourth = opened(catalogue)
+    assert older not in catalogue.sessions
+    assert newer in catalogue.sessions
+    catalogue.sessions[newer].lost_at = 0.0
+    effects = catalogue.session_opened(SessionOpened(9, a_session(), "eve", b""), 1.0)
+    assert [each.code for each in told(effects, Rejected)] == ["too-many-sessions"]
+    assert asked(effects, Write) == []
+    assert fourth in catalogue.sessions
+
+
+def test_a_restart_remembers_sessions_and_destinations_as_written() -> None:
+    catalogue = new_catalogue()
+    effects: list[AnyEffect] = []
+    kept, closed = a_session(), a_session()
+    for session in (kept, closed):
+        effects += catalogue.session_opened(SessionOpened(1, session, "ann", b"secret"), 1.0)
+    effects += wanted(catalogue, kept, ORDERS)
+    effects += catalogue.session_closed(SessionClosed(closed))
+    again = new_catalogue()
+    for write in asked(effects, Write):
+        if write.kind == RecordKind.SESSION:
+            again.replay_session(write.payload, 70.0)
+        else:
+            again.replay_destination(write.payload)
+    assert list(again.sessions) == [kept]
+    assert again.sessions[kept].lost_at == 70.0, "nobody is connected yet"
+    assert again.by_number[1].address == ORDERS
+    assert isinstance(resumed(again, kept), Answered)

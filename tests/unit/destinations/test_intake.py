@@ -1,0 +1,202 @@
+"""What a destination accepts: each message of a lane once, in sequence, confirmed only when it is safe."""
+
+import pytest
+
+from heliograph.bus.commands import Confirmed, Refused
+from heliograph.destinations.effects import AnyEffect
+from heliograph.destinations.intake import Intake, number_mark
+from heliograph.model.block import Block
+from heliograph.model.ids import lane_of
+from tests.unit.destinations.stories import (
+    LANE,
+    OTHER_LANE,
+    SESSION,
+    a_session,
+    lone,
+    several,
+    told,
+)
+
+pytestmark = pytest.mark.req("J11", "J3")
+
+
+def accepted(intake: Intake, block: Block) -> bool:
+    effects: list[AnyEffect] = []
+    taken = intake.accept(block, effects)
+    assert not effects
+    return taken
+
+
+def sent(intake: Intake, block: Block, *, to_disk: bool) -> list[AnyEffect]:
+    effects: list[AnyEffect] = []
+    assert intake.accept(block, effects)
+    if to_disk:
+        intake.persist(block)
+    else:
+        intake.confirm(block, effects)
+    return effects
+
+
+def stored(intake: Intake, *blocks: Block) -> list[tuple[bytes, int]]:
+    effects: list[AnyEffect] = []
+    intake.stored(list(blocks), effects)
+    return [(each.lane, each.last) for each in told(effects, Confirmed)]
+
+
+def test_blocks_in_sequence_are_accepted_and_numbered_across_lanes_and_modes() -> None:
+    intake = Intake()
+    blocks = [several(1, 3), lone(1, lane=OTHER_LANE, persistent=False), several(4, 2)]
+    assert all(accepted(intake, block) for block in blocks)
+    assert [block.number for block in blocks] == [1, 4, 5]
+    assert intake.next_number == 7
+
+
+def test_a_gap_ends_the_lane_and_tells_where() -> None:
+    intake = Intake()
+    assert accepted(intake, several(1, 2))
+    effects: list[AnyEffect] = []
+    assert not intake.accept(lone(4), effects)
+    (refused,) = told(effects, Refused)
+    assert (refused.lane, refused.first, refused.code) == (LANE, 3, "sequence-gap")
+    assert not accepted(intake, lone(3)), "a lane that was refused takes nothing more, and says so once"
+    assert not accepted(intake, lone(5))
+    assert accepted(intake, lone(1, lane=OTHER_LANE)), "the others go on"
+
+
+def test_a_block_of_which_a_part_is_known_is_refused() -> None:
+    intake = Intake()
+    assert accepted(intake, several(1, 3))
+    effects: list[AnyEffect] = []
+    assert not intake.accept(several(3, 2), effects)
+    assert [each.first for each in told(effects, Refused)] == [4]
+
+
+def test_what_is_sent_again_is_confirmed_again_and_not_taken() -> None:
+    intake = Intake()
+    sent(intake, several(1, 3), to_disk=False)
+    effects: list[AnyEffect] = []
+    assert not intake.accept(several(1, 2), effects)
+    assert told(effects, Confirmed) == [Confirmed(LANE, 3)]
+    assert intake.next_number == 4
+
+
+def test_what_is_sent_again_while_it_is_written_is_confirmed_when_it_is_stored() -> None:
+    intake = Intake()
+    block = several(1, 3)
+    assert sent(intake, block, to_disk=True) == []
+    assert not accepted(intake, several(1, 3))
+    assert stored(intake, block) == [(LANE, 3)]
+
+
+def test_one_confirmation_for_all_blocks_of_a_lane_that_were_stored_together() -> None:
+    intake = Intake()
+    blocks = [lone(1), lone(1, lane=OTHER_LANE), lone(2), lone(3)]
+    for block in blocks:
+        sent(intake, block, to_disk=True)
+    assert stored(intake, *blocks[:3]) == [(LANE, 2), (OTHER_LANE, 1)]
+    assert stored(intake, blocks[3]) == [(LANE, 3)]
+
+
+def test_a_message_that_needs_no_disk_does_not_confirm_one_that_is_being_written() -> None:
+    intake = Intake()
+    first, third = lone(1), lone(3)
+    assert sent(intake, first, to_disk=True) == []
+    assert sent(intake, lone(2, persistent=False), to_disk=False) == []
+    assert sent(intake, third, to_disk=True) == []
+    assert sent(intake, lone(4, persistent=False), to_disk=False) == []
+    assert stored(intake, first) == [(LANE, 1)]
+    assert stored(intake, third) == [(LANE, 4)], "and is confirmed with it"
+    assert told(sent(intake, lone(5, persistent=False), to_disk=False), Confirmed) == [Confirmed(LANE, 5)]
+
+
+def test_a_full_disk_takes_back_the_last_block_and_ends_its_lane() -> None:
+    intake = Intake()
+    first, second = several(1, 2), several(3, 4)
+    sent(intake, first, to_disk=True)
+    sent(intake, second, to_disk=True)
+    effects: list[AnyEffect] = []
+    intake.not_stored(second, "storage-full", "no room", effects)
+    assert [(each.first, each.code) for each in told(effects, Refused)] == [(3, "storage-full")]
+    assert intake.next_number == 3, "its numbers are free again"
+    assert not accepted(intake, lone(3))
+    other = lone(1, lane=OTHER_LANE)
+    assert accepted(intake, other)
+    assert other.number == 3
+    assert stored(intake, first) == [(LANE, 2)]
+
+
+def test_a_lane_that_was_refused_goes_on_when_it_is_resumed() -> None:
+    intake = Intake()
+    first, second = lone(1), lone(2)
+    sent(intake, first, to_disk=True)
+    sent(intake, second, to_disk=True)
+    intake.not_stored(second, "storage-full", "no room", [])
+    assert intake.resume(LANE) == 0, "the first is not stored yet"
+    stored(intake, first)
+    assert intake.resume(LANE) == 1
+    assert accepted(intake, lone(2))
+
+
+def test_a_resumed_lane_may_begin_further_on_and_only_there() -> None:
+    intake = Intake()
+    assert accepted(intake, several(1, 2))
+    assert intake.resume(LANE) == 2
+    assert accepted(intake, lone(7)), "what lies between was confirmed and ended with the server that had it"
+    effects: list[AnyEffect] = []
+    assert not intake.accept(lone(10), effects)
+    assert [each.first for each in told(effects, Refused)] == [8]
+
+
+def test_a_resumed_lane_that_went_on_in_sequence_may_not_leave_a_gap_later() -> None:
+    intake = Intake()
+    assert intake.resume(LANE) == 0
+    assert accepted(intake, lone(1))
+    effects: list[AnyEffect] = []
+    assert not intake.accept(lone(3), effects)
+    assert [each.code for each in told(effects, Refused)] == ["sequence-gap"]
+
+
+def test_a_session_that_ended_is_forgotten_and_the_others_are_not() -> None:
+    intake = Intake()
+    for lane in (LANE, lane_of(SESSION, 2), OTHER_LANE):
+        assert accepted(intake, lone(1, lane=lane))
+    intake.forget(SESSION)
+    assert list(intake.marks()) == [OTHER_LANE]
+    intake.forget(a_session())
+    assert list(intake.marks()) == [OTHER_LANE]
+
+
+def test_what_is_still_being_written_for_a_session_that_ended_is_stored_all_the_same() -> None:
+    intake = Intake()
+    block = lone(1)
+    sent(intake, block, to_disk=True)
+    intake.forget(SESSION)
+    assert stored(intake, block) == [(LANE, 1)]
+    assert not intake.pending
+
+
+def test_replay_gives_the_numbers_of_before_though_some_were_never_stored() -> None:
+    intake = Intake()
+    blocks = [lone(1), several(2, 3, persistent=False), several(5, 2), lone(7, persistent=False), lone(8)]
+    for block in blocks:
+        assert accepted(intake, block)
+    again = Intake()
+    for block in (lone(1), several(5, 2), lone(8)):
+        original = next(each for each in blocks if each.first == block.first)
+        again.replay(block, number_mark(original))
+        assert block.number == original.number
+    assert again.next_number == intake.next_number == 9
+    assert again.marks() == intake.marks()
+
+
+def test_numbers_beyond_four_billion_are_found_again() -> None:
+    intake = Intake()
+    intake.restore({}, 2**32 - 1)
+    blocks = [lone(1), lone(2, persistent=False), lone(3)]
+    assert all(accepted(intake, block) for block in blocks)
+    again = Intake()
+    again.restore({}, 2**32 - 1)
+    for original in (blocks[0], blocks[2]):
+        block = lone(original.first)
+        again.replay(block, number_mark(original))
+        assert block.number == original.number
