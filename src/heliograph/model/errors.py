@@ -113,6 +113,69 @@ _BY_CODE: dict[str, type[HeliographError]] = {
     )
 }
 
+# Finer codes, by the kind of error that carries them.
+_FINER: dict[type[HeliographError], tuple[str, ...]] = {
+    InvalidName: (
+        "invalid-destination",
+        "name-empty",
+        "name-too-long",
+        "name-reserved",
+        "name-unprintable",
+    ),
+    ProtocolFault: (
+        "not-heliograph",
+        "not-greeted",
+        "greeted-twice",
+        "version-unknown",
+        "frame-malformed",
+        "frame-unknown",
+        "frame-too-long",
+        "control-malformed",
+        "control-too-long",
+    ),
+    ClientFault: (
+        "block-malformed",
+        "block-too-large",
+        "browse-invalid",
+        "client-id-missing",
+        "consumer-exists",
+        "consumer-invalid",
+        "consumer-unknown",
+        "credit-invalid",
+        "destination-in-use",
+        "destination-unknown",
+        "lane-exists",
+        "lane-invalid",
+        "lane-unknown",
+        "pattern-invalid",
+        "policy-invalid",
+        "selector-invalid",
+        "selector-too-complex",
+        "sequence-gap",
+        "session-number-invalid",
+        "settlement-unknown",
+        "subject-unknown",
+        "subscription-in-use",
+        "subscription-invalid",
+        "subscription-unknown",
+        "subscription-unnamed",
+        "transaction-too-large",
+    ),
+    Unavailable: (
+        "destination-full",
+        "disk-failed",
+        "server-stopping",
+        "session-moved",
+        "session-unknown",
+        "too-many-connections",
+        "too-many-consumers",
+        "too-many-destinations",
+        "too-many-logins",
+        "too-many-sessions",
+    ),
+}
+_BY_CODE.update({code: kind for kind, codes in _FINER.items() for code in codes})
+
 
 def from_code(code: str, sentence: str) -> HeliographError:
     """Rebuild on the client what the server raised, so that `except NotAllowed` works on both sides."""
