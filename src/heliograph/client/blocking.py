@@ -11,12 +11,13 @@ back into this face, which would wait for itself.
 
 from __future__ import annotations
 
-import asyncio
 import threading
-from collections.abc import Callable, Iterator
-from typing import Any, Self, Unpack, cast
+from collections.abc import Callable
+from typing import Any, Self, Unpack
 from weakref import WeakSet
 
+from heliograph.client.blocking_receiving import BlockingBrowser, BlockingConsumer
+from heliograph.client.blocking_sending import BlockingProducer
 from heliograph.client.connection import (
     DEFAULT_URL,
     RECONNECT_SECONDS,
@@ -25,195 +26,26 @@ from heliograph.client.connection import (
     Connection,
 )
 from heliograph.client.connection import connect as connect_async
-from heliograph.client.consumer import BATCH_MESSAGES, Consumer
 from heliograph.client.link import OnError
 from heliograph.client.loop_thread import LoopThread
 from heliograph.client.message import BlockingMessage
-from heliograph.client.preparing import MessageOptions, OnCompletion, Outgoing, SendOptions
-from heliograph.client.producer import Producer
+from heliograph.client.preparing import MessageOptions, ProducerOptions
+from heliograph.client.requesting import Requester
 from heliograph.client.session import Session
-from heliograph.model.errors import ClientFault, HeliographError
-from heliograph.model.limits import BLOCK_MESSAGES, CONSUMER_CREDIT
-from heliograph.model.message import DEFAULT_PRIORITY, Body
+from heliograph.client.subscribing import ConsumerOptions, terms_of
+from heliograph.model.errors import HeliographError, TransactionRolledBack
+from heliograph.model.limits import BLOCK_MESSAGES
+from heliograph.model.message import Body
 
-# Messages collected on this side of the thread before `send` waits for the loop: a few blocks, so that both
-# sides stay busy.
-COLLECTED_MESSAGES = 4 * BLOCK_MESSAGES
-
-_Entry = bytes | tuple[Outgoing, OnCompletion | None]
-
-
-class BlockingProducer:
-    """As `Producer`, without await."""
-
-    def __init__(self, thread: LoopThread, session: BlockingSession, producer: Producer) -> None:
-        self._thread = thread
-        self._session = session  # which hands over what is collected here when it is closed
-        self._producer = producer
-        self._entries: list[_Entry] = []
-        self._is_woken = False
-        self._changed = threading.Condition()
-        self._fault: HeliographError | None = None
-        self._turn = asyncio.Lock()  # one at a time empties the entries, so that they stay in order
-
-    @property
-    def destination(self) -> str:
-        return self._producer.destination
-
-    @property
-    def unconfirmed(self) -> int:
-        return self._producer.unconfirmed + len(self._entries)
-
-    def send(self, body: Body, **options: Unpack[SendOptions]) -> None:
-        """Send without waiting for the server's yes; see `Producer.send`."""
-        if not options and body.__class__ is bytes:
-            self._collect(body)
-            return
-        on_completion = options.pop("on_completion", None)
-        self._collect((self._producer.prepare(body, **cast(MessageOptions, options)), on_completion))
-
-    def _collect(self, entry: _Entry) -> None:
-        with self._changed:
-            while len(self._entries) >= COLLECTED_MESSAGES and self._fault is None:
-                self._changed.wait()
-            self._raise_fault()
-            self._entries.append(entry)
-            if self._is_woken:
-                return
-            self._is_woken = True
-        self._wake()
-
-    def _wake(self) -> None:
-        try:
-            self._thread.loop.call_soon_threadsafe(self._begin)
-        except RuntimeError:  # the loop is closed
-            self._fail(ClientFault("the connection is closed", code="closed"))
-
-    def _begin(self) -> None:
-        self._draining = self._thread.loop.create_task(self._drain())
-
-    async def _drain(self) -> None:
-        """Hand over what was collected, in order; on an error everything collected so far fails."""
-        async with self._turn:
-            with self._changed:
-                entries, self._entries = self._entries, []
-                self._is_woken = False
-                self._changed.notify_all()
-            position = 0
-            try:
-                for position, entry in enumerate(entries):  # noqa: B007 - the handler below uses it
-                    if entry.__class__ is bytes:
-                        await self._producer.send(entry)
-                    else:
-                        await self._producer.post(*cast(tuple[Outgoing, OnCompletion | None], entry))
-            except HeliographError as error:
-                self._fail(error, entries[position:])
-
-    def _fail(self, error: HeliographError, entries: list[_Entry] | None = None) -> None:
-        with self._changed:
-            failed = (entries or []) + self._entries
-            self._entries = []
-            self._fault = error
-            self._changed.notify_all()
-        for entry in failed:
-            if isinstance(entry, tuple) and entry[1] is not None:
-                entry[1](error)
-
-    def _raise_fault(self) -> None:
-        fault, self._fault = self._fault, None
-        if fault is not None:
-            raise fault
-
-    def send_confirmed(self, body: Body, **options: Unpack[MessageOptions]) -> str:
-        """Send and wait until the server has the message; see `Producer.send_confirmed`."""
-        message = self._producer.prepare(body, **options)
-        return self._thread.run(self._confirmed(message))
-
-    async def _confirmed(self, message: Outgoing) -> str:
-        await self.caught_up()
-        return await self._producer.post_confirmed(message)
-
-    def flush(self) -> None:
-        """Wait until everything sent so far is confirmed. Raises, once, what was refused."""
-        self._thread.run(self._flushed())
-
-    async def _flushed(self) -> None:
-        await self.caught_up()
-        await self._producer.flush()
-
-    async def caught_up(self) -> None:
-        await self._drain()
-        with self._changed:
-            self._raise_fault()
-
-    def close(self) -> None:
-        """Flush, and send no more."""
-        self._thread.run(self._closed())
-
-    async def _closed(self) -> None:
-        await self.caught_up()
-        await self._producer.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is None:
-            self.close()
-
-
-class BlockingConsumer:
-    """As `Consumer`, without await: `for message in consumer`."""
-
-    def __init__(self, thread: LoopThread, consumer: Consumer) -> None:
-        self._thread = thread
-        self._consumer = consumer
-        self._inbox = consumer.inbox
-
-    @property
-    def destination(self) -> str:
-        return self._consumer.destination
-
-    def __iter__(self) -> Iterator[BlockingMessage]:
-        inbox = self._inbox
-        while self._thread.run(self._consumer.more()):
-            for message in inbox.messages:
-                yield message
-                if inbox.quiet:
-                    self._acknowledge_soon()
-
-    def receive(self, timeout: float | None = None) -> BlockingMessage | None:
-        """The next message; None if none came in `timeout` seconds, or the consumer was closed."""
-        inbox = self._inbox
-        message: BlockingMessage | None = next(inbox.messages, None)
-        while message is None:
-            self._consumer.check_open()
-            if not self._thread.run(self._consumer.more(timeout)):
-                return None
-            message = next(inbox.messages, None)
-        if inbox.quiet:
-            self._acknowledge_soon()
-        return message
-
-    def _acknowledge_soon(self) -> None:
-        self._inbox.quiet = False
-        self._thread.loop.call_soon_threadsafe(self._consumer.acknowledge_soon)
-
-    def receive_batch(
-        self, limit: int = BATCH_MESSAGES, timeout: float | None = None
-    ) -> list[BlockingMessage]:
-        """Wait for a message, then take all that are here; see `Consumer.receive_batch`."""
-        return cast(list[BlockingMessage], self._thread.run(self._consumer.receive_batch(limit, timeout)))
-
-    def close(self) -> None:
-        """End it; see `Consumer.close`."""
-        self._thread.run(self._consumer.close())
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        self._thread.run(self._consumer.leave(complete=kind is None))
+__all__ = [
+    "BlockingBrowser",
+    "BlockingConnection",
+    "BlockingConsumer",
+    "BlockingMessage",
+    "BlockingProducer",
+    "BlockingSession",
+    "connect",
+]
 
 
 class BlockingSession:
@@ -228,30 +60,55 @@ class BlockingSession:
     def id(self) -> str:
         return self._session.id
 
-    def producer(
-        self,
-        destination: str,
-        *,
-        priority: int = DEFAULT_PRIORITY,
-        persistent: bool = True,
-        time_to_live: float | None = None,
-    ) -> BlockingProducer:
+    def producer(self, destination: str, **options: Unpack[ProducerOptions]) -> BlockingProducer:
         """A producer; see `Session.producer`."""
-        work = self._session.producer(
-            destination, priority=priority, persistent=persistent, time_to_live=time_to_live
-        )
+        work = self._session.producer(destination, **options)
         producer = BlockingProducer(self._thread, self, self._thread.run(work))
         self._producers.add(producer)
         return producer
 
-    def consumer(self, destination: str, *, credit: int = CONSUMER_CREDIT) -> BlockingConsumer:
+    def consumer(self, destination: str, **options: Unpack[ConsumerOptions]) -> BlockingConsumer:
         """A consumer; see `Session.consumer`."""
-        work = self._session.subscribe(destination, credit, BlockingMessage)
+        work = self._session.subscribe(terms_of(destination, **options), BlockingMessage)
         return BlockingConsumer(self._thread, self._thread.run(work))
+
+    def browser(self, destination: str, *, selector: str = "") -> BlockingBrowser:
+        """A browser; see `Session.browser`."""
+        work = self._session.browse(destination, selector, BlockingMessage)
+        return BlockingBrowser(self._thread, self._thread.run(work))
+
+    def unsubscribe(self, name: str) -> None:
+        """Give up a durable subscription; see `Session.unsubscribe`."""
+        self._thread.run(self._session.unsubscribe(name))
 
     def acknowledge(self, *, confirm: bool = False) -> None:
         """Mode "client": everything handed over so far is processed."""
         self._thread.run(self._session.acknowledge(confirm=confirm))
+
+    def recover(self) -> None:
+        """Have again what is not acknowledged; see `Session.recover`."""
+        self._thread.run(self._session.recover())
+
+    def commit(self) -> None:
+        """All since the last commit takes effect together; see `Session.commit`."""
+        self._thread.run(self._committed())
+
+    async def _committed(self) -> None:
+        fault = await self.collect() if self._session.transaction is not None else None
+        if fault is None:
+            await self._session.commit()
+        else:
+            await self._session.rollback()
+            raise TransactionRolledBack(f"the transaction was rolled back: {fault.sentence}") from fault
+
+    def rollback(self) -> None:
+        """Nothing since the last commit takes effect; see `Session.rollback`."""
+        self._thread.run(self._rolled_back())
+
+    async def _rolled_back(self) -> None:
+        if self._session.transaction is not None:
+            await self.collect()  # whatever went wrong with it: it is dropped
+        await self._session.rollback()
 
     def close(self) -> None:
         """Wait until what was sent is confirmed, then end the session."""
@@ -290,6 +147,7 @@ class BlockingConnection:
         self._sessions: WeakSet[BlockingSession] = WeakSet()
         self._default: BlockingSession | None = None
         self._opening = threading.Lock()
+        self._requester = Requester(connection, BlockingMessage)
 
     @property
     def user(self) -> str:
@@ -318,22 +176,41 @@ class BlockingConnection:
                 self._default = self._wrap(self._thread.run(self._connection.default_session()))
             return self._default
 
-    def producer(
-        self,
-        destination: str,
-        *,
-        priority: int = DEFAULT_PRIORITY,
-        persistent: bool = True,
-        time_to_live: float | None = None,
-    ) -> BlockingProducer:
+    def producer(self, destination: str, **options: Unpack[ProducerOptions]) -> BlockingProducer:
         """A producer on the connection's own session."""
-        return self._default_session().producer(
-            destination, priority=priority, persistent=persistent, time_to_live=time_to_live
-        )
+        return self._default_session().producer(destination, **options)
 
-    def consumer(self, destination: str, *, credit: int = CONSUMER_CREDIT) -> BlockingConsumer:
+    def consumer(self, destination: str, **options: Unpack[ConsumerOptions]) -> BlockingConsumer:
         """A consumer on the connection's own session, which is in mode "auto"."""
-        return self._default_session().consumer(destination, credit=credit)
+        return self._default_session().consumer(destination, **options)
+
+    def browse(self, destination: str, *, selector: str = "") -> BlockingBrowser:
+        """A browser on the connection's own session."""
+        return self._default_session().browser(destination, selector=selector)
+
+    def unsubscribe(self, name: str) -> None:
+        """Give up a durable subscription of this client."""
+        self._thread.run(self._connection.unsubscribe(name))
+
+    def temporary_queue(self) -> str:
+        """Make a queue that ends with this connection."""
+        return self._thread.run(self._connection.temporary_queue())
+
+    def temporary_topic(self) -> str:
+        """Make a topic that ends with this connection."""
+        return self._thread.run(self._connection.temporary_topic())
+
+    def delete_temporary(self, address: str) -> None:
+        """End a temporary destination early."""
+        self._thread.run(self._connection.delete_temporary(address))
+
+    def request(
+        self, destination: str, body: Body, *, timeout: float | None, **options: Unpack[MessageOptions]
+    ) -> BlockingMessage:
+        """Send a question and wait for the reply; see `Connection.request`."""
+        work = self._requester.request(destination, body, timeout, options)
+        reply: BlockingMessage = self._thread.run(work)
+        return reply
 
     def ask(self, subject: str, **arguments: Any) -> dict[str, Any]:
         """Ask the server's administration."""
@@ -389,6 +266,7 @@ def connect(
     user: str | None = None,
     password: str | None = None,
     client_name: str = "",
+    client_id: str = "",
     reconnect_seconds: float = RECONNECT_SECONDS,
     on_error: OnError | None = None,
     block_messages: int = BLOCK_MESSAGES,
@@ -400,6 +278,7 @@ def connect(
         user=user,
         password=password,
         client_name=client_name,
+        client_id=client_id,
         reconnect_seconds=reconnect_seconds,
         on_error=on_error,
         block_messages=block_messages,

@@ -4,29 +4,42 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Generator
-from typing import Any, Literal
+from typing import Any, Literal, Unpack
 
 from heliograph.client.addresses import parse_url
+from heliograph.client.browser import Browser
 from heliograph.client.consumer import Consumer
 from heliograph.client.incoming import Mode
 from heliograph.client.link import Link, OnError
+from heliograph.client.message import Message
+from heliograph.client.preparing import MessageOptions, ProducerOptions
 from heliograph.client.producer import Producer
+from heliograph.client.requesting import Replier, Requester
 from heliograph.client.session import Session
-from heliograph.frontends.native.frames import Answer, Ask, Hello, OpenSession, SessionOpened
+from heliograph.client.subscribing import ConsumerOptions
+from heliograph.frontends.native.frames import (
+    Answer,
+    Ask,
+    Completed,
+    DeleteTemporary,
+    Hello,
+    MakeTemporary,
+    OpenSession,
+    SessionOpened,
+)
 from heliograph.model.errors import ClientFault, HeliographError
 from heliograph.model.limits import (
     BLOCK_MESSAGES,
-    CONSUMER_CREDIT,
     HEARTBEAT_SECONDS,
     MAX_BLOCK_MESSAGES,
     MAX_SESSIONS_PER_CONNECTION,
 )
-from heliograph.model.message import DEFAULT_PRIORITY
+from heliograph.model.message import Body
 
 DEFAULT_URL = "helio://localhost:7700"
 RECONNECT_SECONDS = 60.0
 
-AcknowledgeMode = Literal["auto", "client", "individual"]
+AcknowledgeMode = Literal["auto", "client", "individual", "dups-ok", "transacted"]
 
 
 class Connection:
@@ -41,6 +54,8 @@ class Connection:
         self._reserved: set[int] = set()
         self._default: asyncio.Task[Session] | None = None
         self._is_stopped = False
+        self._requester = Requester(self, Message)
+        link.replier = Replier(self.session)
 
     @property
     def user(self) -> str:
@@ -60,10 +75,11 @@ class Connection:
         return f"<Connection to {self.server or 'no server'} as {self.user or 'nobody'}>"
 
     async def session(self, *, acknowledge: AcknowledgeMode = "auto") -> Session:
-        """Open a session. `acknowledge`: "auto", "client" (cumulative) or "individual" (J4)."""
+        """Open a session. `acknowledge`: "auto", "client" (cumulative), "individual", "dups-ok" (lazy) or
+        "transacted" (J4)."""
         if acknowledge not in set(Mode):
             raise ClientFault(
-                f"a session acknowledges auto, client or individual, not {acknowledge!r}",
+                f"a session acknowledges {', '.join(Mode)}, not {acknowledge!r}",
                 code="acknowledge-mode",
             )
         number = self._reserve_number()
@@ -89,24 +105,60 @@ class Connection:
         self._reserved.add(number)
         return number
 
-    async def producer(
-        self,
-        destination: str,
-        *,
-        priority: int = DEFAULT_PRIORITY,
-        persistent: bool = True,
-        time_to_live: float | None = None,
-    ) -> Producer:
+    async def producer(self, destination: str, **options: Unpack[ProducerOptions]) -> Producer:
         """A producer on the connection's own session; see `Session.producer`."""
         session = await self.default_session()
-        return await session.producer(
-            destination, priority=priority, persistent=persistent, time_to_live=time_to_live
-        )
+        return await session.producer(destination, **options)
 
-    async def consumer(self, destination: str, *, credit: int = CONSUMER_CREDIT) -> Consumer:
+    async def consumer(self, destination: str, **options: Unpack[ConsumerOptions]) -> Consumer:
         """A consumer on the connection's own session, which is in mode "auto"; see `Session.consumer`."""
         session = await self.default_session()
-        return await session.consumer(destination, credit=credit)
+        return await session.consumer(destination, **options)
+
+    async def browse(self, destination: str, *, selector: str = "") -> Browser:
+        """A browser on the connection's own session; see `Session.browser`."""
+        session = await self.default_session()
+        return await session.browser(destination, selector=selector)
+
+    async def unsubscribe(self, name: str) -> None:
+        """Give up a durable subscription of this client; see `Session.unsubscribe`."""
+        session = await self.default_session()
+        await session.unsubscribe(name)
+
+    async def temporary_queue(self) -> str:
+        """Make a queue that only this connection receives from, and that ends with it."""
+        return await self._make_temporary("queue")
+
+    async def temporary_topic(self) -> str:
+        """Make a topic that only this connection receives from, and that ends with it."""
+        return await self._make_temporary("topic")
+
+    async def _make_temporary(self, kind: str) -> str:
+        session = await self.default_session()
+        answer = await self._link.request(
+            lambda: MakeTemporary(request=0, number=session.number, kind=kind), Answer
+        )
+        address: str = answer.body["destination"]
+        self._link.temporaries.add(address)
+        return address
+
+    async def delete_temporary(self, address: str) -> None:
+        """End a temporary destination early; it must have no consumer."""
+        session = await self.default_session()
+        await self._link.request(
+            lambda: DeleteTemporary(request=0, number=session.number, destination=address), Completed
+        )
+        self._link.temporaries.discard(address)
+
+    async def request(
+        self, destination: str, body: Body, *, timeout: float | None, **options: Unpack[MessageOptions]
+    ) -> Message:
+        """Send a question and wait for the reply, `timeout` seconds at most (None: as long as it takes).
+
+        Whoever receives it answers with `message.reply(...)`. Raises Unavailable `no-reply` if nobody did.
+        """
+        reply: Message = await self._requester.request(destination, body, timeout, options)
+        return reply
 
     async def default_session(self) -> Session:
         """The session behind `producer` and `consumer`, opened on first use."""
@@ -220,6 +272,7 @@ def connect(
     user: str | None = None,
     password: str | None = None,
     client_name: str = "",
+    client_id: str = "",
     reconnect_seconds: float = RECONNECT_SECONDS,
     on_error: OnError | None = None,
     block_messages: int = BLOCK_MESSAGES,
@@ -228,11 +281,12 @@ def connect(
     """Connect to a server: `await connect(...)`, or `async with connect(...) as connection`.
 
     `url` may name several hosts, `helio://one:7700,two:7700`, which are tried in turn, and
-    `user:password@`. A lost connection is made again for up to `reconnect_seconds` (0: never); `on_error`
-    hears what nobody waits for, and when that was in vain.
+    `user:password@`. Durable subscriptions belong to `client_id`. A lost connection is made again for up to
+    `reconnect_seconds` (0: never); `on_error` hears what nobody waits for, and when that was in vain.
     """
     hello = Hello(
         client=client_name,
+        client_id=client_id,
         user=user or "",
         password=password or "",
         heartbeat_seconds=HEARTBEAT_SECONDS if heartbeat_seconds is None else heartbeat_seconds,

@@ -2,20 +2,23 @@
 
 Acknowledgements travel as merged ranges: when a quarter of the credit is collected, when nothing more
 waits, and otherwise at the end of the loop's turn, but then not again within `PAUSE_SECONDS`; so a slow
-application is acknowledged message by message and a quick one in large steps.
+application is acknowledged message by message and a quick one in large steps. In mode "dups-ok" only the
+first and a pause of `LAZY_SECONDS` count.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from heliograph.client.incoming import Inbox, Mode, frames_of
+from heliograph.client.incoming import BY_ITSELF, Inbox, Mode, Range, frames_of
 from heliograph.client.message import Delivery, Message, Received, open_delivery
+from heliograph.client.preparing import MessageOptions
 from heliograph.client.sender import renewed
+from heliograph.client.subscribing import Terms
 from heliograph.client.waiting import Signal
 from heliograph.frontends.native.frames import (
     CONFIRM_SETTLEMENT,
@@ -23,12 +26,15 @@ from heliograph.frontends.native.frames import (
     DONE,
     REPLENISH,
     Completed,
+    Return,
     Subscribe,
     Unsubscribe,
+    control_frame,
     settle_frame,
 )
 from heliograph.model.errors import ClientFault, ConnectionLost, HeliographError, ProtocolFault
-from heliograph.model.limits import HANDSHAKE_SECONDS
+from heliograph.model.limits import HANDSHAKE_SECONDS, MAX_ERROR_LENGTH
+from heliograph.model.message import Body
 
 if TYPE_CHECKING:
     from heliograph.client.session import Session
@@ -36,6 +42,8 @@ if TYPE_CHECKING:
 
 # Five hundred small frames a second cost the server next to nothing, and nobody notices two milliseconds.
 PAUSE_SECONDS = 0.002
+# How long acknowledgements may wait for company where the application does not mind duplicates.
+LAZY_SECONDS = 0.1
 # Messages of one `receive_batch` unless told otherwise: enough that the call itself does not count.
 BATCH_MESSAGES = 1024
 
@@ -51,17 +59,19 @@ class Consumer:
         self,
         session: Session,
         number: int,
-        destination: str,
+        terms: Terms,
         *,
         mode: Mode,
-        credit: int,
         message_type: type[Received] = Message,
     ) -> None:
         self.number = number
         self.is_subscribed = False
         self._session = session
-        self._destination = destination
-        self.inbox = Inbox(mode, credit, message_type)
+        self._terms = terms
+        self.inbox = Inbox(mode, terms.credit, message_type)
+        self._acknowledges_itself = mode in BY_ITSELF
+        self._pause_seconds = LAZY_SECONDS if mode is Mode.DUPS_OK else PAUSE_SECONDS
+        self._is_suspended = False
         self._loop = asyncio.get_running_loop()
         self._wire: Wire | None = None
         self._changed = Signal()
@@ -72,10 +82,10 @@ class Consumer:
 
     @property
     def destination(self) -> str:
-        return self._destination
+        return self._terms.destination
 
     def __repr__(self) -> str:
-        return f"<Consumer of {self._destination}>"
+        return f"<{type(self).__name__} of {self.destination}>"
 
     # ---- receiving
 
@@ -129,7 +139,7 @@ class Consumer:
         try:
             async with asyncio.timeout(timeout):
                 while not self._take_next():
-                    if self._is_closed:
+                    if self._is_over:
                         return False
                     if self._ended is not None:
                         raise renewed(self._ended)
@@ -139,14 +149,23 @@ class Consumer:
         return True
 
     def _take_next(self) -> bool:
-        found = self.inbox.take_next()
-        if self.inbox.mode is Mode.AUTO and (self.inbox.is_due or not found):
-            self._settle()
+        inbox = self.inbox
+        found = inbox.take_next()
+        if self._acknowledges_itself:
+            if inbox.is_due or (not found and inbox.mode is Mode.AUTO):
+                self._settle()
+            elif not found and inbox.done.count:
+                self.acknowledge_soon()
         return found
+
+    @property
+    def _is_over(self) -> bool:
+        """Whether nothing more is to be expected, and that is all right."""
+        return self._is_closed
 
     def check_open(self) -> None:
         if self._is_closed:
-            raise ClientFault(f"the consumer of {self._destination} is closed", code="closed")
+            raise ClientFault(f"the consumer of {self.destination} is closed", code="closed")
 
     # ---- acknowledging
 
@@ -162,15 +181,19 @@ class Consumer:
 
     def acknowledge_from_thread(self, delivery: Delivery, index: int, *, confirm: bool) -> None:
         """The same for the blocking face, called on the application's thread."""
-        if self.inbox.mode is Mode.AUTO:
+        if self._acknowledges_itself:
             return
-        if self._loop.is_closed():
-            raise ClientFault("the connection is closed", code="closed")
-        if self.inbox.mode is Mode.INDIVIDUAL and not confirm:
+        if self.inbox.mode is Mode.INDIVIDUAL and not confirm and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._acknowledge_one_soon, delivery, index)
         else:
-            work = self.acknowledge_message(delivery, index, confirm=confirm)
-            asyncio.run_coroutine_threadsafe(work, self._loop).result()
+            self.run_from_thread(self.acknowledge_message(delivery, index, confirm=confirm))
+
+    def run_from_thread(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do something for a message of the blocking face, and wait for it."""
+        if self._loop.is_closed():
+            work.close()
+            raise ClientFault("the connection is closed", code="closed")
+        asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
     def _acknowledge_one_soon(self, delivery: Delivery, index: int) -> None:
         if self._mark(delivery, index, confirm=False):
@@ -202,20 +225,23 @@ class Consumer:
         self.inbox.quiet = False
         if not self._is_acknowledging:
             self._is_acknowledging = True
-            self._loop.call_soon(self._acknowledge_turn)
+            if self.inbox.mode is Mode.DUPS_OK:
+                self._loop.call_later(LAZY_SECONDS, self._acknowledge_turn)
+            else:
+                self._loop.call_soon(self._acknowledge_turn)
 
     def _acknowledge_turn(self) -> None:
-        if self.inbox.mode is Mode.AUTO:
+        if self._acknowledges_itself:
             self.inbox.complete_but_last()
         if self._settle():
-            self._loop.call_later(PAUSE_SECONDS, self._acknowledge_turn)
+            self._loop.call_later(self._pause_seconds, self._acknowledge_turn)
         else:
             self._is_acknowledging = False
-            self.inbox.quiet = self.inbox.mode is Mode.AUTO
+            self.inbox.quiet = self._acknowledges_itself
 
     def _settle(self, *, confirm: bool = False) -> bool:
         """Tell the server what is done. Whether there was anything."""
-        ranges = self.inbox.done.take()
+        ranges = self.inbox.take_done()
         if not ranges or self._wire is None:
             return False
         pieces = list(frames_of(ranges))
@@ -224,6 +250,46 @@ class Consumer:
             flags = REPLENISH | (CONFIRM_SETTLEMENT if confirm and last else 0)
             self._wire.write(settle_frame(self._session.number, self.number, DONE, piece, flags))
         return True
+
+    # ---- giving back, answering
+
+    async def return_message(self, delivery: Delivery, index: int, error: str) -> None:
+        """One message goes back to the destination, unless it went already or is done."""
+        if not self.inbox.is_current(delivery) or self._is_closed or self._wire is None:
+            return
+        tag = delivery.first_tag + index
+        if self.inbox.leave_out(tag):
+            back = Return(self._session.number, self.number, [(tag, tag)], error[:MAX_ERROR_LENGTH])
+            self._wire.write(control_frame(back))
+
+    async def reply(self, message: Received, body: Body, options: MessageOptions) -> None:
+        """Answer a request where it says, as part of the transaction if the session has one."""
+        if message.reply_to is None:
+            raise ClientFault("the message does not say where to reply to", code="reply-to-missing")
+        options.setdefault("correlation_id", message.correlation_id or message.id)
+        await self._session.reply(message.reply_to, body, options)
+
+    def suspend(self) -> None:
+        """All that is not settled is about to come again: forget it, and what arrives until `go_on`."""
+        if self._acknowledges_itself:
+            self.inbox.complete_but_last()
+        if self._acknowledges_itself or self.inbox.mode is Mode.INDIVIDUAL:
+            self._settle()
+        self.inbox.reset(wanted=True)
+        self._is_suspended = True
+
+    def go_on(self) -> None:
+        self._is_suspended = False
+
+    @property
+    def has_consumed(self) -> bool:
+        """In a transacted session: whether anything was handed over since the last commit."""
+        self.inbox.complete()
+        return self.inbox.done.count > 0
+
+    def take_consumed(self) -> list[Range]:
+        self.inbox.complete()
+        return self.inbox.take_done()
 
     # ---- start and stop
 
@@ -243,6 +309,8 @@ class Consumer:
         except UnicodeDecodeError:
             raise ProtocolFault("a delivery's user id is not text") from None
         inbox = self.inbox
+        if self._is_suspended:
+            return
         inbox.put(
             open_delivery(
                 payload[start:], self, first_tag=first_tag, earlier=earlier, user_id=user, epoch=inbox.epoch
@@ -260,13 +328,16 @@ class Consumer:
     # ---- the connection
 
     def subscription(self) -> Subscribe:
-        return Subscribe(
-            request=0,
-            number=self._session.number,
-            consumer=self.number,
-            destination=self._destination,
-            credit=self.inbox.credit,
-        )
+        return self._terms.frame(self._session.number, self.number)
+
+    @property
+    def is_closed(self) -> bool:
+        return self._is_closed
+
+    @property
+    def is_resumable(self) -> bool:
+        """Whether it goes on when there is another connection."""
+        return not self._is_closed
 
     def attach(self, wire: Wire) -> None:
         self._wire = wire
@@ -274,7 +345,8 @@ class Consumer:
     def detach(self) -> None:
         """What waits and is not handed over yet comes again on the next connection."""
         self._wire = None
-        self.inbox.reset(self.inbox.epoch + 1)
+        self._is_suspended = False
+        self.inbox.reset()
         self._fail_settling()
 
     def end(self, error: HeliographError) -> None:
@@ -293,7 +365,8 @@ class Consumer:
     async def close(self) -> None:
         """End it.
 
-        Messages not handed over return to the destination; in mode "auto" those handed over are done.
+        Messages not handed over return to the destination; in mode "auto" those handed over are done. In a
+        transacted session both wait for the commit or rollback, where anything was handed over.
         """
         await self.leave(complete=True)
 
@@ -302,15 +375,21 @@ class Consumer:
         if self._is_closed:
             return
         inbox = self.inbox
-        if inbox.mode is Mode.AUTO:
+        if self._acknowledges_itself:
             inbox.complete_but_last()
         inbox.stop()
-        if inbox.mode is Mode.AUTO and complete:
+        if self._acknowledges_itself and complete:
             inbox.complete()
-        if inbox.mode is not Mode.CLIENT:
+        if self._acknowledges_itself or inbox.mode is Mode.INDIVIDUAL:
             self._settle()
+        must_wait = inbox.mode is Mode.TRANSACTED and self.has_consumed and self._ended is None
         self._is_closed = True
         self._changed.wake()
+        if not must_wait:
+            await self.unsubscribe()
+
+    async def unsubscribe(self) -> None:
+        """Tell the server that a closed consumer is gone."""
         wire, self._wire = self._wire, None
         self._session.forget_consumer(self)
         if wire is not None and self._ended is None:
@@ -330,6 +409,6 @@ class Consumer:
 
 def _unconfirmed() -> ConnectionLost:
     return ConnectionLost(
-        "the acknowledgement was not confirmed before the connection was lost: expect redelivery",
+        "the acknowledgement came too late or was not confirmed: expect redelivery",
         code="acknowledgement-unknown",
     )

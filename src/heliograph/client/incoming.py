@@ -7,7 +7,8 @@ this follows the rule that no message is ever acknowledged that the application 
 
     put ──▶ waiting ──take_next──▶ messages ──drawn by the application──▶ handed over ──complete──▶ done
 
-Whoever asks for the next message has finished those before it (J4, mode "auto").
+Whoever asks for the next message has finished those before it (J4, modes "auto" and "dups-ok"). In mode
+"transacted" what was handed over is named by the next commit.
 """
 
 from __future__ import annotations
@@ -31,6 +32,12 @@ class Mode(enum.StrEnum):
     AUTO = "auto"
     CLIENT = "client"
     INDIVIDUAL = "individual"
+    DUPS_OK = "dups-ok"
+    TRANSACTED = "transacted"
+
+
+# Modes in which a message is acknowledged without a word from the application.
+BY_ITSELF = frozenset({Mode.AUTO, Mode.DUPS_OK})
 
 
 class Ranges:
@@ -78,6 +85,21 @@ def merged(ranges: list[Range]) -> list[Range]:
     return result
 
 
+def without(ranges: list[Range], tags: set[int]) -> list[Range]:
+    """The same, less some tags, which are taken from `tags` as they are met."""
+    result: list[Range] = []
+    for first, last in ranges:
+        start = first
+        for tag in sorted(tag for tag in tags if first <= tag <= last):
+            tags.remove(tag)
+            if start < tag:
+                result.append((start, tag - 1))
+            start = tag + 1
+        if start <= last:
+            result.append((start, last))
+    return result
+
+
 def frames_of(ranges: list[Range]) -> Iterator[list[Range]]:
     """Cut into as many ranges as the server reads at once."""
     for start in range(0, len(ranges), MAX_ACK_RANGES):
@@ -95,7 +117,7 @@ class Inbox:
         self.stopped = False
         # True while nobody is going to collect acknowledgements soon: whoever asks for the next message
         # sees to it.
-        self.quiet = mode is Mode.AUTO
+        self.quiet = mode in BY_ITSELF
         self.waiting: deque[Delivery] = deque()
         self.messages: Iterator[Any] = iter(())
         self.done = Ranges()
@@ -104,6 +126,8 @@ class Inbox:
         self._collected = 0  # of the current delivery, how many messages are in `done` or `_held`
         self._has_forgotten = False
         self._held: list[Range] = []  # a batch in the application's hands
+        self._returned: set[int] = set()  # given back, and still to be met on the way to `done`
+        self._last_taken = 0
 
     def put(self, delivery: Delivery) -> None:
         self.waiting.append(delivery)
@@ -144,6 +168,24 @@ class Inbox:
         """Between two messages: the one in the application's hands is still being worked on."""
         self._collect(1)
 
+    def take_done(self) -> list[Range]:
+        """What is done and the server has not been told."""
+        ranges = self.done.take()
+        if ranges:
+            self._last_taken = ranges[-1][1]
+            if self._returned:
+                ranges = without(ranges, self._returned)
+        return ranges
+
+    def leave_out(self, tag: int) -> bool:
+        """This one is given back: it will not be done. False: it is done already."""
+        if self.mode is Mode.INDIVIDUAL:
+            return True
+        if tag <= self._last_taken or tag in self._returned:
+            return False
+        self._returned.add(tag)
+        return True
+
     @property
     def is_due(self) -> bool:
         """Whether enough is done to be worth a frame of its own."""
@@ -161,17 +203,22 @@ class Inbox:
     def start(self) -> None:
         self.stopped = False
 
-    def reset(self, epoch: int) -> None:
-        """Another connection: the server delivers again whatever was not settled on the last one."""
+    def reset(self, *, wanted: bool = False) -> None:
+        """The server delivers again whatever is not settled, under new tags.
+
+        That was `wanted`, or happened because the connection was lost.
+        """
         self.complete()
         # Elsewhere a message's own acknowledgement knows that it comes too late.
-        if self.mode is Mode.CLIENT and self.done.count:
+        if self.mode is Mode.CLIENT and self.done.count and not wanted:
             self._has_forgotten = True
-        self.epoch = epoch
+        self.epoch += 1
         list(self._bodies)  # draws the rest, so that nobody else does
         self.waiting.clear()
         self.done.clear()
         self._held.clear()
+        self._returned.clear()
+        self._last_taken = 0
         self._current = None
         self._collected = 0
 

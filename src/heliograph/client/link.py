@@ -170,6 +170,7 @@ class Link:
         self.welcome = wire.welcome
         self._connected_at = self._loop.time()
         self._has_progressed = False
+        self.temporaries.clear()
         self._changed.wake()
 
     async def _reconnect(self, reason: HeliographError) -> None:

@@ -8,10 +8,11 @@ nothing but its body.
 from __future__ import annotations
 
 from collections.abc import Coroutine, Mapping
-from typing import Any, Protocol
+from typing import Any, Protocol, Unpack
 
 import msgspec
 
+from heliograph.client.preparing import MessageOptions
 from heliograph.model import block
 from heliograph.model.block import BodyKind, Contents
 from heliograph.model.ids import message_id
@@ -32,6 +33,12 @@ class Settler(Protocol):
     ) -> Coroutine[Any, Any, None]: ...
 
     def acknowledge_from_thread(self, delivery: Delivery, index: int, *, confirm: bool) -> None: ...
+
+    def return_message(self, delivery: Delivery, index: int, error: str) -> Coroutine[Any, Any, None]: ...
+
+    def reply(self, message: Received, body: Body, options: MessageOptions) -> Coroutine[Any, Any, None]: ...
+
+    def run_from_thread(self, work: Coroutine[Any, Any, None]) -> None: ...
 
 
 class Delivery:
@@ -203,10 +210,22 @@ class Message(Received, frozen=True, eq=False, gc=False):
     async def acknowledge(self, *, confirm: bool = False) -> None:
         """Mode "individual": this is processed. Mode "client": all that the session handed over is.
 
-        Mode "auto" needs no acknowledgement and ignores it. With `confirm`, wait until the server has
+        Other modes need no acknowledgement and ignore it. With `confirm`, wait until the server has
         stored it.
         """
         await self._delivery.owner.acknowledge_message(self._delivery, self._index, confirm=confirm)
+
+    async def return_(self) -> None:
+        """Give it back, unprocessed, to be delivered again: to whoever is next, perhaps later."""
+        await self._delivery.owner.return_message(self._delivery, self._index, "")
+
+    async def reject(self, error: str = "") -> None:
+        """The same, with a word on why, which stays with the message if it ends among the dead."""
+        await self._delivery.owner.return_message(self._delivery, self._index, error)
+
+    async def reply(self, body: Body, **options: Unpack[MessageOptions]) -> None:
+        """Send an answer to `reply_to`, with the request's correlation id, or its id where it has none."""
+        await self._delivery.owner.reply(self, body, options)
 
 
 class BlockingMessage(Received, frozen=True, eq=False, gc=False):
@@ -215,3 +234,18 @@ class BlockingMessage(Received, frozen=True, eq=False, gc=False):
     def acknowledge(self, *, confirm: bool = False) -> None:
         """As `Message.acknowledge`, without await."""
         self._delivery.owner.acknowledge_from_thread(self._delivery, self._index, confirm=confirm)
+
+    def return_(self) -> None:
+        """As `Message.return_`, without await."""
+        owner = self._delivery.owner
+        owner.run_from_thread(owner.return_message(self._delivery, self._index, ""))
+
+    def reject(self, error: str = "") -> None:
+        """As `Message.reject`, without await."""
+        owner = self._delivery.owner
+        owner.run_from_thread(owner.return_message(self._delivery, self._index, error))
+
+    def reply(self, body: Body, **options: Unpack[MessageOptions]) -> None:
+        """As `Message.reply`, without await."""
+        owner = self._delivery.owner
+        owner.run_from_thread(owner.reply(self, body, options))

@@ -224,7 +224,8 @@ class Lane:
 
     def _make_columns(self) -> Columns:
         count = len(self._bodies)
-        return Columns([self._kind] * count, [b""] * count, [self._priority] * count, [0] * count, [0] * count)
+        nothing = [0] * count
+        return Columns([self._kind] * count, [b""] * count, [self._priority] * count, nothing, nothing[:])
 
     # ---- out
 

@@ -12,6 +12,7 @@ from heliograph.model.limits import MAX_MESSAGE_BYTES
 from heliograph.model.message import Body, Head, Property, encode_body, encode_head
 
 OnCompletion = Callable[[HeliographError | None], None]
+_NOTHING_SAID = (None, None, None, None)
 
 
 class Outgoing(msgspec.Struct, gc=False, frozen=True):
@@ -23,10 +24,25 @@ class Outgoing(msgspec.Struct, gc=False, frozen=True):
     priority: int
     persistent: bool
     expiry: int
+    delivery_time: int = 0
+
+    @property
+    def is_timed(self) -> bool:
+        """Whether the server has to look at the clock for it."""
+        return self.expiry > 0 or self.delivery_time > 0
 
     @property
     def size(self) -> int:
         return len(self.body) + len(self.head)
+
+
+class ProducerOptions(TypedDict, total=False):
+    """A producer's defaults for its messages; `time_to_live` and `delay` are in seconds."""
+
+    priority: int
+    persistent: bool
+    time_to_live: float | None
+    delay: float | None
 
 
 class Headers(TypedDict, total=False):
@@ -36,14 +52,21 @@ class Headers(TypedDict, total=False):
     correlation_id: str | None
     reply_to: str | None
     type: str | None
+    group_id: str | None
+    group_sequence: int
 
 
 class MessageOptions(Headers, total=False):
-    """How a message is to be treated, where not by the producer's defaults. `time_to_live` is in seconds."""
+    """How a message is to be treated, where not by the producer's defaults.
+
+    `time_to_live` and `delay` are in seconds from now, `deliver_at` in seconds since 1970.
+    """
 
     priority: int | None
     persistent: bool | None
     time_to_live: float | None
+    delay: float | None
+    deliver_at: float | None
 
 
 class SendOptions(MessageOptions, total=False):
@@ -58,21 +81,26 @@ def prepare(
     priority: int,
     persistent: bool,
     expiry: int = 0,
+    delivery_time: int = 0,
     properties: Mapping[str, Property] | None = None,
     correlation_id: str | None = None,
     reply_to: str | None = None,
     type: str | None = None,
+    group_id: str | None = None,
+    group_sequence: int = 0,
 ) -> Outgoing:
     """Check a message and turn it into bytes. Raises ClientFault where it cannot travel."""
     kind, raw = encode_body(body)
     head = b""
-    if properties or correlation_id is not None or reply_to is not None or type is not None:
+    if properties or group_sequence or (correlation_id, reply_to, type, group_id) != _NOTHING_SAID:
         head = encode_head(
             Head(
                 correlation_id=correlation_id,
                 reply_to=reply_to,
                 type=type,
                 kind=int(kind),
+                group_id=group_id,
+                group_sequence=group_sequence,
                 properties=dict(properties) if properties else {},
             )
         )
@@ -83,4 +111,4 @@ def prepare(
             f"the message has {len(raw) + len(head)} bytes; at most {MAX_MESSAGE_BYTES} are allowed",
             code="message-too-large",
         )
-    return Outgoing(raw, int(kind), head, priority, persistent, expiry)
+    return Outgoing(raw, int(kind), head, priority, persistent, expiry, delivery_time)

@@ -14,14 +14,14 @@ from heliograph.client.preparing import Headers, MessageOptions, OnCompletion, O
 from heliograph.client.sender import Sender, now_microseconds
 from heliograph.model.errors import ClientFault, HeliographError
 from heliograph.model.ids import LaneId, message_id
-from heliograph.model.message import Body
+from heliograph.model.message import DEFAULT_PRIORITY, Body
 
 if TYPE_CHECKING:
     from heliograph.client.session import Session
 
 MICROSECONDS = 1_000_000
 # Thousands of years, and still far from the end of a 64-bit number of microseconds.
-MAX_TIME_TO_LIVE_SECONDS = 1e11
+MAX_SECONDS = 1e11
 
 
 class Producer:
@@ -32,9 +32,10 @@ class Producer:
         session: Session,
         sender: Sender,
         *,
-        priority: int,
-        persistent: bool,
-        time_to_live: float | None,
+        priority: int = DEFAULT_PRIORITY,
+        persistent: bool = True,
+        time_to_live: float | None = None,
+        delay: float | None = None,
     ) -> None:
         self._session = session
         self._sender = sender
@@ -43,6 +44,8 @@ class Producer:
         self._priority = priority
         self._persistent = persistent
         self._time_to_live = time_to_live
+        self._delay = delay
+        self._is_plain = time_to_live is None and not delay  # whether messages may go through the gate
         self._gate = Gate()
         self._is_closed = False
         self.prepare(b"")  # refuses defaults that no message could have
@@ -83,7 +86,7 @@ class Producer:
     async def send_confirmed(self, body: Body, **options: Unpack[MessageOptions]) -> str:
         """Send and wait until the server has the message, on disk if it is persistent.
 
-        Returns its id; raises a refusal.
+        Returns its id; raises a refusal. In a transacted session nothing is confirmed before the commit.
         """
         return await self.post_confirmed(self.prepare(body, **options))
 
@@ -94,33 +97,48 @@ class Producer:
         priority: int | None = None,
         persistent: bool | None = None,
         time_to_live: float | None = None,
+        delay: float | None = None,
+        deliver_at: float | None = None,
         **headers: Unpack[Headers],
     ) -> Outgoing:
         """The message with this producer's defaults, as bytes. Raises ClientFault where it cannot travel."""
         seconds = self._time_to_live if time_to_live is None else time_to_live
-        if seconds is not None and not 0 < seconds < MAX_TIME_TO_LIVE_SECONDS:
+        if seconds is not None and not 0 < seconds < MAX_SECONDS:
             raise ClientFault(
                 f"a time to live is a positive number of seconds, not {seconds}", code="time-to-live-invalid"
             )
+        if delay is None and deliver_at is None:
+            delay = self._delay
         return prepare(
             body,
             priority=self._priority if priority is None else priority,
             persistent=self._persistent if persistent is None else persistent,
             expiry=0 if seconds is None else now_microseconds() + int(seconds * MICROSECONDS),
+            delivery_time=_delivery_time(delay, deliver_at),
             **headers,
         )
 
     async def post(self, message: Outgoing, on_completion: OnCompletion | None = None) -> None:
         """Send a prepared message."""
+        transaction = self._session.transaction
+        if transaction is not None:
+            await transaction.decided()
         sender = self._sender
         if not sender.is_open or self._is_closed:
             sender = await self._admitted()
+        if transaction is not None and on_completion is not None:
+            transaction.watch(on_completion)
+            on_completion = None
         sender.put(message, on_completion)
-        if not message.kind and self._time_to_live is None:
+        if not message.kind and self._is_plain:
             sender.lane.open_gate(self._gate, self._priority, self._persistent)
 
     async def post_confirmed(self, message: Outgoing) -> str:
         """Send a prepared message and wait for the server's yes."""
+        if self._session.transaction is not None:
+            raise ClientFault(
+                "in a transacted session messages are confirmed by commit(): use send()", code="transacted"
+            )
         sender = self._sender
         if not sender.is_open or self._is_closed:
             sender = await self._admitted()
@@ -182,3 +200,18 @@ class Producer:
             self._is_closed = True
             self._sender.lane.shut_gate()
             self._sender.push()
+
+
+def _delivery_time(delay: float | None, deliver_at: float | None) -> int:
+    """When a message may be delivered, in microseconds; 0: at once."""
+    if delay is None and deliver_at is None:
+        return 0
+    if delay is not None and deliver_at is not None:
+        raise ClientFault("a message has a delay or a time to be delivered, not both", code="delay-invalid")
+    seconds = delay if delay is not None else deliver_at
+    assert seconds is not None
+    if not 0 <= seconds < MAX_SECONDS:
+        raise ClientFault(f"a delivery is 0 or more seconds away, not {seconds}", code="delay-invalid")
+    if delay == 0:
+        return 0
+    return int(seconds * MICROSECONDS) + (now_microseconds() if delay is not None else 0)

@@ -8,25 +8,34 @@ consumers subscribe anew.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
+from heliograph.client.browser import Browser
 from heliograph.client.consumer import Consumer
 from heliograph.client.incoming import Mode
 from heliograph.client.message import Message, Received
 from heliograph.client.outgoing import Lane
+from heliograph.client.preparing import MessageOptions, ProducerOptions
 from heliograph.client.producer import Producer
+from heliograph.client.requesting import is_temporary
 from heliograph.client.sender import Sender
+from heliograph.client.subscribing import ConsumerOptions, Terms, browsing, terms_of
+from heliograph.client.transaction import Transaction, not_transacted
 from heliograph.frontends.native.frames import (
     DELIVERY,
     PAIR,
     CloseSession,
     Completed,
     ConsumerClosed,
+    EndSubscription,
     LaneOpened,
     OpenLane,
     OpenSession,
+    Recover,
     Refused,
+    Rollback,
     SessionOpened,
 )
 from heliograph.model.errors import ClientFault, ConnectionLost, HeliographError, Unavailable, from_code
@@ -35,10 +44,9 @@ from heliograph.model.limits import (
     CONSUMER_CREDIT,
     HANDSHAKE_SECONDS,
     MAX_CONSUMERS_PER_SESSION,
-    MAX_CREDIT,
     MAX_LANES_PER_SESSION,
 )
-from heliograph.model.message import DEFAULT_PRIORITY
+from heliograph.model.message import Body
 
 if TYPE_CHECKING:
     from heliograph.client.link import Link
@@ -66,6 +74,7 @@ class Session:
         self._is_stopped = False
         self._was_lost = False  # and begun again under another id, which the application has yet to hear
         self._ended: HeliographError | None = None
+        self.transaction = Transaction(self, link) if mode is Mode.TRANSACTED else None
 
     @property
     def id(self) -> str:
@@ -76,22 +85,20 @@ class Session:
 
     # ---- producers
 
-    async def producer(
-        self,
-        destination: str,
-        *,
-        priority: int = DEFAULT_PRIORITY,
-        persistent: bool = True,
-        time_to_live: float | None = None,
-    ) -> Producer:
+    async def producer(self, destination: str, **options: Unpack[ProducerOptions]) -> Producer:
         """A producer to `queue:NAME` or `topic:NAME`; what it is given here are defaults for its messages."""
-        return Producer(
-            self,
-            await self.sender_for(destination),
-            priority=priority,
-            persistent=persistent,
-            time_to_live=time_to_live,
-        )
+        return Producer(self, await self.sender_for(destination), **options)
+
+    async def reply(self, destination: str, body: Body, options: MessageOptions) -> None:
+        """What `Message.reply` does. Temporary queues come and go, and get lanes of sessions that do too."""
+        if self.transaction is None and self._link.replier is not None and is_temporary(destination):
+            await self._link.replier.reply(destination, body, options)
+        else:
+            producer = await self.producer(destination)
+            await producer.send(body, **options)
+
+    def senders(self) -> Iterable[Sender]:
+        return self._lanes.values()
 
     async def sender_for(self, destination: str) -> Sender:
         """The lane to a destination, shared by all producers to it (J11). Opened when there is none."""
@@ -113,7 +120,7 @@ class Session:
         )
         self._check_open()
         lane = Lane(number, lane_of(self._identity, number), block_messages=self._link.block_messages)
-        sender = Sender(lane, destination, self.number)
+        sender = Sender(lane, destination, self.number, is_staged=self.transaction is not None)
         self._senders[destination] = self._lanes[number] = sender
         if self._wire is not None:
             sender.attach(self._wire)
@@ -132,22 +139,44 @@ class Session:
 
     # ---- consumers
 
-    async def consumer(self, destination: str, *, credit: int = CONSUMER_CREDIT) -> Consumer:
-        """A consumer of `queue:NAME` or `topic:NAME`; the server sends at most `credit` messages ahead."""
-        return await self.subscribe(destination, credit, Message)
+    async def consumer(self, destination: str, **options: Unpack[ConsumerOptions]) -> Consumer:
+        """A consumer of `queue:NAME` or `topic:NAME`; the server sends at most `credit` messages ahead.
 
-    async def subscribe(self, destination: str, credit: int, message_type: type[Received]) -> Consumer:
+        It gets what its `selector` selects, and with `no_local` nothing that this connection sent. A
+        subscription to a topic may be `durable` (a name), `shared` (a name), or both (a name and True).
+        """
+        return await self.subscribe(terms_of(destination, **options), Message)
+
+    async def browser(self, destination: str, *, selector: str = "") -> Browser:
+        """Look at what waits in `queue:NAME` without taking it."""
+        return await self.browse(destination, selector, Message)
+
+    async def browse(self, destination: str, selector: str, message_type: type[Received]) -> Browser:
+        terms = browsing(destination, selector, CONSUMER_CREDIT)
+        self._last_consumer += 1
+        browser = Browser(self, self._last_consumer, terms, message_type=message_type)
+        await self._make(browser)
+        return browser
+
+    async def subscribe(self, terms: Terms, message_type: type[Received]) -> Consumer:
+        self._last_consumer += 1
+        consumer = Consumer(self, self._last_consumer, terms, mode=self._mode, message_type=message_type)
+        await self._make(consumer)
+        return consumer
+
+    async def unsubscribe(self, name: str) -> None:
+        """Give up a durable subscription, which has no consumer, with all that waits in it."""
         self._check_open()
-        if not 1 <= credit <= MAX_CREDIT:
-            raise ClientFault(f"credit is 1 to {MAX_CREDIT}, not {credit}", code="credit-invalid")
+        await self._link.request(
+            lambda: EndSubscription(request=0, number=self.number, subscription=name), Completed
+        )
+
+    async def _make(self, consumer: Consumer) -> None:
+        self._check_open()
         if len(self._consumers) >= MAX_CONSUMERS_PER_SESSION:
             raise ClientFault(
                 f"a session has at most {MAX_CONSUMERS_PER_SESSION} consumers", code="too-many-consumers"
             )
-        self._last_consumer += 1
-        consumer = Consumer(
-            self, self._last_consumer, destination, mode=self._mode, credit=credit, message_type=message_type
-        )
         if self._is_stopped:
             consumer.stop()
         # Known before the server answers: messages may arrive together with the answer.
@@ -160,7 +189,9 @@ class Session:
             self.forget_consumer(consumer)
             raise
         consumer.is_subscribed = True
-        return consumer
+
+    def consumers(self) -> Iterable[Consumer]:
+        return self._consumers.values()
 
     def forget_consumer(self, consumer: Consumer) -> None:
         self._consumers.pop(consumer.number, None)
@@ -175,6 +206,55 @@ class Session:
             await asyncio.gather(
                 *[consumer.acknowledge(confirm=confirm) for consumer in self._consumers.values()]
             )
+
+    async def recover(self) -> None:
+        """Have everything again that was handed over and not acknowledged, in order, marked redelivered."""
+        if self.transaction is not None:
+            raise ClientFault("a transacted session has rollback() instead", code="transacted")
+        self._check_open()
+        wire = await self._link.ready()
+        await self.have_all_again(wire, Recover(request=0, number=self.number))
+
+    async def have_all_again(self, wire: Wire, request: Recover | Rollback) -> None:
+        """The server's answer comes before anything it delivers again; what arrives until then is stale."""
+        consumers = list(self._consumers.values())
+        for consumer in consumers:
+            consumer.suspend()
+
+        def go_on() -> None:
+            for consumer in consumers:
+                consumer.go_on()
+
+        try:
+            with suppress(ConnectionLost):  # then the server does it by itself
+                await wire.request(request, Completed, go_on)
+        finally:
+            go_on()
+
+    # ---- transactions
+
+    async def commit(self) -> None:
+        """All that was sent and received since the last commit takes effect together.
+
+        Raises TransactionRolledBack when none of it did: it has to be done again.
+        """
+        if self.transaction is None:
+            raise not_transacted()
+        self._check_open()
+        await self.transaction.commit()
+
+    async def rollback(self) -> None:
+        """Drop what was sent since the last commit, and have everything again that was received."""
+        if self.transaction is None:
+            raise not_transacted()
+        self._check_open()
+        await self.transaction.roll_back()
+
+    async def end_closed_consumers(self) -> None:
+        """Consumers that were closed in the transaction had to stay until it was decided."""
+        for consumer in list(self._consumers.values()):
+            if consumer.is_closed:
+                await consumer.unsubscribe()
 
     def start(self) -> None:
         self._is_stopped = False
@@ -206,17 +286,26 @@ class Session:
             self._refuse(sender, news.first, from_code(news.code, news.sentence))
 
     def _refuse(self, sender: Sender, first: int, error: HeliographError) -> None:
+        if sender.is_finished:
+            return
+        if self.transaction is not None:
+            self.transaction.refused(error)
         if self._senders.get(sender.destination) is sender:
             del self._senders[sender.destination]
         if sender.refuse(first, error):
             self._link.report(error)
 
     def consumer_closed(self, news: ConsumerClosed) -> None:
-        consumer = self._consumers.pop(news.consumer, None)
+        consumer = self._consumers.get(news.consumer)
         if consumer is not None:
-            error = from_code(news.code, news.sentence)
-            consumer.end(error)
-            self._link.report(error)
+            if self.transaction is not None and consumer.has_consumed:
+                self.transaction.refused(from_code(news.code, news.sentence))
+            self._end_consumer(consumer, from_code(news.code, news.sentence))
+
+    def browse_ended(self, number: int) -> None:
+        browser = self._consumers.get(number)
+        if isinstance(browser, Browser):
+            browser.browse_ended()
 
     def settled(self, number: int) -> None:
         consumer = self._consumers.get(number)
@@ -235,6 +324,8 @@ class Session:
 
     def detach(self) -> None:
         self._wire = None
+        if self.transaction is not None:
+            self.transaction.lost()
         for sender in self._lanes.values():
             sender.detach()
         for consumer in self._consumers.values():
@@ -250,6 +341,8 @@ class Session:
         self._token = opened.token
         for number, sender in sorted(self._lanes.items()):
             await self._resume_lane(wire, number, sender, known.get(number))
+        if self.transaction is not None:
+            await self.transaction.resume(wire, is_new=self._was_lost)
         self._wire = wire
         for consumer in list(self._consumers.values()):
             await self._resume_consumer(wire, consumer)
@@ -304,17 +397,27 @@ class Session:
         self._lanes[fresh] = sender
 
     async def _resume_consumer(self, wire: Wire, consumer: Consumer) -> None:
+        if not consumer.is_resumable:
+            self.forget_consumer(consumer)
+            return
         consumer.attach(wire)
         if not consumer.is_subscribed:
             return  # whoever is making it asks again
+        if consumer.destination in self._link.temporaries:
+            gone = f"{consumer.destination} ended with the connection that made it"
+            self._end_consumer(consumer, ConnectionLost(gone, code="temporary-gone"))
+            return
         try:
             await wire.request(consumer.subscription(), Completed)
         except ConnectionLost:
             raise
         except HeliographError as refusal:
-            self.forget_consumer(consumer)
-            consumer.end(refusal)
-            self._link.report(refusal)
+            self._end_consumer(consumer, refusal)
+
+    def _end_consumer(self, consumer: Consumer, error: HeliographError) -> None:
+        self.forget_consumer(consumer)
+        consumer.end(error)
+        self._link.report(error)
 
     # ---- the end
 
@@ -331,6 +434,8 @@ class Session:
                 sender.end(error)
             for consumer in list(self._consumers.values()):
                 consumer.end(error)
+            if self.transaction is not None:
+                self.transaction.end(error)
 
     async def drain(self) -> HeliographError | None:
         """Wait until everything sent is confirmed. Returns what was refused and nobody has heard of here."""
@@ -345,16 +450,23 @@ class Session:
         return fault
 
     async def close(self) -> None:
-        """Wait until what was sent is confirmed, then end the session for good, its consumers too."""
+        """Wait until what was sent is confirmed, then end the session for good, its consumers too.
+
+        An open transaction is rolled back.
+        """
         await self.leave(complete=True)
 
     async def leave(self, *, complete: bool) -> None:
         """Close; `complete`: in good order, rather than because something went wrong."""
         if self._ended is not None:
             return
-        fault = await self.drain() if complete else None
-        for sender in self._lanes.values():
-            sender.push()  # without waiting, where something went wrong
+        fault: HeliographError | None = None
+        if self.transaction is not None:
+            await self.transaction.leave()
+        else:
+            fault = await self.drain() if complete else None
+            for sender in self._lanes.values():
+                sender.push()  # without waiting, where something went wrong
         for consumer in list(self._consumers.values()):
             await consumer.leave(complete=complete)
         wire = self._wire

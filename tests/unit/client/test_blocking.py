@@ -10,7 +10,8 @@ from typing import TypeVar
 import pytest
 
 import heliograph
-from heliograph.client.blocking import COLLECTED_MESSAGES, BlockingConnection
+from heliograph.client.blocking import BlockingConnection
+from heliograph.client.blocking_sending import COLLECTED_MESSAGES
 from heliograph.frontends.native import frames
 from heliograph.model.errors import ClientFault, ConnectionLost, HeliographError, StorageFull
 from heliograph.model.limits import PRODUCER_WINDOW_MESSAGES

@@ -152,7 +152,7 @@ def test_another_connection_drops_what_was_not_handed_over() -> None:
     old = delivery(1, 3)
     box = inbox(old, delivery(4, 3), mode=Mode.CLIENT)
     assert draw(box, 2) == [1, 2]
-    box.reset(1)
+    box.reset()
     assert draw(box, 5) == []
     assert box.done.take() == [], "the server delivers these again"
     assert not box.is_current(old)

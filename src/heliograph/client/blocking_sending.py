@@ -1,0 +1,142 @@
+"""A producer of the blocking face: collects messages and wakes the loop's thread once for many."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import TYPE_CHECKING, Self, Unpack, cast
+
+from heliograph.client.loop_thread import LoopThread
+from heliograph.client.preparing import MessageOptions, OnCompletion, Outgoing, SendOptions
+from heliograph.client.producer import Producer
+from heliograph.model.errors import ClientFault, HeliographError
+from heliograph.model.limits import BLOCK_MESSAGES
+from heliograph.model.message import Body
+
+if TYPE_CHECKING:
+    from heliograph.client.blocking import BlockingSession
+
+# Messages collected on this side of the thread before `send` waits for the loop: a few blocks, so that both
+# sides stay busy.
+COLLECTED_MESSAGES = 4 * BLOCK_MESSAGES
+
+_Entry = bytes | tuple[Outgoing, OnCompletion | None]
+
+
+class BlockingProducer:
+    """As `Producer`, without await."""
+
+    def __init__(self, thread: LoopThread, session: BlockingSession, producer: Producer) -> None:
+        self._thread = thread
+        self._session = session  # which hands over what is collected here when it is closed
+        self._producer = producer
+        self._entries: list[_Entry] = []
+        self._is_woken = False
+        self._changed = threading.Condition()
+        self._fault: HeliographError | None = None
+        self._turn = asyncio.Lock()  # one at a time empties the entries, so that they stay in order
+
+    @property
+    def destination(self) -> str:
+        return self._producer.destination
+
+    @property
+    def unconfirmed(self) -> int:
+        return self._producer.unconfirmed + len(self._entries)
+
+    def send(self, body: Body, **options: Unpack[SendOptions]) -> None:
+        """Send without waiting for the server's yes; see `Producer.send`."""
+        if not options and body.__class__ is bytes:
+            self._collect(body)
+            return
+        on_completion = options.pop("on_completion", None)
+        self._collect((self._producer.prepare(body, **cast(MessageOptions, options)), on_completion))
+
+    def _collect(self, entry: _Entry) -> None:
+        with self._changed:
+            while len(self._entries) >= COLLECTED_MESSAGES and self._fault is None:
+                self._changed.wait()
+            self._raise_fault()
+            self._entries.append(entry)
+            if self._is_woken:
+                return
+            self._is_woken = True
+        self._wake()
+
+    def _wake(self) -> None:
+        try:
+            self._thread.loop.call_soon_threadsafe(self._begin)
+        except RuntimeError:  # the loop is closed
+            self._fail(ClientFault("the connection is closed", code="closed"))
+
+    def _begin(self) -> None:
+        self._draining = self._thread.loop.create_task(self._drain())
+
+    async def _drain(self) -> None:
+        """Hand over what was collected, in order; on an error everything collected so far fails."""
+        async with self._turn:
+            with self._changed:
+                entries, self._entries = self._entries, []
+                self._is_woken = False
+                self._changed.notify_all()
+            position = 0
+            try:
+                for position, entry in enumerate(entries):  # noqa: B007 - the handler below uses it
+                    if entry.__class__ is bytes:
+                        await self._producer.send(entry)
+                    else:
+                        await self._producer.post(*cast(tuple[Outgoing, OnCompletion | None], entry))
+            except HeliographError as error:
+                self._fail(error, entries[position:])
+
+    def _fail(self, error: HeliographError, entries: list[_Entry] | None = None) -> None:
+        with self._changed:
+            failed = (entries or []) + self._entries
+            self._entries = []
+            self._fault = error
+            self._changed.notify_all()
+        for entry in failed:
+            if isinstance(entry, tuple) and entry[1] is not None:
+                entry[1](error)
+
+    def _raise_fault(self) -> None:
+        fault, self._fault = self._fault, None
+        if fault is not None:
+            raise fault
+
+    def send_confirmed(self, body: Body, **options: Unpack[MessageOptions]) -> str:
+        """Send and wait until the server has the message; see `Producer.send_confirmed`."""
+        message = self._producer.prepare(body, **options)
+        return self._thread.run(self._confirmed(message))
+
+    async def _confirmed(self, message: Outgoing) -> str:
+        await self.caught_up()
+        return await self._producer.post_confirmed(message)
+
+    def flush(self) -> None:
+        """Wait until everything sent so far is confirmed. Raises, once, what was refused."""
+        self._thread.run(self._flushed())
+
+    async def _flushed(self) -> None:
+        await self.caught_up()
+        await self._producer.flush()
+
+    async def caught_up(self) -> None:
+        await self._drain()
+        with self._changed:
+            self._raise_fault()
+
+    def close(self) -> None:
+        """Flush, and send no more."""
+        self._thread.run(self._closed())
+
+    async def _closed(self) -> None:
+        await self.caught_up()
+        await self._producer.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None:
+            self.close()
