@@ -98,6 +98,7 @@ class Committing:
         for destination, block in staged:
             destination.intake.number(block)
             destination.intake.persist(block)
+            destination.count(block)
         numbers = [block.number for _, block in staged if block.persistent]
         record = CommitRecord(command.session, command.number, True, done, numbers)
         lsn = manager.append(RecordKind.COMMITTED, 0, 0, _encode(record), wait=True)
@@ -115,19 +116,27 @@ class Committing:
             self._answer(request, committed=True)
 
     def roll_back(self, command: RollbackAsked) -> None:
-        """What was sent is dropped; what was received returns, in order."""
+        """What was sent is dropped; what was received returns, in order.
+
+        The answer comes before anything is handed out again, so that the client can tell what it had from
+        what it gets.
+        """
         manager = self._manager
         self._drop(command.session, command.number)
+        touched: dict[int, Destination] = {}
         for address, consumer in command.consumers:
             destination = manager.catalogue.by_address.get(address)
             messages = destination.list_of(consumer) if destination is not None else None
             if destination is not None and messages is not None:
                 effects: list[AnyEffect] = []
-                moment = microseconds()
-                messages.return_all(consumer, effects, moment)
-                messages.dispatch(effects, moment)
+                messages.return_all(consumer, effects, microseconds())
                 manager.run(destination, effects)
+                touched[destination.number] = destination
         self._answer(command.request, committed=True)
+        for destination in touched.values():
+            again: list[AnyEffect] = []
+            destination.dispatch(again, microseconds())
+            manager.run(destination, again)
 
     def session_gone(self, session: SessionId) -> None:
         """An open transaction ends with its connection."""

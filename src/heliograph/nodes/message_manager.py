@@ -26,6 +26,7 @@ from heliograph.bus.commands import (
     DestinationWanted,
     Published,
     Recovered,
+    Refused,
     Rejected,
     RollbackAsked,
     SessionClosed,
@@ -159,8 +160,10 @@ class MessageManager:
         if isinstance(command, _TO_ONE_DESTINATION):
             destination = self.catalogue.by_address.get(command.address)
             if type(command) is Published:
-                if destination is None:
-                    return  # deleted while this was under way
+                if destination is None:  # deleted, as temporary ones are; its sender must not wait for ever
+                    block, sentence = command.block, f"{command.address} does not exist any more"
+                    self._bus.multicast(Refused(block.lane, block.first, "destination-unknown", sentence))
+                    return
                 if self._in_memory:
                     command.block.persistent = False
                 if command.staged:

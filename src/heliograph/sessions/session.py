@@ -23,7 +23,6 @@ from heliograph.bus.commands import (
     DestinationWanted,
     Dispatched,
     Published,
-    Recovered,
     Refused,
     Rejected,
     RollbackAsked,
@@ -71,7 +70,6 @@ from heliograph.sessions.commands import (
 )
 
 FromBus = Confirmed | Refused | Dispatched | BrowseEnded | Answered | Rejected
-ROLLED_BACK = "transaction-rolled-back"
 
 
 class _Consumer(msgspec.Struct, gc=False):
@@ -292,10 +290,9 @@ class Session:
         return [] if number is None else [EndBrowse(number)]
 
     def _recover(self, command: Recover) -> list[AnySessionEffect]:
-        effects: list[AnySessionEffect] = [
-            Multicast(Recovered(consumer.address, consumer.identity)) for consumer in self._consumers.values()
-        ]
-        return [*effects, Done(command.request)]
+        # A rollback of no transaction: everything returns before the answer, which comes before anything is
+        # handed out again.
+        return self._roll_back(0, self._ask(Recover, command.request, 0, Address("")))
 
     def _end_subscription(self, command: EndSubscription) -> list[AnySessionEffect]:
         request = self._ask(EndSubscription, command.request, 0, Address(""))
@@ -308,14 +305,10 @@ class Session:
         for number, ranges in command.consumed:
             consumer = self._consumers.get(number)
             if consumer is None:
-                sentence = (
-                    "a consumer of the transaction is gone, and what it had went back: it is rolled back"
-                )
-                return [
-                    *self._roll_back(command.transaction, 0),
-                    Fail(command.request, ROLLED_BACK, sentence),
-                ]
-            consumed.append((consumer.address, consumer.identity, ranges))
+                # What it had went back; but where this is asked again, it may have been decided before.
+                consumed.append((Address(""), ConsumerId(b""), ranges))
+            else:
+                consumed.append((consumer.address, consumer.identity, ranges))
         request = self._ask(Commit, command.request, command.transaction, Address(""))
         asked = CommitAsked(request, self.identity, command.transaction, command.messages, consumed)
         return [Multicast(asked)]
