@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Iterator
-from itertools import repeat
+from itertools import groupby, repeat
 from typing import NamedTuple
 
 from heliograph.model import block as blocks
@@ -73,6 +73,15 @@ class Page:
     @property
     def full(self) -> bool:
         return self.messages >= PAGE_MESSAGES or self.bytes >= PAGE_BYTES
+
+    def records(self) -> list[int]:
+        """The positions, each once where entries of one block follow one another."""
+        return [position for position, _ in groupby(self.positions)]
+
+    def buffers(self, records: list[bytes]) -> list[bytes]:
+        """For each entry the bytes of its record, given those of `records`."""
+        counts = (sum(1 for _ in same) for _, same in groupby(self.positions))
+        return [record for record, count in zip(records, counts, strict=True) for _ in range(count)]
 
     def suits(self, span: Span) -> bool:
         """Whether a span can be told apart from the others by its place alone."""
@@ -268,10 +277,12 @@ def assemble(page: Page, buffers: list[bytes]) -> list[Span]:
     """The loaded spans of a page. Runs of lone messages of one lane become blocks again."""
     spans: list[Span] = []
     run = _Run(page)
+    loaded: Block | None = None
     for entry, spilled, buffer in zip(page.entries(), page.spilled(), buffers, strict=True):
-        loaded = blocks.parse_trusted(buffer, entry.position)
-        loaded.number = entry.number - entry.start
-        loaded.persistent = not spilled  # a server without a store overrules the sender
+        if loaded is None or loaded.position != entry.position:
+            loaded = blocks.parse_trusted(buffer, entry.position)
+            loaded.number = entry.number - entry.start
+            loaded.persistent = not spilled  # a server without a store overrules the sender
         if loaded.flags == LONE:
             if not run.takes(loaded):
                 run.close(spans)

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from heliograph.destinations.effects import AnyEffect, Release
 from heliograph.destinations.pages import Entry, Page, assemble, entries_of, pages_of, records_of
 from heliograph.destinations.waiting import OVERHEAD_BYTES, Residence, Waiting
-from heliograph.model.block import Span
+from heliograph.model.block import Block, Span
 from heliograph.model.ids import ConsumerId
 from heliograph.model.limits import PAGE_BYTES, PAGE_MESSAGES
 
@@ -61,10 +61,12 @@ class Sequence:
             tail = self._tail = self._chunks[self._next] = Chunk(self._next, self.members)
             self._next += 1
         assert tail.spans is not None
+        # The bytes of a block are there once, however many spans of it are.
+        same = tail.spans and tail.spans[-1].block is span.block
+        size = OVERHEAD_BYTES if same else span.block.size + OVERHEAD_BYTES
         tail.spans.append(span)
         count = span.stop - span.start
         tail.messages += count
-        size = span.block.size + OVERHEAD_BYTES
         tail.bytes += size
         self._residence.used += size
         self.appended += count
@@ -195,7 +197,7 @@ class Sequence:
         if chunk.spans is None:
             chunk.spans = assemble(chunk.page, buffers)
             chunk.loads += 1
-            chunk.bytes = sum(span.block.size + OVERHEAD_BYTES for span in chunk.spans)
+            chunk.bytes = _bytes_of(chunk.spans)
             self._residence.used += chunk.bytes
 
     def passed(self, chunk: Chunk) -> None:
@@ -358,6 +360,21 @@ class SharedLevel:
         self._sequence.leave(self._chunk, effects)
         self._private.clear()
 
+    def purge(self, effects: list[AnyEffect]) -> None:
+        """Everything that waits is done for this subscription."""
+        came_back: dict[int, int] = {}
+        for span in self._private.hot_spans():
+            came_back[span.origin] = came_back.get(span.origin, 0) + span.stop - span.start
+        for page in self._private.cold_pages():
+            came_back[page.origin] = came_back.get(page.origin, 0) + page.messages
+        self._private.clear()
+        while (chunk := self._current(effects)) is not None:
+            self._taken += chunk.messages - self._within
+            self._within = chunk.messages
+            self._loads = 0  # its place among the spans is found again when more comes
+        for origin, count in came_back.items():
+            self.settled(0, count, origin, effects)
+
     # ---- cold chunks
 
     def page_to_load(self) -> Page | None:
@@ -411,6 +428,16 @@ def _behind(spans: list[Span], passed: int) -> Iterator[Span]:
         if passed < count:
             yield span.part(span.start + passed, span.stop) if passed else span
         passed = max(passed - count, 0)
+
+
+def _bytes_of(spans: list[Span]) -> int:
+    """What spans take in memory. Those of one block follow one another."""
+    total = 0
+    last: Block | None = None
+    for span in spans:
+        total += OVERHEAD_BYTES if span.block is last else span.block.size + OVERHEAD_BYTES
+        last = span.block
+    return total
 
 
 def _page_of(chunk: Chunk) -> Page:

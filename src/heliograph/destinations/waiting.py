@@ -15,7 +15,7 @@ from typing import Protocol
 
 from heliograph.destinations.effects import AnyEffect, Release
 from heliograph.destinations.pages import Page, assemble, records_of
-from heliograph.model.block import Span
+from heliograph.model.block import Block, Span
 from heliograph.model.ids import ConsumerId
 from heliograph.model.limits import PAGE_BYTES
 
@@ -61,11 +61,14 @@ class Level(Protocol):
 
     def leave(self, effects: list[AnyEffect]) -> None: ...
 
+    def purge(self, effects: list[AnyEffect]) -> None:
+        """Let go of everything that waits, and go on."""
+
 
 class Waiting:
     """A first-in-first-out run of messages."""
 
-    __slots__ = ("_cold", "_hot", "_loading", "_residence", "_resident", "messages")
+    __slots__ = ("_blocks", "_cold", "_hot", "_loading", "_residence", "_resident", "messages")
 
     def __init__(self, residence: Residence) -> None:
         self._hot: deque[Span] = deque()
@@ -73,6 +76,7 @@ class Waiting:
         self._loading: Page | None = None
         self._residence = residence
         self._resident = 0
+        self._blocks: dict[int, int] = {}  # how many loaded spans each block has: its bytes are there once
         self.messages = 0
 
     @property
@@ -100,7 +104,7 @@ class Waiting:
         self.messages += count
         if not block.position or self.keeps_loaded or block.positions is not None:
             self._hot.append(span)
-            self._charge(block.size)
+            self._charge(block)
             return
         cold = self._cold
         if not cold or cold[-1].full or cold[-1] is self._loading or not cold[-1].suits(span):
@@ -125,7 +129,7 @@ class Waiting:
         hot.extendleft(sorted(front + spans, key=number_of, reverse=True))
         for span in spans:
             self.messages += span.stop - span.start
-            self._charge(span.block.size)
+            self._charge(span.block)
 
     def put_back_cold(self, page: Page) -> None:
         """Messages that are on disk only come before everything else that is."""
@@ -146,7 +150,7 @@ class Waiting:
         count = span.stop - span.start
         if count <= limit:
             del hot[0]
-            self._charge(-span.block.size, -OVERHEAD_BYTES)
+            self._discharge(span.block)
         else:
             count = limit
             span.start += limit
@@ -176,7 +180,7 @@ class Waiting:
         self._loading = None
         for span in assemble(page, buffers):
             self._hot.append(span)
-            self._charge(span.block.size)
+            self._charge(span.block)
 
     def restore(self, pages: Iterable[Page]) -> None:
         """What recovery found to wait, all of it cold."""
@@ -184,9 +188,25 @@ class Waiting:
             self._cold.append(page)
             self.messages += page.messages
 
-    def _charge(self, size: int, overhead: int = OVERHEAD_BYTES) -> None:
-        self._resident += size + overhead
-        self._residence.used += size + overhead
+    def _charge(self, block: Block) -> None:
+        key = id(block)
+        spans = self._blocks.get(key, 0)
+        self._blocks[key] = spans + 1
+        size = OVERHEAD_BYTES if spans else block.size + OVERHEAD_BYTES
+        self._resident += size
+        self._residence.used += size
+
+    def _discharge(self, block: Block) -> None:
+        key = id(block)
+        spans = self._blocks[key] - 1
+        size = OVERHEAD_BYTES
+        if spans:
+            self._blocks[key] = spans
+        else:
+            del self._blocks[key]
+            size += block.size
+        self._resident -= size
+        self._residence.used -= size
 
     # ---- for those who look
 
@@ -205,10 +225,14 @@ class Waiting:
             effects.extend(Release(position, count) for position, count in page.per_segment().items())
         self.clear()
 
+    def purge(self, effects: list[AnyEffect]) -> None:
+        self.leave(effects)
+
     def clear(self) -> None:
         """Forget everything without letting go of it."""
         self._residence.used -= self._resident
         self._resident = 0
+        self._blocks.clear()
         self.messages = 0
         self._hot.clear()
         self._cold.clear()

@@ -17,13 +17,17 @@ import msgspec
 from heliograph.bus.commands import (
     Answered,
     Asked,
+    BrowseEnded,
     Command,
     CommitAsked,
+    Confirmed,
     ConsumerAttached,
     ConsumerDetached,
     CreditGranted,
     DestinationDeleted,
     DestinationWanted,
+    Dispatched,
+    FlowChanged,
     Published,
     Recovered,
     Refused,
@@ -40,6 +44,7 @@ from heliograph.bus.interface import Bus
 from heliograph.destinations.catalogue import Catalogue
 from heliograph.destinations.destination import Destination
 from heliograph.destinations.effects import (
+    Administer,
     AnyEffect,
     Bury,
     Continue,
@@ -62,13 +67,18 @@ from heliograph.destinations.waiting import Residence
 from heliograph.journal.files import Journal, JournalSettings
 from heliograph.journal.records import RecordKind
 from heliograph.model.block import Block
+from heliograph.model.destination import Address
 from heliograph.model.errors import CorruptJournal, HeliographError, StorageFull, Unavailable
 from heliograph.model.ids import IdIssuer
 from heliograph.model.limits import SESSION_MEMORY_SECONDS
+from heliograph.model.policy_rules import NO_RULES, PolicyRules
+from heliograph.nodes.administrator import Administrator
 from heliograph.nodes.clock import boot_id, microseconds, now
 from heliograph.nodes.committing import Committing
 from heliograph.nodes.compactor import Compactor
+from heliograph.nodes.event_log import Record, ignore
 from heliograph.nodes.gravedigger import Gravedigger
+from heliograph.nodes.own_messages import OwnMessages
 from heliograph.nodes.tick import Tick
 
 _PAIR = struct.Struct("<QQ")
@@ -77,6 +87,8 @@ _HOUSEKEEPING_SECONDS = 5.0
 # How often messages that are past their time are looked for.
 _SWEEP_SECONDS = 1.0
 _FULL = StorageFull("the disk, or the quota on it, is full: nothing was stored")
+# What message managers say, they need not hear.
+_OUR_OWN = frozenset((Dispatched, Confirmed, Refused, Answered, Rejected, BrowseEnded))
 _TO_ONE_DESTINATION = (Published, Settled, CreditGranted, ConsumerDetached, Recovered)
 
 
@@ -93,17 +105,23 @@ class MessageManager:
         resident_bytes: int,
         in_memory: bool,
         issuer: IdIssuer,
+        rules: PolicyRules = NO_RULES,
+        node: str = "",
+        record: Record = ignore,
     ) -> None:
         self._bus = bus
         self._tick = tick
         self._in_memory = in_memory
         self._loop = asyncio.get_running_loop()
         self._boot = boot_id()
-        self.catalogue = Catalogue(Residence(resident_bytes))
+        self.record = record
+        self.catalogue = Catalogue(Residence(resident_bytes), rules)
         self.journal = Journal(directory, settings=settings, listener=self, loop=self._loop)
         self._compactor = Compactor(self.journal, self.catalogue)
         self._gravedigger = Gravedigger(self, issuer)
         self._committing = Committing(self)
+        self.own_messages = OwnMessages(self, issuer)
+        self.administrator = Administrator(self, self.own_messages, node=node, record=record)
         # What waits for the disk, in the order of the log: blocks, and commits whose record is behind their
         # blocks.
         self._persisting: deque[tuple[int, Destination, Block] | tuple[int, None, Deciding]] = deque()
@@ -127,6 +145,11 @@ class MessageManager:
         self.recovered_messages = recovery.finish(self.journal, boot=self._boot)
         self.journal.check_all_there()
         self.append(RecordKind.STARTED, 0, 0, self._boot)
+        effects: list[AnyEffect] = []
+        self.catalogue.make_well_known(effects)
+        self.run(None, effects)
+        for destination in self.catalogue.all_destinations():
+            destination.recovered()
         self.journal.end_of_tick()
         self._tick.add(self._end_of_tick)
         self._bus.join(self.on_command)
@@ -157,6 +180,8 @@ class MessageManager:
     # ---- from the bus
 
     def on_command(self, command: Command) -> None:
+        if type(command) in _OUR_OWN:
+            return
         if isinstance(command, _TO_ONE_DESTINATION):
             destination = self.catalogue.by_address.get(command.address)
             if type(command) is Published:
@@ -200,7 +225,7 @@ class MessageManager:
             self._committing.session_gone(command.session)
             self.run(None, catalogue.session_closed(command))
         elif isinstance(command, Asked):
-            self._asked(command)
+            self.administrator.asked(command)
 
     def _attach(self, command: ConsumerAttached) -> None:
         effects: list[AnyEffect] = []
@@ -211,15 +236,6 @@ class MessageManager:
             return
         self.run(None, effects)
         self.run(destination, destination.handle(command, microseconds()))
-
-    def _asked(self, command: Asked) -> None:
-        body: dict[str, Any]
-        if command.subject == "destinations":
-            figures = [msgspec.to_builtins(each.figures()) for each in self.catalogue.all_destinations()]
-            body = {"destinations": figures}
-        else:
-            body = {"journal": self.journal.stats(), "resident_bytes": self.catalogue.residence.used}
-        self._bus.multicast(Answered(command.request, body))
 
     # ---- carrying out
 
@@ -257,6 +273,9 @@ class MessageManager:
                 self._wake(destination, due)
             case Bury():
                 self._gravedigger.bury(destination, effect)
+            case Administer(block):
+                # Not at once: whoever published it is not through with it yet.
+                self._loop.call_soon(self.administrator.by_message, block)
 
     def _persist(self, destination: Destination, block: Block) -> None:
         kind = RecordKind.PUBLISHED if block.persistent else RecordKind.SPILLED
@@ -303,11 +322,11 @@ class MessageManager:
             if isinstance(found, CorruptJournal):
                 self.journal_failed(found)
                 return
-            loaded = PageLoaded(list_number, priority, page, found)
+            loaded = PageLoaded(list_number, priority, page, page.buffers(found))
             self.run(destination, destination.handle(loaded, microseconds()))
             self._tick.ask()
 
-        self.journal.load(page.positions, then)
+        self.journal.load(page.records(), then)
 
     # ---- turns and time
 
@@ -343,8 +362,16 @@ class MessageManager:
         journal.end_of_tick()
         if journal.has_pending:
             journal.end_of_tick()  # what was stored just now was handed out: write that down before it leaves
+        if journal.is_tight != bool(self.catalogue.tight):
+            self._tell_tight(journal.is_tight)
         if journal.snapshot_due:
             journal.snapshot([snapshot_of(self.catalogue, self._boot)])
+
+    def _tell_tight(self, tight: bool) -> None:
+        """The disk is about to be full, or has room again: that concerns every producer (M7)."""
+        self.catalogue.tight = "disk" if tight else ""
+        self.record("disk-full" if tight else "disk-has-room", disk_bytes=self.journal.disk_bytes)
+        self._bus.multicast(FlowChanged(Address(""), self.catalogue.tight))
 
     def journal_stored(self, lsn: int) -> None:
         persisting = self._persisting
@@ -367,6 +394,7 @@ class MessageManager:
         while self._noting and self._noting[0][0] <= lsn:
             self._bus.multicast(Answered(self._noting.popleft()[1], {}))
         self._compactor.stored(lsn)
+        self.administrator.stored(lsn)
         self._tick.ask()
 
     def _tell_stored(self, stored: dict[int, tuple[Destination, list[Block]]]) -> None:
