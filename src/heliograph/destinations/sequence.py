@@ -61,6 +61,7 @@ class Sequence:
             tail = self._tail = self._chunks[self._next] = Chunk(self._next, self.members)
             self._next += 1
         assert tail.spans is not None
+        tail.holders = self.members  # those who were through with it need it again
         # The bytes of a block are there once, however many spans of it are.
         same = tail.spans and tail.spans[-1].block is span.block
         size = OVERHEAD_BYTES if same else span.block.size + OVERHEAD_BYTES
@@ -219,6 +220,7 @@ class SharedLevel:
         "_loads",
         "_offset",
         "_private",
+        "_rested",
         "_sequence",
         "_taken",
         "_unsettled",
@@ -231,6 +233,7 @@ class SharedLevel:
         self._taken = sequence.appended  # messages of the sequence that lie before the cursor
         self._chunk = sequence.join()  # the chunk to read from
         self._within = 0  # messages of it that were taken
+        self._rested = 0  # messages it had when all of them were settled and it was let go, 0: it was not
         self._loads = 0  # the loading of the chunk that the next two belong to
         self._index = 0  # span in it
         self._offset = 0  # message in the span
@@ -276,7 +279,7 @@ class SharedLevel:
     @property
     def next_number(self) -> int:
         """The number of the next message that was not read, 0 if there is none."""
-        number, within = self._chunk, self._within
+        number, within = self._place()
         while (chunk := self._sequence.chunk(number)) is not None:
             page = _page_of(chunk).behind(within)
             if len(page):
@@ -313,17 +316,33 @@ class SharedLevel:
         """The chunk that the next message is in, or None while there is none."""
         while self._taken < self._sequence.appended:
             chunk = self._sequence.chunk(self._chunk)
-            assert chunk is not None, "a chunk stays until every subscription is through with it"
-            if self._within < chunk.messages:
+            if chunk is not None and self._within < chunk.messages:
                 return chunk
-            self._leave_chunk(chunk, effects)
+            self._leave_chunk(effects)
         return None
 
-    def _leave_chunk(self, chunk: Chunk, effects: list[AnyEffect]) -> None:
-        self._sequence.passed(chunk)
+    def _leave_chunk(self, effects: list[AnyEffect]) -> None:
+        number, has_let_go = self._chunk, self._has_let_go
+        chunk = self._sequence.chunk(number)
+        assert chunk is not None or has_let_go, "a chunk stays until every subscription is through with it"
+        if chunk is not None:
+            self._sequence.passed(chunk)
         self._chunk += 1
-        self._within = self._index = self._offset = self._loads = 0
-        self._let_go_if_settled(chunk.number, effects)
+        self._within = self._index = self._offset = self._loads = self._rested = 0
+        if not has_let_go:
+            self._let_go_if_settled(number, effects)
+
+    @property
+    def _has_let_go(self) -> bool:
+        """Whether the chunk at the cursor is not held: all of it was settled, and no more of it came since."""
+        chunk = self._sequence.chunk(self._chunk)
+        return self._rested > 0 and (chunk is None or chunk.messages == self._rested)
+
+    def _place(self) -> tuple[int, int]:
+        """The chunk to read from, and how many messages of it were taken."""
+        if self._rested and self._sequence.chunk(self._chunk) is None:
+            return self._chunk + 1, 0
+        return self._chunk, self._within
 
     def _find_place(self, spans: list[Span]) -> None:
         """The chunk was read again, perhaps into other spans."""
@@ -348,16 +367,23 @@ class SharedLevel:
         self._let_go_if_settled(origin, effects)
 
     def _let_go_if_settled(self, number: int, effects: list[AnyEffect]) -> None:
-        """Of a chunk that the cursor has left, nothing is needed once all of it was settled."""
-        if number < self._chunk and not self._unsettled.get(number):
-            self._unsettled.pop(number, None)
-            self._sequence.done_with(number, effects)
+        """Of a chunk that the cursor has left, or is at the end of, nothing is needed once all of it is
+        settled."""
+        if number > self._chunk or self._unsettled.get(number):
+            return
+        if number == self._chunk:
+            chunk = self._sequence.chunk(number)
+            if chunk is None or self._within < chunk.messages:
+                return
+            self._rested = chunk.messages
+        self._unsettled.pop(number, None)
+        self._sequence.done_with(number, effects)
 
     def leave(self, effects: list[AnyEffect]) -> None:
         """The subscription ends."""
         for number in [number for number in self._unsettled if number < self._chunk]:
             self._sequence.done_with(number, effects)
-        self._sequence.leave(self._chunk, effects)
+        self._sequence.leave(self._chunk + self._has_let_go, effects)
         self._private.clear()
 
     def purge(self, effects: list[AnyEffect]) -> None:
@@ -374,6 +400,8 @@ class SharedLevel:
             self._loads = 0  # its place among the spans is found again when more comes
         for origin, count in came_back.items():
             self.settled(0, count, origin, effects)
+        if not self._has_let_go:
+            self._let_go_if_settled(self._chunk, effects)
 
     # ---- cold chunks
 
@@ -411,7 +439,7 @@ class SharedLevel:
 
     def _ahead(self) -> Iterator[list[Span] | Page]:
         """What the cursor has not passed, chunk by chunk."""
-        number, within = self._chunk, self._within
+        number, within = self._place()
         while (chunk := self._sequence.chunk(number)) is not None:
             if chunk.spans is None:
                 assert chunk.page is not None

@@ -14,16 +14,19 @@ from heliograph.bus.commands import (
 )
 from heliograph.destinations import catalogue as catalogues
 from heliograph.destinations.catalogue import Catalogue
-from heliograph.destinations.destination import Queue, Topic
 from heliograph.destinations.effects import AnyEffect, Write
+from heliograph.destinations.queue import Queue
+from heliograph.destinations.recovery import CatalogueRecovery
+from heliograph.destinations.topic import Topic
 from heliograph.destinations.waiting import Residence
-from heliograph.journal.records import RecordKind
+from heliograph.journal.records import Record, RecordKind
 from heliograph.model.destination import Address
 from heliograph.model.ids import SessionId, lane_of
 from tests.unit.destinations.stories import a_session, asked, lone, told
 
 ORDERS = Address("queue:orders")
 PRICES = Address("topic:prices")
+NOW = 1_000_000
 
 
 def opened(catalogue: Catalogue, user: str = "ann") -> SessionId:
@@ -56,7 +59,7 @@ def test_a_destination_comes_into_being_on_first_use_and_is_written_down_once() 
     session = opened(catalogue)
     effects = wanted(catalogue, session, ORDERS)
     assert [write.kind for write in asked(effects, Write)] == [RecordKind.DESTINATION]
-    assert told(effects, Answered) == [Answered(2, {"last": 0})]
+    assert [(each.request, each.body["last"]) for each in told(effects, Answered)] == [(2, 0)]
     assert asked(wanted(catalogue, opened(catalogue), ORDERS), Write) == []
     wanted(catalogue, session, PRICES, 2)
     assert isinstance(catalogue.by_address[ORDERS], Queue)
@@ -87,11 +90,11 @@ def test_a_client_that_returns_learns_how_far_each_lane_has_come() -> None:
     session = opened(catalogue)
     for number, address in ((1, ORDERS), (2, PRICES)):
         wanted(catalogue, session, address, number)
-    catalogue.by_address[PRICES].handle(Published(PRICES, lone(1, lane=lane_of(session, 2))))
+    catalogue.by_address[PRICES].handle(Published(PRICES, lone(1, lane=lane_of(session, 2))), NOW)
     catalogue.session_lost(SessionLost(session), 50.0)
     answer = resumed(catalogue, session)
     assert isinstance(answer, Answered)
-    assert answer.body == {"lanes": [(1, ORDERS, 0), (2, PRICES, 1)]}
+    assert answer.body["lanes"] == [(1, ORDERS, 0), (2, PRICES, 1)]
     assert catalogue.forget_lost_before(10**9) == [], "it has a connection again"
 
 
@@ -112,7 +115,7 @@ def test_a_session_that_was_closed_is_forgotten_with_its_lanes() -> None:
     session = opened(catalogue)
     wanted(catalogue, session, ORDERS)
     orders = catalogue.by_address[ORDERS]
-    orders.handle(Published(ORDERS, lone(1, lane=lane_of(session, 1))))
+    orders.handle(Published(ORDERS, lone(1, lane=lane_of(session, 1))), NOW)
     assert orders.intake.marks()
     effects = catalogue.session_closed(SessionClosed(session))
     assert [write.kind for write in asked(effects, Write)] == [RecordKind.SESSION]
@@ -159,11 +162,9 @@ def test_a_restart_remembers_sessions_and_destinations_as_written() -> None:
     effects += wanted(catalogue, kept, ORDERS)
     effects += catalogue.session_closed(SessionClosed(closed))
     again = new_catalogue()
-    for write in asked(effects, Write):
-        if write.kind == RecordKind.SESSION:
-            again.replay_session(write.payload, 70.0)
-        else:
-            again.replay_destination(write.payload)
+    recovery = CatalogueRecovery(again, 70.0)
+    for lsn, write in enumerate(asked(effects, Write), start=1):
+        recovery.record(Record(write.kind, 0, 0, lsn, lsn * 8, write.payload))
     assert list(again.sessions) == [kept]
     assert again.sessions[kept].lost_at == 70.0, "nobody is connected yet"
     assert again.by_number[1].address == ORDERS

@@ -7,9 +7,11 @@ from heliograph.bus.commands import ConsumerAttached as Attached
 from heliograph.bus.commands import ConsumerDetached as Detached
 from heliograph.bus.commands import CreditGranted as Granted
 from heliograph.destinations import message_list
-from heliograph.destinations.destination import Destination, Queue, Topic
+from heliograph.destinations.destination import Destination
 from heliograph.destinations.effects import AnyEffect, Continue, Note, Persist, Release, Retain
 from heliograph.destinations.events import BlocksStored, TurnCame
+from heliograph.destinations.queue import Queue
+from heliograph.destinations.topic import Topic
 from heliograph.destinations.waiting import Residence
 from heliograph.journal.records import RecordKind
 from heliograph.model.block import Block
@@ -20,6 +22,7 @@ from tests.unit.destinations.stories import LANE, a_consumer, a_session, asked, 
 
 ORDERS = Address("queue:orders")
 PRICES = Address("topic:prices")
+NOW = 1_000_000
 
 
 def user_of(lane: LaneId) -> str:
@@ -31,23 +34,32 @@ def queue() -> Queue:
 
 
 def topic() -> Topic:
-    return Topic(PRICES, 2, residence=Residence(10**9), user_of=user_of)
+    return Topic(
+        PRICES,
+        2,
+        residence=Residence(10**9),
+        user_of=user_of,
+        connection_of=lambda _lane: b"",
+        connection_of_session=lambda _session: b"",
+    )
 
 
 def attach(destination: Destination, credit: int) -> tuple[ConsumerId, list[AnyEffect]]:
     consumer = a_consumer()
-    return consumer, destination.handle(Attached(1, destination.address, consumer, a_session(), credit))
+    return consumer, destination.handle(Attached(1, destination.address, consumer, a_session(), credit), NOW)
 
 
 def publish(destination: Destination, *blocks: Block) -> list[AnyEffect]:
     """Accepted, written and stored, all at once. Returns what follows."""
     effects = [
-        effect for block in blocks for effect in destination.handle(Published(destination.address, block))
+        effect
+        for block in blocks
+        for effect in destination.handle(Published(destination.address, block), NOW)
     ]
     persisted = [effect.block for effect in asked(effects, Persist)]
     for index, block in enumerate(persisted, start=1):
         block.position = block.number * 8 + index
-    return effects + (destination.handle(BlocksStored(persisted)) if persisted else [])
+    return effects + (destination.handle(BlocksStored(persisted), NOW) if persisted else [])
 
 
 def settle(
@@ -57,7 +69,9 @@ def settle(
     returned: bool = False,
     request: int = 0,
 ) -> list[AnyEffect]:
-    return destination.handle(Settled(destination.address, consumer, returned, list(ranges), False, request))
+    return destination.handle(
+        Settled(destination.address, consumer, returned, list(ranges), False, request), NOW
+    )
 
 
 @pytest.mark.req("J1", "M4")
@@ -79,7 +93,7 @@ def test_one_without_credit_leaves_its_turn_to_the_other() -> None:
     effects = publish(orders, several(1, 3), lone(4), lone(5))
     assert handed_to(effects, poor) == [1]
     assert handed_to(effects, rich) == [2, 3, 4, 5]
-    assert handed_to(orders.handle(Granted(ORDERS, poor, 1)), poor) == []
+    assert handed_to(orders.handle(Granted(ORDERS, poor, 1), NOW), poor) == []
     assert handed_to(publish(orders, lone(6), lone(7)), poor) == [7]
 
 
@@ -90,7 +104,7 @@ def test_a_turn_is_bounded_and_asks_for_another() -> None:
     taker, effects = attach(orders, 10_000)
     assert len(handed_to(effects, taker)) == DISPATCH_SPANS_PER_TURN
     assert len(asked(effects, Continue)) == 1
-    effects = orders.handle(TurnCame())
+    effects = orders.handle(TurnCame(), NOW)
     assert len(handed_to(effects, taker)) == 10
     assert asked(effects, Continue) == []
 
@@ -118,17 +132,32 @@ def test_settling_one_by_one_gives_the_whole_window_back() -> None:
 
 
 @pytest.mark.req("J1")
-def test_a_topic_gives_each_subscriber_its_copy_and_holds_the_record_for_each() -> None:
+def test_a_topic_gives_each_subscriber_its_copy_and_holds_the_record_once_for_all() -> None:
     prices = topic()
     first, _ = attach(prices, 100)
     second, _ = attach(prices, 100)
     effects = publish(prices, several(1, 3))
     assert handed_to(effects, first) == handed_to(effects, second) == [1, 2, 3]
-    assert [each.count for each in asked(effects, Retain)] == [3], "once was held when it was written"
-    assert [each.count for each in asked(settle(prices, first, (1, 3)), Release)] == [3]
-    gone = prices.handle(Detached(PRICES, second, 7))
+    assert asked(effects, Retain) == [], "it was held when it was written, and that is enough for both"
+    assert asked(settle(prices, first, (1, 3)), Release) == [], "the other still needs it"
+    gone = prices.handle(Detached(PRICES, second, 7), NOW)
     assert [each.count for each in asked(gone, Release)] == [3]
     assert told(gone, Answered) == [Answered(7, {})]
+
+
+@pytest.mark.req("J1", "J7")
+def test_subscribers_who_want_different_things_hold_the_record_each() -> None:
+    prices = topic()
+    plain, _ = attach(prices, 100)
+    choosy = a_consumer()
+    wish = Attached(1, PRICES, choosy, a_session(), 100, selector="JMSPriority = 4")
+    prices.handle(wish, NOW)
+    effects = publish(prices, several(1, 3, priorities=[4, 9, 4]))
+    assert handed_to(effects, plain) == [2, 1, 3]
+    assert handed_to(effects, choosy) == [1, 3]
+    assert [each.count for each in asked(effects, Retain)] == [2], "once was held when it was written"
+    assert sum(each.count for each in asked(settle(prices, choosy, (1, 2)), Release)) == 2
+    assert sum(each.count for each in asked(settle(prices, plain, (1, 3)), Release)) == 3
 
 
 @pytest.mark.req("J1")
@@ -146,7 +175,7 @@ def test_what_a_consumer_had_goes_to_the_next_in_order_and_marked() -> None:
     first, _ = attach(orders, 3)
     publish(orders, several(1, 3), several(4, 3))
     settle(orders, first, (2, 2))
-    effects = orders.handle(Detached(ORDERS, first, 0))
+    effects = orders.handle(Detached(ORDERS, first, 0), NOW)
     assert [(each.kind, each.ranges) for each in asked(effects, Note)] == [
         (RecordKind.RETURNED, [(1, 1), (3, 3)])
     ]
@@ -162,7 +191,7 @@ def test_messages_that_are_not_persistent_return_to_their_place_too() -> None:
     publish(
         orders, several(1, 3, persistent=False), several(4, 3, persistent=False), lone(7, persistent=False)
     )
-    orders.handle(Detached(ORDERS, first, 0))
+    orders.handle(Detached(ORDERS, first, 0), NOW)
     second, effects = attach(orders, 100)
     assert handed_to(effects, second) == [1, 2, 3, 4, 5, 6, 7]
 
@@ -204,8 +233,8 @@ def test_a_persistent_message_waits_for_the_disk_before_it_is_handed_out() -> No
     orders = queue()
     taker, _ = attach(orders, 100)
     block = lone(1)
-    effects = orders.handle(Published(ORDERS, block))
+    effects = orders.handle(Published(ORDERS, block), NOW)
     assert asked(effects, Persist) == [Persist(block)]
     assert told(effects, Dispatched) == []
     block.position = 8
-    assert handed_to(orders.handle(BlocksStored([block])), taker) == [1]
+    assert handed_to(orders.handle(BlocksStored([block]), NOW), taker) == [1]

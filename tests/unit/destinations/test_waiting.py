@@ -5,9 +5,16 @@ import pytest
 from heliograph.destinations import pages, waiting
 from heliograph.destinations.waiting import Residence, Waiting
 from heliograph.model.block import Block, Span
+from heliograph.model.ids import ConsumerId
 from tests.unit.destinations.stories import lone, sequences, several, span_of
 
 pytestmark = pytest.mark.req("J11")
+
+ANYBODY = ConsumerId(b"")
+
+
+def taken(level: Waiting, limit: int) -> Span | None:
+    return level.take(limit, ANYBODY, [])
 
 
 def filled(residence: Residence, blocks: list[Block], *, stored: bool = True) -> Waiting:
@@ -25,13 +32,13 @@ def drained(level: Waiting, blocks: list[Block], limit: int = 1000) -> list[Span
     by_position = {block.position: block.buffer for block in blocks}
     spans: list[Span] = []
     while level.messages:
-        span = level.take(limit)
+        span = taken(level, limit)
         if span is not None:
             spans.append(span)
             continue
         page = level.page_to_load()
         assert page is not None, "messages wait, and nothing is asked for"
-        level.loaded([by_position[position] or b"" for position in page.positions])
+        level.loaded(page, [by_position[position] or b"" for position in page.positions])
     return spans
 
 
@@ -78,10 +85,10 @@ def test_pages_are_not_read_far_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
     level = filled(Residence(1), blocks)
     reads = 0
     while (page := level.page_to_load()) is not None:
-        level.loaded([blocks[page.entries()[0].number - 1].buffer or b""])
+        level.loaded(page, [blocks[page.entries()[0].number - 1].buffer or b""])
         reads += 1
     assert reads == 2
-    assert level.take(1) is not None
+    assert taken(level, 1) is not None
     assert level.page_to_load() is not None
 
 
@@ -89,7 +96,7 @@ def test_what_returns_goes_before_what_came_later() -> None:
     residence = Residence(10**9)
     blocks = [several(1, 3), several(4, 3), lone(7)]
     level = filled(residence, blocks)
-    first, second = level.take(3), level.take(3)
+    first, second = taken(level, 3), taken(level, 3)
     assert first is not None
     assert second is not None
     level.put_back([second])
@@ -100,7 +107,7 @@ def test_what_returns_goes_before_what_came_later() -> None:
 
 def test_what_returns_in_part_and_in_disorder_still_lines_up() -> None:
     level = filled(Residence(10**9), [several(1, 8), lone(9)])
-    span = level.take(8)
+    span = taken(level, 8)
     assert span is not None
     block = span.block
     level.put_back([Span(block, 6, 8, 1), Span(block, 2, 3, 1)])
@@ -113,9 +120,9 @@ def test_a_split_span_is_paid_for_once() -> None:
     residence = Residence(10**9)
     level = filled(residence, [several(1, 5)])
     before = residence.used
-    assert level.take(2) is not None
+    assert taken(level, 2) is not None
     assert residence.used == before
-    assert level.take(3) is not None
+    assert taken(level, 3) is not None
     assert residence.used == 0
 
 

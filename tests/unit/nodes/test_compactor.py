@@ -8,9 +8,10 @@ import pytest
 
 from heliograph.bus.commands import ConsumerAttached, Dispatched, Published, Settled
 from heliograph.destinations.catalogue import Catalogue
-from heliograph.destinations.destination import Destination, Queue
+from heliograph.destinations.destination import Destination
 from heliograph.destinations.effects import AnyEffect, Load, Note, Persist, Release
 from heliograph.destinations.events import BlocksStored, PageLoaded
+from heliograph.destinations.queue import Queue
 from heliograph.destinations.waiting import Residence
 from heliograph.journal.files import Journal
 from heliograph.journal.records import RecordKind, segment_of
@@ -22,6 +23,7 @@ from tests.properties.memory_journal import RECORDS_PER_SEGMENT, MemoryJournal
 from tests.unit.destinations.stories import a_consumer, a_session, asked, lone, sequences, told
 
 ORDERS = Address("queue:orders")
+NOW = 1_000_000
 
 
 class Story:
@@ -34,7 +36,7 @@ class Story:
         self.orders = self.catalogue.find_or_make(ORDERS, [], create=True)
         self._tick = 0
         for sequence in range(1, RECORDS_PER_SEGMENT + 1):
-            self.run(self.orders.handle(Published(ORDERS, lone(sequence))))
+            self.run(self.orders.handle(Published(ORDERS, lone(sequence)), NOW))
         for _ in range(2 * RECORDS_PER_SEGMENT):
             self.journal.append(RecordKind.SESSION, 0, 0, (b"",), 0)
         self.end_tick()
@@ -50,7 +52,7 @@ class Story:
                     RecordKind.PUBLISHED, 1, 0, (block.buffer or b"",), block.size, bulky=True
                 )
                 self.journal.retain(block.position, block.count)
-                self.run(self.orders.handle(BlocksStored([block])))
+                self.run(self.orders.handle(BlocksStored([block]), NOW))
             elif isinstance(effect, Release):
                 self.journal.release(effect.position, effect.count)
             elif isinstance(effect, Load):
@@ -60,7 +62,8 @@ class Story:
     def _load(self, destination: Destination, effect: Load) -> None:
         def then(found: list[bytes] | CorruptJournal) -> None:
             assert isinstance(found, list)
-            self.loaded = self.run(destination.handle(PageLoaded(effect.list_number, effect.priority, found)))
+            loaded = PageLoaded(effect.list_number, effect.priority, effect.page, found)
+            self.loaded = self.run(destination.handle(loaded, NOW))
 
         self.journal.load(effect.page.positions, then)
 
@@ -78,11 +81,11 @@ class Story:
     def attach(self, credit: int) -> tuple[ConsumerId, list[AnyEffect]]:
         consumer = a_consumer()
         return consumer, self.run(
-            self.orders.handle(ConsumerAttached(1, ORDERS, consumer, a_session(), credit))
+            self.orders.handle(ConsumerAttached(1, ORDERS, consumer, a_session(), credit), NOW)
         )
 
     def done(self, consumer: ConsumerId, first: int, last: int) -> list[AnyEffect]:
-        return self.run(self.orders.handle(Settled(ORDERS, consumer, False, [(first, last)])))
+        return self.run(self.orders.handle(Settled(ORDERS, consumer, False, [(first, last)]), NOW))
 
     def segments(self) -> dict[int, int]:
         return self.journal.live()
