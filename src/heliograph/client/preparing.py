@@ -12,7 +12,6 @@ from heliograph.model.limits import MAX_MESSAGE_BYTES
 from heliograph.model.message import Body, Head, Property, encode_body, encode_head
 
 OnCompletion = Callable[[HeliographError | None], None]
-_NOTHING_SAID = (None, None, None, None)
 
 
 class Outgoing(msgspec.Struct, gc=False, frozen=True):
@@ -25,11 +24,7 @@ class Outgoing(msgspec.Struct, gc=False, frozen=True):
     persistent: bool
     expiry: int
     delivery_time: int = 0
-
-    @property
-    def is_timed(self) -> bool:
-        """Whether the server has to look at the clock for it."""
-        return self.expiry > 0 or self.delivery_time > 0
+    is_timed: bool = False  # whether the server has to look at the clock for it
 
     @property
     def size(self) -> int:
@@ -92,17 +87,18 @@ def prepare(
     """Check a message and turn it into bytes. Raises ClientFault where it cannot travel."""
     kind, raw = encode_body(body)
     head = b""
-    if properties or group_sequence or (correlation_id, reply_to, type, group_id) != _NOTHING_SAID:
+    if (
+        properties
+        or correlation_id is not None
+        or reply_to is not None
+        or type is not None
+        or group_id is not None
+        or group_sequence
+    ):
+        # In the order of its fields: named, they would cost a tenth of this path.
+        said = dict(properties) if properties else {}
         head = encode_head(
-            Head(
-                correlation_id=correlation_id,
-                reply_to=reply_to,
-                type=type,
-                kind=int(kind),
-                group_id=group_id,
-                group_sequence=group_sequence,
-                properties=dict(properties) if properties else {},
-            )
+            Head(correlation_id, reply_to, type, int(kind), None, group_id, group_sequence, said)
         )
     if not 0 <= priority <= 9:
         raise ClientFault(f"a priority is 0 to 9, not {priority}", code="priority-invalid")
@@ -111,4 +107,6 @@ def prepare(
             f"the message has {len(raw) + len(head)} bytes; at most {MAX_MESSAGE_BYTES} are allowed",
             code="message-too-large",
         )
-    return Outgoing(raw, int(kind), head, priority, persistent, expiry, delivery_time)
+    return Outgoing(
+        raw, int(kind), head, priority, persistent, expiry, delivery_time, expiry > 0 or delivery_time > 0
+    )

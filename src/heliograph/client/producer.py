@@ -107,16 +107,30 @@ class Producer:
             raise ClientFault(
                 f"a time to live is a positive number of seconds, not {seconds}", code="time-to-live-invalid"
             )
-        if delay is None and deliver_at is None:
-            delay = self._delay
         return prepare(
             body,
             priority=self._priority if priority is None else priority,
             persistent=self._persistent if persistent is None else persistent,
             expiry=0 if seconds is None else now_microseconds() + int(seconds * MICROSECONDS),
-            delivery_time=_delivery_time(delay, deliver_at),
+            delivery_time=0 if delay is deliver_at is self._delay is None else self._time(delay, deliver_at),
             **headers,
         )
+
+    def _time(self, delay: float | None, deliver_at: float | None) -> int:
+        """When a message may be delivered, in microseconds; 0: at once."""
+        if delay is not None and deliver_at is not None:
+            raise ClientFault(
+                "a message has a delay or a time to be delivered, not both", code="delay-invalid"
+            )
+        if deliver_at is None:
+            delay = self._delay if delay is None else delay
+        seconds = delay if delay is not None else deliver_at
+        assert seconds is not None, "one of them says when"
+        if not 0 <= seconds < MAX_SECONDS:
+            raise ClientFault(f"a delivery is 0 or more seconds away, not {seconds}", code="delay-invalid")
+        if delay == 0:
+            return 0
+        return int(seconds * MICROSECONDS) + (now_microseconds() if delay is not None else 0)
 
     async def post(self, message: Outgoing, on_completion: OnCompletion | None = None) -> None:
         """Send a prepared message."""
@@ -200,18 +214,3 @@ class Producer:
             self._is_closed = True
             self._sender.lane.shut_gate()
             self._sender.push()
-
-
-def _delivery_time(delay: float | None, deliver_at: float | None) -> int:
-    """When a message may be delivered, in microseconds; 0: at once."""
-    if delay is None and deliver_at is None:
-        return 0
-    if delay is not None and deliver_at is not None:
-        raise ClientFault("a message has a delay or a time to be delivered, not both", code="delay-invalid")
-    seconds = delay if delay is not None else deliver_at
-    assert seconds is not None
-    if not 0 <= seconds < MAX_SECONDS:
-        raise ClientFault(f"a delivery is 0 or more seconds away, not {seconds}", code="delay-invalid")
-    if delay == 0:
-        return 0
-    return int(seconds * MICROSECONDS) + (now_microseconds() if delay is not None else 0)

@@ -139,6 +139,7 @@ class Transaction:
             self._begin(refusal)
             raise renewed(refusal)
         else:
+            self.refused(refusal)
             await self._undo(wire, _rolled_back(refusal))
             raise _rolled_back(refusal) from refusal
 

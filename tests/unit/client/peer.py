@@ -37,7 +37,9 @@ class Line:
         self.writer = writer
         self.received: list[Any] = []
         self.published: list[tuple[int, bool, block.Contents]] = []
+        self.staged: list[bool] = []  # of each block published
         self.settled: list[tuple[int, int, list[tuple[int, int]], int]] = []
+        self.credit: list[tuple[int, int]] = []
 
     def send(self, message: Control) -> None:
         self.writer.write(frames.control_frame(message))
@@ -76,12 +78,15 @@ class Line:
                 elif kind == PUBLISH:
                     contents = block.unpack(payload)
                     self.published.append((number, bool(flags & frames.RESENT), contents))
+                    self.staged.append(bool(flags & frames.STAGED))
                     self.peer.on_publish(self, contents)
                 elif kind == SETTLE:
                     consumer, outcome = frames.SETTLEMENT.unpack_from(payload)
                     ranges = list(PAIR.iter_unpack(payload[frames.SETTLEMENT.size :]))
                     self.settled.append((consumer, outcome, ranges, flags))
                     self.peer.on_settle(self, consumer, flags)
+                elif kind == frames.CREDIT:
+                    self.credit.append(frames.CREDIT_BODY.unpack(payload))
             self.peer.changed.set()
 
 
@@ -154,7 +159,9 @@ class Peer:
                 return frames.LaneOpened(request=request)
             case frames.Ask(request=request):
                 return frames.Answer(request=request, body={"subject": message.subject, **message.arguments})
-            case frames.Goodbye():
+            case frames.MakeTemporary(request=request, kind=kind):
+                return frames.Answer(request=request, body={"destination": f"{kind}:_temporary.{request}"})
+            case frames.Goodbye() | frames.Return():
                 return None
             case _:
                 return frames.Completed(request=message.request)
@@ -166,6 +173,10 @@ class Peer:
     def on_settle(self, line: Line, consumer: int, flags: int) -> None:
         if self.settles and flags & frames.CONFIRM_SETTLEMENT:
             line.send(frames.Settled(number=1, consumer=consumer))
+
+    def asked(self, kind: type[T], *, line: int = -1) -> list[T]:
+        """The requests of one kind that came on a connection."""
+        return [message for message in self.lines[line].received if isinstance(message, kind)]
 
     async def until(self, condition: Callable[[], T]) -> T:
         """Wait until something that arrived makes the condition true."""
