@@ -96,16 +96,20 @@ class Requester:
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         desk.waiting[correlation_id] = answer
 
-        def on_completion(error: HeliographError | None) -> None:
+        def sent(sending: asyncio.Task[str]) -> None:
+            """A question that was refused gets no reply."""
+            error = None if sending.cancelled() else sending.exception()
             if error is not None and not answer.done():
                 answer.set_exception(error)
 
         options["correlation_id"] = correlation_id
         options["reply_to"] = desk.address
+        sending = asyncio.create_task(producer.send_confirmed(body, **options))
+        sending.add_done_callback(sent)
         try:
-            await producer.send(body, **options, on_completion=on_completion)
             return await answer
         finally:
+            sending.cancel()
             del desk.waiting[correlation_id]
 
     async def _desk(self) -> _Desk:
@@ -136,8 +140,11 @@ class _Lanes:
 class Replier:
     """Sends replies to temporary queues, on sessions that are given up when they have met too many."""
 
-    def __init__(self, open_session: Callable[[], Awaitable[Session]]) -> None:
+    def __init__(
+        self, open_session: Callable[[], Awaitable[Session]], lanes_per_session: int = REPLY_LANES
+    ) -> None:
         self._open_session = open_session
+        self._lanes_per_session = lanes_per_session
         self._lanes: _Lanes | None = None
         self._retiring: set[asyncio.Task[None]] = set()
 
@@ -159,7 +166,9 @@ class Replier:
 
     def _lanes_for(self, destination: str) -> _Lanes:
         lanes = self._lanes
-        if lanes is None or (len(lanes.addresses) >= REPLY_LANES and destination not in lanes.addresses):
+        if lanes is None or (
+            len(lanes.addresses) >= self._lanes_per_session and destination not in lanes.addresses
+        ):
             former, lanes = lanes, _Lanes(asyncio.create_task(self._open()))
             self._lanes = lanes
             if former is not None and not former.users:

@@ -79,7 +79,7 @@ class Line:
                     contents = block.unpack(payload)
                     self.published.append((number, bool(flags & frames.RESENT), contents))
                     self.staged.append(bool(flags & frames.STAGED))
-                    self.peer.on_publish(self, contents)
+                    self.peer.on_publish(self, number, contents)
                 elif kind == SETTLE:
                     consumer, outcome = frames.SETTLEMENT.unpack_from(payload)
                     ranges = list(PAIR.iter_unpack(payload[frames.SETTLEMENT.size :]))
@@ -166,9 +166,9 @@ class Peer:
             case _:
                 return frames.Completed(request=message.request)
 
-    def on_publish(self, line: Line, contents: block.Contents) -> None:
+    def on_publish(self, line: Line, number: int, contents: block.Contents) -> None:
         if self.confirms:
-            line.confirm(lane_number(contents.lane), contents.first + contents.count - 1)
+            line.confirm(lane_number(contents.lane), contents.first + contents.count - 1, session=number)
 
     def on_settle(self, line: Line, consumer: int, flags: int) -> None:
         if self.settles and flags & frames.CONFIRM_SETTLEMENT:

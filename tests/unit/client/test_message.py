@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from heliograph.client.incoming import Inbox, Mode
-from heliograph.client.message import Delivery, Message
+from heliograph.client.message import Delivery, Message, Settler
 from heliograph.client.outgoing import Lane
 from heliograph.client.preparing import prepare
 from heliograph.model import block
@@ -22,13 +22,9 @@ pytestmark = pytest.mark.req("J2")
 
 @dataclass
 class Owner:
+    """A consumer of which only the destination matters here."""
+
     destination: str = "queue:orders"
-
-    async def acknowledge_message(self, delivery: Delivery, index: int, *, confirm: bool) -> None:
-        raise NotImplementedError
-
-    def acknowledge_from_thread(self, delivery: Delivery, index: int, *, confirm: bool) -> None:
-        raise NotImplementedError
 
 
 def received(*bodies: Any, earlier: int = 0, user: str | None = None, **options: Any) -> list[Message]:
@@ -38,7 +34,8 @@ def received(*bodies: Any, earlier: int = 0, user: str | None = None, **options:
     lane.seal(NOW)
     box = Inbox(Mode.AUTO, 100)
     for buffer, _ in lane.take_unsent():
-        box.put(Delivery(block.unpack(buffer), Owner(), first_tag=1, earlier=earlier, user_id=user))
+        owner = cast(Settler, Owner())
+        box.put(Delivery(block.unpack(buffer), owner, first_tag=1, earlier=earlier, user_id=user))
     return box.take_batch(100)
 
 

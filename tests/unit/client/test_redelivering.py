@@ -1,4 +1,4 @@
-"""What goes back to the server and comes again: recover, return, reject; and acknowledgements that may be late."""
+"""What goes back to the server and comes again, and acknowledgements that may be late."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Transacted sessions with a scripted server at the other end: what is asked, and what is made of the answers."""
+"""Transacted sessions with a scripted server at the other end: what is asked, what the answers mean."""
 
 from __future__ import annotations
 
