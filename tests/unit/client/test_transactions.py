@@ -189,6 +189,32 @@ async def test_an_open_transaction_is_lost_with_its_connection_and_never_sent_ag
 
 
 @story
+async def test_what_of_a_lost_transaction_was_not_confirmed_is_forgotten_without_a_gap() -> None:
+    async with listening() as peer, connect(peer.url) as connection:
+        remember(peer, (1, "queue:a", 0))
+        peer.confirms = False
+        session = await connection.session(acknowledge="transacted")
+        producer = await session.producer("queue:a")
+        await producer.send(b"1")
+        flushing = asyncio.create_task(producer.flush())
+        await peer.until(lambda: bodies(peer.line) == [b"1"])
+        peer.confirms = True
+        peer.line.cut()
+        with pytest.raises(ConnectionLost):
+            await flushing
+        await second_line(peer)
+        await producer.flush()
+        assert producer.unconfirmed == 0
+        with pytest.raises(TransactionRolledBack):
+            await session.commit()
+        await producer.send(b"2")
+        await producer.flush()
+        await session.commit()
+        assert [(contents.first, contents.bodies) for _, _, contents in peer.line.published] == [(1, [b"2"])]
+        assert [message.lane for message in peer.asked(frames.OpenLane)] == [2]
+
+
+@story
 async def test_rolling_back_what_was_lost_needs_no_word() -> None:
     async with listening() as peer, connect(peer.url) as connection:
         remember(peer)
