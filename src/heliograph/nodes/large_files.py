@@ -1,0 +1,226 @@
+"""The files behind very large messages (M6): written and read on threads of their own, never on the loop.
+
+One file per message, `FILE.SESSION` in the folder `large`, both ids in hexadecimal: a restart knows from
+the name whose upload it may be. Files are forced to disk every few MiB, and what is written is pushed out
+and dropped from the page cache at once: otherwise a sync of the journal, on the same disk, would wait for
+gigabytes of somebody else's bytes.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+from crc32c import crc32c
+
+from heliograph.model.errors import StorageFull
+from heliograph.model.ids import SessionId
+from heliograph.model.large import FILE_ID_BYTES, FileId
+from heliograph.model.limits import LARGE_REMOVE_BYTES, LARGE_SYNC_BYTES, MIB
+
+_READ_BYTES = 1 * MIB
+# While a removed file is given back in steps, the journal gets its turn between them.
+_REMOVE_PAUSE_SECONDS = 0.01
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+
+
+class _Writing(msgspec.Struct):
+    """A file that an upload writes."""
+
+    descriptor: int
+    written: int = 0
+    durable: int = 0
+    checksum: int = 0
+
+
+class LargeFiles:
+    """The folder. Writing, reading and removing have a thread each, and only that calls their methods."""
+
+    def __init__(self, folder: Path, *, forces: bool, quota_bytes: int, reserve_bytes: int) -> None:
+        """`forces`: written bytes are forced to disk. Quota 0: the disk limits, but for the reserve."""
+        self._folder = folder
+        self._forces = forces
+        self._quota = quota_bytes
+        self._reserve = reserve_bytes
+        self._names: dict[FileId, str] = {}
+        self._writing: dict[FileId, _Writing] = {}
+        self._reading: dict[FileId, int] = {}
+        # Each is counted by one thread; what is used is the one without the other.
+        self._written_bytes = 0
+        self._removed_bytes = 0
+
+    # ---- before the threads start
+
+    def open(self) -> dict[FileId, tuple[SessionId, int]]:
+        """Make the folder if need be. Returns each file with its session and its size."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        found = {}
+        for path, file, session in self._files():
+            size = path.stat().st_size
+            self._names[file] = path.name
+            self._written_bytes += size
+            found[file] = (session, size)
+        return found
+
+    def _files(self) -> Iterator[tuple[Path, FileId, SessionId]]:
+        for path in sorted(self._folder.iterdir()):
+            file, _, session = path.name.partition(".")
+            try:
+                ids = bytes.fromhex(file), bytes.fromhex(session)
+            except ValueError:
+                continue  # not ours
+            if len(ids[0]) == FILE_ID_BYTES and ids[1]:
+                yield path, FileId(ids[0]), SessionId(ids[1])
+
+    # ---- writing
+
+    def make(self, file: FileId, session: SessionId) -> None:
+        name = f"{file.hex()}.{session.hex()}"
+        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        self._writing[file] = _Writing(os.open(self._folder / name, flags, 0o640))
+        self._names[file] = name
+
+    def reopen(self, file: FileId) -> int:
+        """Go on with an unfinished file: read what is there, for its checksum. Returns its size."""
+        descriptor = os.open(self._path(file), os.O_RDWR | os.O_CLOEXEC)
+        writing = self._writing[file] = _Writing(descriptor)
+        while data := os.pread(descriptor, _READ_BYTES, writing.written):
+            writing.checksum = crc32c(data, writing.checksum)
+            writing.written += len(data)
+        self._force(writing)
+        return writing.written
+
+    def write(self, file: FileId, offset: int, data: bytes | memoryview) -> tuple[int, int]:
+        """Returns how far the file is written, and forced to disk. Raises StorageFull, OSError."""
+        writing = self._writing[file]
+        assert offset == writing.written, "chunks are written one after the other"
+        try:
+            if offset % LARGE_SYNC_BYTES < len(data):
+                self._check_room()
+            self._append(writing, data)
+        except (StorageFull, OSError):
+            self.close_writing(file)
+            raise
+        if writing.written - writing.durable >= LARGE_SYNC_BYTES:
+            self._force(writing)
+        else:
+            self._push_out(writing)
+        return writing.written, writing.durable
+
+    def _append(self, writing: _Writing, data: bytes | memoryview) -> None:
+        rest = memoryview(data)
+        while rest:
+            done = os.pwrite(writing.descriptor, rest, writing.written)
+            rest = rest[done:]
+            writing.written += done
+            self._written_bytes += done
+        writing.checksum = crc32c(data, writing.checksum)
+
+    def _push_out(self, writing: _Writing) -> None:
+        """Begin to write back, without waiting, and leave the page cache to others."""
+        since = writing.written - writing.durable
+        os.posix_fadvise(writing.descriptor, writing.durable, since, os.POSIX_FADV_DONTNEED)
+
+    def _force(self, writing: _Writing) -> None:
+        if self._forces:
+            self._push_out(writing)
+            os.fdatasync(writing.descriptor)
+        writing.durable = writing.written
+
+    def _check_room(self) -> None:
+        """Raises StorageFull when the quota, or what is left to others, would be touched."""
+        disk = os.statvfs(self._folder)
+        free = disk.f_bavail * disk.f_frsize
+        if (self._quota and self.used_bytes + LARGE_SYNC_BYTES > self._quota) or (
+            free - LARGE_SYNC_BYTES < self._reserve
+        ):
+            raise StorageFull("the disk, or the quota on it, is full: the large message was not stored")
+
+    def store(self, file: FileId) -> int:
+        """Force the whole file, and its name, to disk. Returns the CRC-32C of what was written."""
+        writing = self._writing[file]
+        self._force(writing)
+        if self._forces:
+            os.fsync(writing.descriptor)
+            self._sync_folder()
+        os.close(writing.descriptor)
+        del self._writing[file]
+        return writing.checksum
+
+    def _sync_folder(self) -> None:
+        descriptor = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def close_writing(self, file: FileId) -> None:
+        """The upload ended, one way or the other."""
+        writing = self._writing.pop(file, None)
+        if writing is not None:
+            os.close(writing.descriptor)
+
+    # ---- reading
+
+    def read(self, file: FileId, offset: int, size: int) -> bytes:
+        """Up to `size` bytes, none at the end. Raises OSError."""
+        descriptor = self._reading.get(file)
+        if descriptor is None:
+            descriptor = self._reading[file] = os.open(self._path(file), os.O_RDONLY | os.O_CLOEXEC)
+        return os.pread(descriptor, size, offset)
+
+    def close_reading(self, file: FileId) -> None:
+        descriptor = self._reading.pop(file, None)
+        if descriptor is not None:
+            os.close(descriptor)
+
+    # ---- removing
+
+    def remove(self, file: FileId) -> None:
+        """Give the room back, in steps. A file that is not there is as good as removed."""
+        name = self._names.pop(file, None)
+        if name is None:
+            return
+        path = self._folder / name
+        size = path.stat().st_size
+        self._removed_bytes += size
+        if size > LARGE_REMOVE_BYTES:
+            # Out of sight first: half a file must not be taken for an upload after a crash.
+            gone = path.with_suffix(".removed")
+            path.rename(gone)
+            path = gone
+            for left in range(size - LARGE_REMOVE_BYTES, 0, -LARGE_REMOVE_BYTES):
+                os.truncate(path, left)
+                time.sleep(_REMOVE_PAUSE_SECONDS)
+        path.unlink()
+
+    def remove_halves(self) -> None:
+        """Files that a crash left while they were being removed."""
+        for path in self._folder.glob("*.removed"):
+            path.unlink()
+
+    def _path(self, file: FileId) -> Path:
+        name = self._names.get(file)
+        if name is None:
+            raise FileNotFoundError(errno.ENOENT, "the file of a large message is missing", file.hex()[:8])
+        return self._folder / name
+
+    @property
+    def used_bytes(self) -> int:
+        return self._written_bytes - self._removed_bytes
+
+    def names(self) -> list[FileId]:
+        return list(self._names)
+
+
+def storage_fault(error: Exception) -> tuple[str, str]:
+    """Code and sentence for what went wrong with a file."""
+    if isinstance(error, StorageFull):
+        return error.code, error.sentence
+    if isinstance(error, OSError) and error.errno in _FULL:
+        return "storage-full", "the disk, or the quota on it, is full: the large message was not stored"
+    return "disk-failed", f"a file of the large store failed: {error}"

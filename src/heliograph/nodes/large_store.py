@@ -1,0 +1,238 @@
+"""The large store of a message manager (M6): carries out what uploads and downloads want done with files.
+
+A shell around `Uploads`, `Fetches` and `LargeReferences`. What it adds is the order on disk: a message
+refers to a file only after the file is durable, and a file goes only after the log that ended its last
+message is durable. A crash therefore leaves files without messages, which the next start removes, and never
+a message without its file.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+
+from heliograph.bus.commands import (
+    ChunkSent,
+    Command,
+    FetchAllowed,
+    FetchBegun,
+    FetchEnded,
+    UploadBegun,
+    UploadDropped,
+    UploadEnded,
+)
+from heliograph.bus.interface import Bus
+from heliograph.destinations.effects import Multicast
+from heliograph.destinations.large_effects import (
+    AnyLargeEffect,
+    CloseFile,
+    FileFailed,
+    FileRead,
+    FileReopened,
+    FileStored,
+    FileWritten,
+    MakeFile,
+    ReadFailed,
+    ReadFile,
+    RemoveFile,
+    ReopenFile,
+    StoreFile,
+    WriteFile,
+)
+from heliograph.destinations.large_fetches import Fetches
+from heliograph.destinations.large_references import LargeReferences
+from heliograph.destinations.large_uploads import Uploads
+from heliograph.journal.workers import Worker
+from heliograph.model.block import Block
+from heliograph.model.errors import ClientFault
+from heliograph.model.ids import SessionId
+from heliograph.model.large import FileId, LargeReference, reference_of
+from heliograph.nodes.large_files import LargeFiles, storage_fault
+from heliograph.nodes.tick import Tick
+
+log = logging.getLogger("heliograph.large")
+
+_UPLOADS = (UploadBegun, ChunkSent, UploadEnded, UploadDropped)
+_FETCHES = (FetchBegun, FetchAllowed, FetchEnded)
+CONCERNED = (*_UPLOADS, *_FETCHES)
+
+
+class LargeStore:
+    """Files, threads, and the machines that decide about them."""
+
+    def __init__(
+        self,
+        files: LargeFiles,
+        references: LargeReferences,
+        *,
+        bus: Bus,
+        tick: Tick,
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        self._files = files
+        self._references = references
+        self._bus = bus
+        self._tick = tick
+        self._uploads = Uploads()
+        self._fetches = Fetches(references.is_referenced)
+        self._writer = Worker("large-writer", loop)
+        self._reader = Worker("large-reader", loop)
+        self._remover = Worker("large-remover", loop)
+        # Files that go when the log is stored up to the LSN beside them.
+        self._doomed: deque[tuple[int, FileId]] = deque()
+        self._stored_lsn = 0
+
+    # ---- life
+
+    def start(self, is_remembered: Callable[[SessionId], bool]) -> None:
+        """After recovery: keep what messages refer to, and what a client may go on with; the rest goes."""
+        found = self._files.open()
+        for file, (session, _size) in found.items():
+            if self._references.is_referenced(file):
+                continue
+            if is_remembered(session):
+                self._uploads.found(file, session)
+            else:
+                self._carry_out([RemoveFile(file)])
+        self._remover.post(self._files.remove_halves, _ignore)
+        missing = [file for file in self._references.files() if file not in found]
+        if missing:
+            log.error("%d large messages have lost their files", len(missing))
+
+    def stop(self) -> None:
+        """What was begun is finished; unfinished uploads stay for the next start."""
+        for worker in (self._writer, self._reader, self._remover):
+            worker.stop()
+
+    # ---- from the bus
+
+    def on_command(self, command: Command) -> None:
+        if isinstance(command, _UPLOADS):
+            self._carry_out(self._uploads.handle(command))
+        elif isinstance(command, _FETCHES):
+            self._carry_out(self._fetches.handle(command))
+
+    def session_lost(self, session: SessionId) -> None:
+        self._carry_out(self._fetches.session_gone(session))
+
+    def session_closed(self, session: SessionId) -> None:
+        self._carry_out([*self._fetches.session_gone(session), *self._uploads.session_ended(session)])
+
+    def expire(self, is_awaited: Callable[[SessionId], bool]) -> None:
+        """Drop the uploads of sessions that will not go on with them."""
+        self._carry_out(self._uploads.expire(is_awaited))
+
+    # ---- messages
+
+    def knows(self, reference: LargeReference) -> bool:
+        """Whether a message may refer to this: all of it is here."""
+        return self._references.is_referenced(FileId(reference.file)) or self._uploads.is_complete(reference)
+
+    def stored(self, block: Block) -> None:
+        """A record with a reference was appended."""
+        file = FileId(reference_of(block).file)
+        self._references.persisted(block.position, file)
+        self._uploads.published(file)
+
+    def accepted(self, reference: LargeReference) -> None:
+        """A message with this reference was taken; if nobody wants it, its content is not wanted either."""
+        file = FileId(reference.file)
+        if self._uploads.published(file) and not self._references.is_referenced(file):
+            self._carry_out(self._fetches.remove(file))
+
+    # ---- the order on disk
+
+    def end_of_tick(self, next_lsn: int) -> None:
+        """Files that lost their last message in this tick: the log says so up to here."""
+        for file in self._references.take_unreferenced():
+            self._doomed.append((next_lsn - 1, file))
+        self._remove_doomed()
+
+    def log_stored(self, lsn: int) -> None:
+        self._stored_lsn = lsn
+        self._remove_doomed()
+
+    def _remove_doomed(self) -> None:
+        while self._doomed and self._doomed[0][0] <= self._stored_lsn:
+            self._carry_out(self._fetches.remove(self._doomed.popleft()[1]))
+
+    # ---- carrying out
+
+    def _carry_out(self, effects: list[AnyLargeEffect]) -> None:
+        for effect in effects:
+            if type(effect) is Multicast:
+                self._bus.multicast(effect.command)
+            else:
+                self._post(effect)
+        self._tick.ask()
+
+    def _post(self, effect: AnyLargeEffect) -> None:
+        files = self._files
+        match effect:
+            case WriteFile(file, offset, data):
+                self._write(file, lambda: FileWritten(file, *files.write(file, offset, data)))
+            case ReadFile(fetch, file, offset, size):
+                self._read(fetch, lambda: files.read(file, offset, size))
+            case MakeFile(file, session):
+                self._write(file, lambda: files.make(file, session))
+            case ReopenFile(file):
+                self._write(file, lambda: FileReopened(file, files.reopen(file)))
+            case StoreFile(file):
+                self._write(file, lambda: FileStored(file, files.store(file)))
+            case CloseFile(file):
+                self._reader.post(lambda: files.close_reading(file), _ignore)
+            case RemoveFile(file):
+                self._remove(file)
+
+    def _write(self, file: FileId, job: Callable[[], FileWritten | FileReopened | FileStored | None]) -> None:
+        def then(result: FileWritten | FileReopened | FileStored | Exception | None) -> None:
+            if isinstance(result, Exception):
+                if not isinstance(result, KeyError):  # else it was dropped, and this was still under way
+                    self._carry_out(self._uploads.handle(FileFailed(file, *storage_fault(result))))
+            elif result is not None:
+                self._carry_out(self._uploads.handle(result))
+
+        self._writer.post(job, then)
+
+    def _read(self, fetch: int, job: Callable[[], bytes]) -> None:
+        def then(result: bytes | Exception) -> None:
+            if isinstance(result, Exception):
+                self._carry_out(self._fetches.handle(ReadFailed(fetch, *storage_fault(result))))
+            else:
+                self._carry_out(self._fetches.handle(FileRead(fetch, result)))
+
+        self._reader.post(job, then)
+
+    def _remove(self, file: FileId) -> None:
+        """Behind whatever the writer still has to do with it."""
+
+        def then(result: Exception | None) -> None:
+            self._remover.post(lambda: self._files.remove(file), _report)
+
+        self._writer.post(lambda: self._files.close_writing(file), then)
+
+    def stats(self) -> dict[str, int]:
+        return {
+            "large_bytes": self._files.used_bytes,
+            "uploads": len(self._uploads),
+            "downloads": len(self._fetches),
+        }
+
+
+def checked_reference(block: Block) -> LargeReference | None:
+    """The reference of a large block, None where it has none that can be read."""
+    try:
+        return reference_of(block)
+    except ClientFault:
+        return None
+
+
+def _ignore(_result: object) -> None:
+    pass
+
+
+def _report(result: object) -> None:
+    if isinstance(result, Exception):
+        log.error("a file of the large store could not be removed: %s", result)
