@@ -61,6 +61,14 @@ class ConsumerAttached(Command):
     shared: bool = False
     no_local: bool = False
     browse: bool = False
+    prompt: bool = True
+
+
+class TopicsWanted(Command):
+    """Which topics does a pattern mean? Those that come later announce themselves (M12)."""
+
+    request: int
+    pattern: str
 
 
 class SubscriptionEnded(Command):
@@ -71,12 +79,13 @@ class SubscriptionEnded(Command):
     subscription: str
 
 
-class Recovered(Command):
-    """A consumer wants everything again that it has not settled (J4)."""
+class ConsumerRetired(Command):
+    """A consumer takes nothing more; what it saw, up to tag `seen`, stays with it until it is settled."""
 
     address: Address
     consumer: ConsumerId
-    request: int = 0
+    request: int
+    seen: int
 
 
 class CreditGranted(Command):
@@ -104,11 +113,15 @@ class Settled(Command):
 
 
 class ConsumerDetached(Command):
-    """A consumer is gone; what it had not settled returns in order."""
+    """A consumer is gone; what it had not settled returns in order.
+
+    `seen` is the last delivery tag that reached the application, -1 if that is not known.
+    """
 
     address: Address
     consumer: ConsumerId
     request: int = 0
+    seen: int = -1
 
 
 class DestinationDeleted(Command):
@@ -131,12 +144,13 @@ class CommitAsked(Command):
 
 
 class RollbackAsked(Command):
-    """A session's transaction is not to be. What its consumers have returns."""
+    """A session's transaction is not to be. What its consumers have returns: for each the last delivery tag
+    that reached the application, -1 if that is not known."""
 
     request: int
     session: SessionId
     number: int
-    consumers: list[tuple[Address, ConsumerId]]
+    consumers: list[tuple[Address, ConsumerId, int]]
 
 
 class SessionOpened(Command):
@@ -147,6 +161,7 @@ class SessionOpened(Command):
     user: str
     token: bytes
     connection: bytes = b""
+    client: str = ""
 
 
 class SessionResumed(Command):
@@ -157,6 +172,7 @@ class SessionResumed(Command):
     user: str
     token: bytes
     connection: bytes = b""
+    client: str = ""
 
 
 class SessionLost(Command):
@@ -169,6 +185,72 @@ class SessionClosed(Command):
     """A session ended for good."""
 
     session: SessionId
+
+
+class UploadBegun(Command):
+    """A session sends the content of a very large message (M6) for a destination; `transfer` is its number for it.
+
+    `file` is the id of the file that is to hold it. `resumed`: it was begun before, go on where it is.
+    """
+
+    request: int
+    session: SessionId
+    transfer: int
+    address: Address
+    file: bytes
+    resumed: bool
+
+
+class ChunkSent(Command):
+    """A piece of an upload, which begins at `offset` of it."""
+
+    session: SessionId
+    transfer: int
+    offset: int
+    data: bytes | memoryview
+
+
+class UploadEnded(Command):
+    """An upload is complete: it has this size and this CRC-32C. Answered when all of it is on disk."""
+
+    request: int
+    session: SessionId
+    transfer: int
+    size: int
+    checksum: int
+
+
+class UploadDropped(Command):
+    """A session wants no more of an upload."""
+
+    session: SessionId
+    transfer: int
+
+
+class FetchBegun(Command):
+    """A session reads the content of a large message, from `offset` on, for now up to `allowed`."""
+
+    request: int
+    session: SessionId
+    transfer: int
+    file: bytes
+    offset: int
+    allowed: int
+
+
+class FetchAllowed(Command):
+    """More of a download may be sent: everything before this offset."""
+
+    session: SessionId
+    transfer: int
+    allowed: int
+
+
+class FetchEnded(Command):
+    """A session wants no more of a download."""
+
+    session: SessionId
+    transfer: int
 
 
 class Asked(Command):
@@ -187,7 +269,8 @@ Fact = (
     | Settled
     | ConsumerDetached
     | SubscriptionEnded
-    | Recovered
+    | TopicsWanted
+    | ConsumerRetired
     | CommitAsked
     | DestinationDeleted
     | RollbackAsked
@@ -195,6 +278,13 @@ Fact = (
     | SessionResumed
     | SessionLost
     | SessionClosed
+    | UploadBegun
+    | ChunkSent
+    | UploadEnded
+    | UploadDropped
+    | FetchBegun
+    | FetchAllowed
+    | FetchEnded
     | Asked
 )
 
@@ -232,6 +322,56 @@ class BrowseEnded(Command):
     consumer: ConsumerId
 
 
+class UploadAdvanced(Command):
+    """An upload is written up to here, and forced to disk up to there."""
+
+    session: SessionId
+    transfer: int
+    written: int
+    durable: int
+
+
+class ChunkRead(Command):
+    """A piece of a download."""
+
+    session: SessionId
+    transfer: int
+    offset: int
+    data: bytes
+
+
+class TransferFailed(Command):
+    """An upload or download came to nothing."""
+
+    session: SessionId
+    transfer: int
+    code: str
+    sentence: str
+
+
+class DestinationMade(Command):
+    """A destination came into being."""
+
+    address: Address
+
+
+class DestinationGone(Command):
+    """A destination ended, and with it its consumers."""
+
+    address: Address
+    consumers: list[ConsumerId]
+
+
+class FlowChanged(Command):
+    """Producers to a destination must wait, for `reason`; or, where that is empty, need not any more.
+
+    No address: to any destination.
+    """
+
+    address: Address
+    reason: str
+
+
 class Answered(Command):
     """The request was carried out; `body` says what there is to say."""
 
@@ -247,4 +387,17 @@ class Rejected(Command):
     sentence: str
 
 
-Decision = Confirmed | Refused | Dispatched | BrowseEnded | Answered | Rejected
+Decision = (
+    Confirmed
+    | Refused
+    | Dispatched
+    | BrowseEnded
+    | DestinationMade
+    | DestinationGone
+    | FlowChanged
+    | UploadAdvanced
+    | ChunkRead
+    | TransferFailed
+    | Answered
+    | Rejected
+)

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from heliograph.cli import bench, receive, send, serve, top, user
+from heliograph.cli import admin, bench, browse, dmq, log, receive, send, serve, top, user
 
 app = typer.Typer(
     name="helio",
@@ -22,7 +22,11 @@ app = typer.Typer(
 app.command("serve")(serve.serve)
 app.command("send")(send.send)
 app.command("receive")(receive.receive)
+app.command("browse")(browse.browse)
 app.command("top")(top.top)
+app.command("log")(log.log)
+app.add_typer(dmq.app, name="dmq")
+app.add_typer(admin.app, name="admin")
 app.add_typer(user.app, name="user")
 app.add_typer(bench.app, name="bench")
 

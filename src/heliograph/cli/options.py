@@ -38,4 +38,14 @@ Password = Annotated[
         rich_help_panel="Server",
     ),
 ]
+Selector = Annotated[
+    str,
+    typer.Option(
+        "--selector",
+        "-s",
+        metavar="SELECTOR",
+        help="Only messages that this selects, as in \"colour = 'red' AND amount > 2\".",
+        show_default=False,
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs instead of text for people.")]

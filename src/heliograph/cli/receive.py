@@ -28,7 +28,13 @@ Format = Callable[["Message"], bytes]
 
 
 def receive(
-    destination: Annotated[str, typer.Argument(metavar="DEST", help="queue:NAME or topic:NAME.")],
+    destination: Annotated[
+        str,
+        typer.Argument(
+            metavar="DEST",
+            help="queue:NAME, topic:NAME, or many topics: topic:glob:PATTERN, topic:regex:PATTERN.",
+        ),
+    ],
     count: Annotated[
         int | None,
         typer.Option("--count", "-n", min=1, help="End after this many messages.", show_default=False),
@@ -47,6 +53,7 @@ def receive(
     bodies_only: Annotated[
         bool, typer.Option("--bodies-only", help="Print bodies as they are, one per line.")
     ] = False,
+    selector: options.Selector = "",
     url: options.Url = options.DEFAULT_URL,
     user: options.User = None,
     password: options.Password = None,
@@ -56,7 +63,7 @@ def receive(
     with explained(as_json=as_json):
         if as_json and bodies_only:
             raise ClientFault("give --json or --bodies-only, not both", code="usage")
-        form: Format = as_json_line if as_json else as_body if bodies_only else _for_people()
+        form: Format = as_json_line if as_json else as_body if bodies_only else for_people()
         patience = timeout if timeout is not None or follow else A_MOMENT_SECONDS
         tally = Tally()
         import uvloop
@@ -66,6 +73,7 @@ def receive(
                 _receive(
                     ServerAddress(url=url, user=user, password=password),
                     destination,
+                    selector=selector,
                     limit=count,
                     patience=patience,
                     reconnect_seconds=FOLLOW_SECONDS if follow else 0,
@@ -91,6 +99,7 @@ async def _receive(
     address: ServerAddress,
     destination: str,
     *,
+    selector: str,
     limit: int | None,
     patience: float | None,
     reconnect_seconds: float,
@@ -104,7 +113,7 @@ async def _receive(
     write, flush = sys.stdout.buffer.write, sys.stdout.buffer.flush
     async with connected(address, purpose="receive", reconnect_seconds=reconnect_seconds) as connection:
         session = await connection.session(acknowledge="client")
-        consumer = await session.consumer(destination, credit=credit)
+        consumer = await session.consumer(destination, selector=selector, credit=credit)
         while limit is None or tally.received < limit:
             wanted = _BATCH if limit is None else min(_BATCH, limit - tally.received)
             messages = await consumer.receive_batch(wanted, timeout=patience)
@@ -205,7 +214,8 @@ def _text_or_base64(raw: bytes) -> tuple[str, str | None]:
         return base64.b64encode(raw).decode(), "base64"
 
 
-def _for_people() -> Format:
+def for_people() -> Format:
+    """As a person reads it, with colour on a terminal."""
     coloured = sys.stdout.isatty()
     return lambda message: (as_text(message, coloured=coloured) + "\n").encode(errors="replace")
 

@@ -32,6 +32,7 @@ class Order:
     priority: int = 4
     persistent: bool = True
     time_to_live: float | None = None
+    delay: float | None = None
     properties: dict[str, Any] = field(default_factory=dict)
 
 
@@ -96,6 +97,12 @@ def send(
             "--ttl", min=0, metavar="SECONDS", help="Undelivered after this, it expires.", show_default=False
         ),
     ] = None,
+    delay: Annotated[
+        float | None,
+        typer.Option(
+            "--delay", min=0, metavar="SECONDS", help="It is delivered after this.", show_default=False
+        ),
+    ] = None,
     url: options.Url = options.DEFAULT_URL,
     user: options.User = None,
     password: options.Password = None,
@@ -110,6 +117,7 @@ def send(
             priority=priority,
             persistent=not non_persistent,
             time_to_live=ttl,
+            delay=delay,
             properties=parse_properties(properties or []),
         )
         import uvloop
@@ -169,6 +177,7 @@ async def _send(order: Order, address: ServerAddress) -> Receipt:
             priority=order.priority,
             persistent=order.persistent,
             time_to_live=order.time_to_live,
+            delay=order.delay,
         )
         if order.body is None:
             return await _send_lines(order, producer)

@@ -95,9 +95,11 @@ async def _reports(connection: Connection, interval: float) -> AsyncIterator[dic
 async def _look(connection: Connection) -> Sample:
     from time import monotonic
 
-    destinations = await connection.ask("destinations")
+    from heliograph.cli.admin import all_entries
+
+    destinations = await all_entries(connection, "destinations", "destinations")
     server = await connection.ask("server")
-    return Sample(seconds=monotonic(), server=server, destinations=destinations["destinations"])
+    return Sample(seconds=monotonic(), server=server, destinations=[*destinations])
 
 
 def compare(before: Sample, now: Sample) -> dict[str, Any]:
@@ -141,7 +143,8 @@ def render(report: Mapping[str, Any], where: str, *, rows: int | None = None) ->
     table.add_column("destination", overflow="ellipsis", no_wrap=True)
     for title in ("waiting", "in flight", "consumers", "in/s", "out/s", "size"):
         table.add_column(title, justify="right", no_wrap=True)
-    destinations = report["destinations"]
+    table.add_column("", no_wrap=True)
+    destinations = [entry for entry in report["destinations"] if not _is_idle_and_ours(entry)]
     shown = destinations if rows is None else destinations[: max(rows, 1)]
     for entry in shown:
         table.add_row(*_cells(entry))
@@ -153,6 +156,12 @@ def render(report: Mapping[str, Any], where: str, *, rows: int | None = None) ->
     elif len(shown) < len(destinations):
         parts.append(Text(f"and {len(destinations) - len(shown):,} more", style="dim"))
     return Group(*parts)
+
+
+def _is_idle_and_ours(entry: Mapping[str, Any]) -> bool:
+    """The server's own destinations are worth a line when there is something in them."""
+    figures = ("depth", "in_flight", "consumers", "in_per_second", "out_per_second")
+    return ":_" in entry["address"] and not any(entry[name] for name in figures)
 
 
 def _cells(entry: Mapping[str, Any]) -> list[RenderableType]:
@@ -167,7 +176,8 @@ def _cells(entry: Mapping[str, Any]) -> list[RenderableType]:
         Text(f"{entry['consumers']:,}", style="yellow" if entry["depth"] and not entry["consumers"] else ""),
         rate_of(entry["in_per_second"]),
         rate_of(entry["out_per_second"]),
-        bytes_of(entry["bytes"]),
+        bytes_of(entry["held_bytes"]),
+        Text(f"blocked ({entry['blocked']})" if entry["blocked"] else "", style="red"),
     ]
 
 
@@ -183,4 +193,7 @@ def server_lines(server: Mapping[str, Any], where: str) -> str:
         f"memory {bytes_of(server['rss_bytes'])}",
         f"journal {bytes_of(server['journal_bytes'])} ({server['durability']})",
     )
-    return " · ".join(first) + "\n" + " · ".join(second)
+    lines = [" · ".join(first), " · ".join(second)]
+    if server.get("blocked"):
+        lines.append(f"all producers wait: {server['blocked']}")
+    return "\n".join(lines)

@@ -26,6 +26,7 @@ from heliograph.client.connection import (
     Connection,
 )
 from heliograph.client.connection import connect as connect_async
+from heliograph.client.flow import OnBlocked
 from heliograph.client.link import OnError
 from heliograph.client.loop_thread import LoopThread
 from heliograph.client.message import BlockingMessage
@@ -160,6 +161,19 @@ class BlockingConnection:
     def is_alive(self) -> bool:
         """False once the connection is closed or given up."""
         return self._connection.is_alive()
+
+    def is_blocked(self, destination: str) -> bool:
+        """Whether the server wants us to wait with messages to a destination; see `Connection.is_blocked`."""
+        return self._connection.is_blocked(destination)
+
+    @property
+    def on_blocked(self) -> OnBlocked | None:
+        """Called on the loop's thread; see `Connection.on_blocked`."""
+        return self._connection.on_blocked
+
+    @on_blocked.setter
+    def on_blocked(self, callback: OnBlocked | None) -> None:
+        self._connection.on_blocked = callback
 
     def session(self, *, acknowledge: AcknowledgeMode = "auto") -> BlockingSession:
         """Open a session; see `Connection.session`."""

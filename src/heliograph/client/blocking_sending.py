@@ -6,11 +6,12 @@ import asyncio
 import threading
 from typing import TYPE_CHECKING, Self, Unpack, cast
 
+from heliograph.client.large_source import StreamSource
 from heliograph.client.loop_thread import LoopThread
 from heliograph.client.preparing import MessageOptions, OnCompletion, Outgoing, SendOptions
 from heliograph.client.producer import Producer
-from heliograph.model.errors import ClientFault, HeliographError
-from heliograph.model.limits import BLOCK_MESSAGES
+from heliograph.model.errors import ClientFault, HeliographError, Unavailable
+from heliograph.model.limits import BLOCK_MESSAGES, LARGE_THRESHOLD_BYTES
 from heliograph.model.message import Body
 
 if TYPE_CHECKING:
@@ -50,7 +51,37 @@ class BlockingProducer:
             self._collect(body)
             return
         on_completion = options.pop("on_completion", None)
-        self._collect((self._producer.prepare(body, **cast(MessageOptions, options)), on_completion))
+        timeout = options.pop("timeout", None)
+        message = self._producer.prepare(body, **cast(MessageOptions, options))
+        if timeout is None:
+            self._collect((message, on_completion))
+        else:
+            self._thread.run(self._posted(message, on_completion, timeout))
+
+    async def _posted(self, message: Outgoing, on_completion: OnCompletion | None, timeout: float) -> None:
+        try:
+            async with asyncio.timeout(timeout):
+                await self.caught_up()
+                await self._producer.post(message, on_completion)
+        except TimeoutError:
+            raise Unavailable(
+                f"{self.destination} took no message for {timeout:g} s: try again later", code="send-timeout"
+            ) from None
+
+    @property
+    def is_blocked(self) -> bool:
+        """Whether the server wants us to wait; see `Producer.is_blocked`."""
+        return self._producer.is_blocked
+
+    def try_send(self, body: Body, **options: Unpack[SendOptions]) -> bool:
+        """Send if that is possible without waiting; see `Producer.try_send`."""
+        return self._thread.run(self._tried(body, options))
+
+    async def _tried(self, body: Body, options: SendOptions) -> bool:
+        if self._producer.is_blocked:
+            return False
+        await self.caught_up()
+        return await self._producer.try_send(body, **options)
 
     def _collect(self, entry: _Entry) -> None:
         with self._changed:
@@ -108,6 +139,20 @@ class BlockingProducer:
         """Send and wait until the server has the message; see `Producer.send_confirmed`."""
         message = self._producer.prepare(body, **options)
         return self._thread.run(self._confirmed(message))
+
+    def send_stream(
+        self,
+        source: StreamSource,
+        *,
+        threshold: int = LARGE_THRESHOLD_BYTES,
+        **options: Unpack[MessageOptions],
+    ) -> str:
+        """Send what may be far larger than memory; see `Producer.send_stream`."""
+        return self._thread.run(self._streamed(source, threshold, options))
+
+    async def _streamed(self, source: StreamSource, threshold: int, options: MessageOptions) -> str:
+        await self.caught_up()
+        return await self._producer.send_stream(source, threshold=threshold, **options)
 
     async def _confirmed(self, message: Outgoing) -> str:
         await self.caught_up()

@@ -9,6 +9,7 @@ from typing import Any, Literal, Unpack
 from heliograph.client.addresses import parse_url
 from heliograph.client.browser import Browser
 from heliograph.client.consumer import Consumer
+from heliograph.client.flow import OnBlocked
 from heliograph.client.incoming import Mode
 from heliograph.client.link import Link, OnError
 from heliograph.client.message import Message
@@ -70,6 +71,19 @@ class Connection:
     def is_alive(self) -> bool:
         """False once the connection is closed or given up; True also while it is being made again."""
         return self._link.is_alive
+
+    def is_blocked(self, destination: str) -> bool:
+        """Whether the server wants us to wait with messages to a destination that we send to."""
+        return self._link.blocks.reason(destination) != ""
+
+    @property
+    def on_blocked(self) -> OnBlocked | None:
+        """Called with a destination and why it is blocked, and with an empty reason when it is not any more."""
+        return self._link.blocks.on_change
+
+    @on_blocked.setter
+    def on_blocked(self, callback: OnBlocked | None) -> None:
+        self._link.blocks.on_change = callback
 
     def __repr__(self) -> str:
         return f"<Connection to {self.server or 'no server'} as {self.user or 'nobody'}>"

@@ -12,9 +12,10 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from heliograph.client.incoming import BY_ITSELF, Inbox, Mode, Range, frames_of
+from heliograph.client.large_reading import MessageStream
 from heliograph.client.message import Delivery, Message, Received, open_delivery
 from heliograph.client.preparing import MessageOptions
 from heliograph.client.sender import renewed
@@ -33,6 +34,7 @@ from heliograph.frontends.native.frames import (
     settle_frame,
 )
 from heliograph.model.errors import ClientFault, ConnectionLost, HeliographError, ProtocolFault
+from heliograph.model.large import LargeReference
 from heliograph.model.limits import HANDSHAKE_SECONDS, MAX_ERROR_LENGTH
 from heliograph.model.message import Body
 
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
     from heliograph.client.session import Session
     from heliograph.client.wire import Wire
 
+T = TypeVar("T")
 # Five hundred small frames a second cost the server next to nothing, and nobody notices two milliseconds.
 PAUSE_SECONDS = 0.002
 # How long acknowledgements may wait for company where the application does not mind duplicates.
@@ -188,12 +191,16 @@ class Consumer:
         else:
             self.run_from_thread(self.acknowledge_message(delivery, index, confirm=confirm))
 
-    def run_from_thread(self, work: Coroutine[Any, Any, None]) -> None:
+    def open_large(self, reference: LargeReference) -> MessageStream:
+        """What `Message.open` does for a large message."""
+        return self._session.open_large(self.destination, reference)
+
+    def run_from_thread(self, work: Coroutine[Any, Any, T]) -> T:
         """Do something for a message of the blocking face, and wait for it."""
         if self._loop.is_closed():
             work.close()
             raise ClientFault("the connection is closed", code="closed")
-        asyncio.run_coroutine_threadsafe(work, self._loop).result()
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
     def _acknowledge_one_soon(self, delivery: Delivery, index: int) -> None:
         if self._mark(delivery, index, confirm=False):
@@ -302,7 +309,9 @@ class Consumer:
 
     # ---- what the server said
 
-    def deliver(self, payload: bytes, earlier: int, first_tag: int, user_bytes: int) -> None:
+    def deliver(
+        self, payload: bytes, earlier: int, first_tag: int, user_bytes: int, destination: str = ""
+    ) -> None:
         start = DELIVERY.size + user_bytes
         try:
             user = payload[DELIVERY.size : start].decode() if user_bytes else None
@@ -313,7 +322,13 @@ class Consumer:
             return
         inbox.put(
             open_delivery(
-                payload[start:], self, first_tag=first_tag, earlier=earlier, user_id=user, epoch=inbox.epoch
+                payload[start:],
+                self,
+                first_tag=first_tag,
+                earlier=earlier,
+                user_id=user,
+                epoch=inbox.epoch,
+                destination=destination,
             )
         )
         if self._changed:

@@ -16,11 +16,14 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
 from heliograph.client.addresses import Servers
+from heliograph.client.flow import Blocks
 from heliograph.client.sender import renewed
+from heliograph.client.transfers import Transfers
 from heliograph.client.waiting import Signal
 from heliograph.client.wire import Request, SessionNews, Wire, open_wire
 from heliograph.frontends.native.frames import (
     Answer,
+    Blocked,
     BrowseEnded,
     Completed,
     ConsumerClosed,
@@ -28,6 +31,7 @@ from heliograph.frontends.native.frames import (
     LaneOpened,
     Refused,
     SessionOpened,
+    TransferFailed,
     Welcome,
 )
 from heliograph.model.errors import ClientFault, ConnectionLost, HeliographError, Unavailable
@@ -73,6 +77,8 @@ class Link:
     ) -> None:
         self.block_messages = block_messages
         self.sessions: dict[int, Session] = {}
+        self.blocks = Blocks()
+        self.transfers = Transfers()
         self.temporaries: set[str] = set()  # temporary destinations that end with the wire
         self.replier: Replier | None = None
         self.welcome: Welcome | None = None
@@ -211,6 +217,8 @@ class Link:
         self.report(reason)
 
     def _detach_sessions(self) -> None:
+        self.transfers.lost()
+        self.blocks.forget_all()
         for session in self.sessions.values():
             session.detach()
 
@@ -246,6 +254,12 @@ class Link:
         if session is not None:
             session.deliver(payload)
 
+    def on_delivery_from(self, number: int, payload: bytes) -> None:
+        self._has_progressed = True
+        session = self.sessions.get(number)
+        if session is not None:
+            session.deliver_from(payload)
+
     def on_news(self, news: SessionNews) -> None:
         session = self.sessions.get(news.number)
         if session is None:
@@ -256,9 +270,23 @@ class Link:
             session.consumer_closed(news)
         elif isinstance(news, BrowseEnded):
             session.browse_ended(news.consumer)
+        elif isinstance(news, Blocked):
+            session.blocked(news.destination, news.reason)
         else:
             session.settled(news.consumer)
+
+    def on_chunk(self, payload: bytes) -> None:
+        self._has_progressed = True
+        self.transfers.chunk(payload)
+
+    def on_advance(self, payload: bytes) -> None:
+        self._has_progressed = True
+        self.transfers.advanced(payload)
+
+    def on_transfer_failed(self, news: TransferFailed) -> None:
+        self.transfers.failed(news)
 
     def on_resume(self) -> None:
         for session in self.sessions.values():
             session.resume_writing()
+        self.transfers.wake()

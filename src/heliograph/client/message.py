@@ -8,18 +8,21 @@ nothing but its body.
 from __future__ import annotations
 
 from collections.abc import Coroutine, Mapping
-from typing import Any, Protocol, Unpack
+from typing import Any, Protocol, TypeVar, Unpack
 
 import msgspec
 
+from heliograph.client.large_reading import BlockingStream, BodyStream, MessageStream
 from heliograph.client.preparing import MessageOptions
 from heliograph.model import block
 from heliograph.model.block import BodyKind, Contents
 from heliograph.model.ids import message_id
+from heliograph.model.large import LargeReference
 from heliograph.model.message import Body, Head, Property, decode_body, decode_head
 
 MICROSECONDS = 1_000_000
 _NO_HEAD = Head()
+T = TypeVar("T")
 
 
 class Settler(Protocol):
@@ -38,7 +41,9 @@ class Settler(Protocol):
 
     def reply(self, message: Received, body: Body, options: MessageOptions) -> Coroutine[Any, Any, None]: ...
 
-    def run_from_thread(self, work: Coroutine[Any, Any, None]) -> None: ...
+    def run_from_thread(self, work: Coroutine[Any, Any, T]) -> T: ...
+
+    def open_large(self, reference: LargeReference) -> MessageStream: ...
 
 
 class Delivery:
@@ -49,6 +54,7 @@ class Delivery:
         "_head_index",
         "bodies",
         "contents",
+        "destination",
         "earlier",
         "epoch",
         "first_tag",
@@ -66,8 +72,10 @@ class Delivery:
         earlier: int = 0,
         user_id: str | None = None,
         epoch: int = 0,
+        destination: str = "",
     ) -> None:
         self.contents = contents
+        self.destination = destination  # where it comes from, if not from its consumer's only destination
         self.owner = owner
         self.first_tag = first_tag
         self.earlier = earlier
@@ -99,11 +107,24 @@ class Delivery:
 
 
 def open_delivery(
-    raw: bytes, owner: Settler, *, first_tag: int, earlier: int, user_id: str | None, epoch: int
+    raw: bytes,
+    owner: Settler,
+    *,
+    first_tag: int,
+    earlier: int,
+    user_id: str | None,
+    epoch: int,
+    destination: str = "",
 ) -> Delivery:
     """Take a delivered block apart. Raises ClientFault on bytes that are no block."""
     return Delivery(
-        block.unpack(raw), owner, first_tag=first_tag, earlier=earlier, user_id=user_id, epoch=epoch
+        block.unpack(raw),
+        owner,
+        first_tag=first_tag,
+        earlier=earlier,
+        user_id=user_id,
+        epoch=epoch,
+        destination=destination,
     )
 
 
@@ -121,7 +142,8 @@ class Received(msgspec.Struct, frozen=True, eq=False, gc=False):
 
     @property
     def destination(self) -> str:
-        return self._delivery.owner.destination
+        """Where it was sent to; for a consumer of many topics, which of them."""
+        return self._delivery.destination or self._delivery.owner.destination
 
     @property
     def timestamp(self) -> float:
@@ -203,9 +225,24 @@ class Received(msgspec.Struct, frozen=True, eq=False, gc=False):
             return body.decode(errors="replace")
         return msgspec.json.encode(body).decode()
 
+    @property
+    def is_large(self) -> bool:
+        """Whether the content travels on its own: `body` only refers to it, and `open()` reads it."""
+        return isinstance(self.body, LargeReference)
+
+    def _stream(self) -> MessageStream:
+        body = self.body
+        if isinstance(body, LargeReference):
+            return self._delivery.owner.open_large(body)
+        return BodyStream(self._delivery.contents.bodies[self._index])
+
 
 class Message(Received, frozen=True, eq=False, gc=False):
     """A message received from an asyncio consumer."""
+
+    def open(self) -> MessageStream:
+        """The content as a stream, however large it is: `async with message.open() as stream`."""
+        return self._stream()
 
     async def acknowledge(self, *, confirm: bool = False) -> None:
         """Mode "individual": this is processed. Mode "client": all that the session handed over is.
@@ -230,6 +267,10 @@ class Message(Received, frozen=True, eq=False, gc=False):
 
 class BlockingMessage(Received, frozen=True, eq=False, gc=False):
     """A message received from a blocking consumer."""
+
+    def open(self) -> BlockingStream:
+        """As `Message.open`, without await: `with message.open() as stream`."""
+        return BlockingStream(self._stream(), self._delivery.owner.run_from_thread)
 
     def acknowledge(self, *, confirm: bool = False) -> None:
         """As `Message.acknowledge`, without await."""

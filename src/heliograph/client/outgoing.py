@@ -206,6 +206,7 @@ class Lane:
         """Whether a message may join the open block; an odd one must not make many plain ones costly."""
         return (
             message.persistent == self._persistent
+            and BodyKind.LARGE not in (message.kind, self._kind)
             and self._size + message.size <= BLOCK_BYTES
             and (
                 self._is_uneven

@@ -65,9 +65,13 @@ class MessageOptions(Headers, total=False):
 
 
 class SendOptions(MessageOptions, total=False):
-    """`on_completion` is called with None when the server has the message, or with the error."""
+    """`on_completion` is called with None when the server has the message, or with the error.
+
+    `timeout`: seconds to wait for room at most; None: as long as it takes.
+    """
 
     on_completion: OnCompletion | None
+    timeout: float | None
 
 
 def prepare(

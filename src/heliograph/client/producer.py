@@ -9,11 +9,13 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, Unpack, cast
 
+from heliograph.client.large_source import StreamSource
 from heliograph.client.outgoing import Gate
 from heliograph.client.preparing import Headers, MessageOptions, OnCompletion, Outgoing, SendOptions, prepare
 from heliograph.client.sender import Sender, now_microseconds
-from heliograph.model.errors import ClientFault, HeliographError
+from heliograph.model.errors import ClientFault, HeliographError, Unavailable
 from heliograph.model.ids import LaneId, message_id
+from heliograph.model.limits import LARGE_THRESHOLD_BYTES
 from heliograph.model.message import DEFAULT_PRIORITY, Body
 
 if TYPE_CHECKING:
@@ -63,7 +65,8 @@ class Producer:
         return f"<Producer to {self.destination}>"
 
     async def send(self, body: Body, **options: Unpack[SendOptions]) -> None:
-        """Send without waiting for the server's yes; wait only while too much is unconfirmed.
+        """Send without waiting for the server's yes; wait only while too much is unconfirmed, or the server
+        wants us to wait. Raises Unavailable `send-timeout` if that takes longer than `timeout`.
 
         A refusal is told to `on_completion`, raised once by the next `send` or `flush`, and told to
         `on_error`.
@@ -81,7 +84,25 @@ class Producer:
                 bodies.append(body)
                 return
         on_completion = options.pop("on_completion", None)
-        await self.post(self.prepare(body, **cast(MessageOptions, options)), on_completion)
+        timeout = options.pop("timeout", None)
+        await self.post(self.prepare(body, **cast(MessageOptions, options)), on_completion, timeout)
+
+    async def try_send(self, body: Body, **options: Unpack[SendOptions]) -> bool:
+        """Send if that is possible without waiting. Whether it was."""
+        on_completion = options.pop("on_completion", None)
+        options.pop("timeout", None)
+        message = self.prepare(body, **cast(MessageOptions, options))
+        if self._sender.is_finished and not self.is_blocked:
+            await self._admitted()
+        if not self._sender.is_open:
+            return False
+        await self.post(message, on_completion)
+        return True
+
+    @property
+    def is_blocked(self) -> bool:
+        """Whether the server wants us to wait: a `send` would, and a `try_send` would not send."""
+        return self._sender.is_blocked
 
     async def send_confirmed(self, body: Body, **options: Unpack[MessageOptions]) -> str:
         """Send and wait until the server has the message, on disk if it is persistent.
@@ -89,6 +110,29 @@ class Producer:
         Returns its id; raises a refusal. In a transacted session nothing is confirmed before the commit.
         """
         return await self.post_confirmed(self.prepare(body, **options))
+
+    async def send_stream(
+        self,
+        source: StreamSource,
+        *,
+        threshold: int = LARGE_THRESHOLD_BYTES,
+        **options: Unpack[MessageOptions],
+    ) -> str:
+        """Send what may be far larger than memory: a path, a binary file, or an iterable of bytes, async or not.
+
+        Up to `threshold` bytes it becomes an ordinary message; beyond, it travels in chunks beside other
+        messages, and goes on where it was when the connection is lost. Returns the message's id when the
+        server has all of it.
+        """
+        return await self._session.send_stream(self, source, threshold, options)
+
+    async def post_streamed(self, message: Outgoing) -> str:
+        """Send a prepared message, and wait for the server's yes unless a commit will give it."""
+        if self._session.transaction is None:
+            return await self.post_confirmed(message)
+        await self.post(message)
+        lane = self._sender.lane
+        return message_id(lane.identity, lane.last)
 
     def prepare(
         self,
@@ -132,14 +176,16 @@ class Producer:
             return 0
         return int(seconds * MICROSECONDS) + (now_microseconds() if delay is not None else 0)
 
-    async def post(self, message: Outgoing, on_completion: OnCompletion | None = None) -> None:
+    async def post(
+        self, message: Outgoing, on_completion: OnCompletion | None = None, timeout: float | None = None
+    ) -> None:
         """Send a prepared message."""
         transaction = self._session.transaction
         if transaction is not None:
             await transaction.decided()
         sender = self._sender
         if not sender.is_open or self._is_closed:
-            sender = await self._admitted()
+            sender = await self._admitted_within(timeout)
         if transaction is not None and on_completion is not None:
             transaction.watch(on_completion)
             on_completion = None
@@ -160,6 +206,15 @@ class Producer:
         sender.put(message, receipt, urgent=True)
         lane, sequence = await receipt
         return message_id(lane, sequence)
+
+    async def _admitted_within(self, timeout: float | None) -> Sender:
+        try:
+            async with asyncio.timeout(timeout):
+                return await self._admitted()
+        except TimeoutError:
+            raise Unavailable(
+                f"{self.destination} took no message for {timeout:g} s: try again later", code="send-timeout"
+            ) from None
 
     async def _admitted(self) -> Sender:
         """Wait for room; leave a finished lane for a fresh one, raising once what it still has to tell."""

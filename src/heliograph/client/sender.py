@@ -50,6 +50,7 @@ class Sender:
         self.is_finished = False
         self.fault: HeliographError | None = None
         self._was_heard = False
+        self.is_blocked = False  # the server wants us to wait
         # Set when connection or session ended.
         self.ended: HeliographError | None = None
         self._session_number = session_number
@@ -61,12 +62,21 @@ class Sender:
 
     # ---- in
 
+    def block(self, is_blocked: bool) -> None:
+        """The server wants us to wait, or not any more; what was put already still goes."""
+        self.is_blocked = is_blocked
+        if is_blocked:
+            self.lane.shut_gate()
+        else:
+            self._room.wake()
+
     @property
     def is_open(self) -> bool:
         """Whether a message can be put without waiting or failing."""
         return (
             not self.is_finished
             and self.ended is None
+            and not self.is_blocked
             and not self.lane.is_full
             and (self._wire is None or not self._wire.is_paused)
         )
@@ -189,6 +199,7 @@ class Sender:
 
     def detach(self) -> None:
         self._wire = None
+        self.is_blocked = False  # if it is so on the next connection, we hear it there
         self.lane.disconnect()
 
     def resume(self, last: int) -> None:

@@ -15,6 +15,9 @@ from typing import TYPE_CHECKING, Any, Unpack
 from heliograph.client.browser import Browser
 from heliograph.client.consumer import Consumer
 from heliograph.client.incoming import Mode
+from heliograph.client.large_reading import LargeStream, MessageStream
+from heliograph.client.large_sending import send_stream
+from heliograph.client.large_source import StreamSource
 from heliograph.client.message import Message, Received
 from heliograph.client.outgoing import Lane
 from heliograph.client.preparing import MessageOptions, ProducerOptions
@@ -24,6 +27,7 @@ from heliograph.client.sender import Sender
 from heliograph.client.subscribing import ConsumerOptions, Terms, browsing, terms_of
 from heliograph.client.transaction import Transaction, not_transacted
 from heliograph.frontends.native.frames import (
+    ADDRESS_LENGTH,
     DELIVERY,
     PAIR,
     CloseSession,
@@ -40,6 +44,7 @@ from heliograph.frontends.native.frames import (
 )
 from heliograph.model.errors import ClientFault, ConnectionLost, HeliographError, Unavailable, from_code
 from heliograph.model.ids import SessionId, lane_of, text_of
+from heliograph.model.large import LargeReference
 from heliograph.model.limits import (
     CONSUMER_CREDIT,
     HANDSHAKE_SECONDS,
@@ -97,6 +102,17 @@ class Session:
             producer = await self.producer(destination)
             await producer.send(body, **options)
 
+    def open_large(self, destination: str, reference: LargeReference) -> MessageStream:
+        """The content of a large message that was received from a destination."""
+        return LargeStream(self._link, self.number, destination, reference)
+
+    async def send_stream(
+        self, producer: Producer, source: StreamSource, threshold: int, options: MessageOptions
+    ) -> str:
+        """What `Producer.send_stream` does."""
+        self._check_open()
+        return await send_stream(producer, self._link, self.number, source, threshold, **options)
+
     def senders(self) -> Iterable[Sender]:
         return self._lanes.values()
 
@@ -121,6 +137,7 @@ class Session:
         self._check_open()
         lane = Lane(number, lane_of(self._identity, number), block_messages=self._link.block_messages)
         sender = Sender(lane, destination, self.number, is_staged=self.transaction is not None)
+        sender.block(self._link.blocks.reason(destination, self.number) != "")
         self._senders[destination] = self._lanes[number] = sender
         if self._wire is not None:
             sender.attach(self._wire)
@@ -274,11 +291,23 @@ class Session:
             if sender is not None:
                 sender.confirm(upto)
 
-    def deliver(self, payload: bytes) -> None:
+    def deliver_from(self, payload: bytes) -> None:
+        """A delivery to a consumer of many topics says which one it comes from."""
+        (length,) = ADDRESS_LENGTH.unpack_from(payload)
+        start = ADDRESS_LENGTH.size + length
+        self.deliver(payload[start:], payload[ADDRESS_LENGTH.size : start].decode(errors="replace"))
+
+    def blocked(self, destination: str, reason: str) -> None:
+        self._link.blocks.told(self.number, destination, reason)
+        sender = self._senders.get(destination)
+        if sender is not None:
+            sender.block(reason != "")
+
+    def deliver(self, payload: bytes, destination: str = "") -> None:
         number, earlier, first_tag, user_bytes = DELIVERY.unpack_from(payload)
         consumer = self._consumers.get(number)
         if consumer is not None:  # otherwise it is closing, and what it does not settle returns
-            consumer.deliver(payload, earlier, first_tag, user_bytes)
+            consumer.deliver(payload, earlier, first_tag, user_bytes, destination)
 
     def refused(self, news: Refused) -> None:
         sender = self._lanes.get(news.lane)
@@ -430,6 +459,7 @@ class Session:
         if self._ended is None:
             self._ended = error
             self._wire = None
+            self._link.transfers.session_ended(self.number, error)
             for sender in self._lanes.values():
                 sender.end(error)
             for consumer in list(self._consumers.values()):

@@ -15,10 +15,12 @@ from heliograph.frontends.native.frames import (
     CONFIRM,
     CONTROL,
     DELIVER,
+    DELIVER_FROM,
     HEARTBEAT_FRAME,
     PREAMBLE,
     PUBLISH,
     Answer,
+    Blocked,
     BrowseEnded,
     Completed,
     ConsumerClosed,
@@ -53,11 +55,14 @@ Request = (
     | frames.Rollback
     | frames.MakeTemporary
     | frames.DeleteTemporary
+    | frames.BeginUpload
+    | frames.EndUpload
+    | frames.BeginFetch
     | frames.Ask
 )
 Reply = SessionOpened | LaneOpened | Completed | Answer
 R = TypeVar("R", SessionOpened, LaneOpened, Completed, Answer)
-SessionNews = Refused | ConsumerClosed | BrowseEnded | Settled
+SessionNews = Refused | ConsumerClosed | BrowseEnded | Blocked | Settled
 
 
 class Peer(Protocol):
@@ -67,7 +72,15 @@ class Peer(Protocol):
 
     def on_delivery(self, number: int, payload: bytes) -> None: ...
 
+    def on_delivery_from(self, number: int, payload: bytes) -> None: ...
+
     def on_news(self, news: SessionNews) -> None: ...
+
+    def on_chunk(self, payload: bytes) -> None: ...
+
+    def on_advance(self, payload: bytes) -> None: ...
+
+    def on_transfer_failed(self, news: frames.TransferFailed) -> None: ...
 
     def on_resume(self) -> None: ...
 
@@ -117,6 +130,15 @@ class Wire(asyncio.Protocol):
     def write(self, data: bytes) -> None:
         if self._transport is not None:
             self._transport.write(data)
+
+    def chunk(self, number: int, transfer: int, offset: int, data: bytes) -> None:
+        if self._transport is not None:
+            self._transport.writelines((frames.chunk_header(number, transfer, offset, len(data)), data))
+
+    @property
+    def buffered_bytes(self) -> int:
+        """What was written and is not in the socket yet."""
+        return self._transport.get_write_buffer_size() if self._transport is not None else 0
 
     def publish(self, number: int, buffer: bytes, flags: int) -> None:
         if self._transport is not None:
@@ -184,6 +206,12 @@ class Wire(asyncio.Protocol):
                     self._peer.on_delivery(number, payload)
                 elif kind == CONFIRM:
                     self._peer.on_confirm(number, payload)
+                elif kind == frames.CHUNK:
+                    self._peer.on_chunk(payload)
+                elif kind == frames.ADVANCE:
+                    self._peer.on_advance(payload)
+                elif kind == DELIVER_FROM:
+                    self._peer.on_delivery_from(number, payload)
                 elif kind == CONTROL:
                     self._receive(frames.decode_from_server(payload))
         except HeliographError as fault:
@@ -200,8 +228,10 @@ class Wire(asyncio.Protocol):
                 self._refuse(request, from_code(code, sentence))
             case Goodbye(code=code, sentence=sentence):
                 self._say_goodbye(code, sentence)
-            case Refused() | ConsumerClosed() | BrowseEnded() | Settled():
+            case Refused() | ConsumerClosed() | BrowseEnded() | Blocked() | Settled():
                 self._peer.on_news(message)
+            case frames.TransferFailed():
+                self._peer.on_transfer_failed(message)
             case _:
                 self._answer(message)
 

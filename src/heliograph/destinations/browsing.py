@@ -10,7 +10,7 @@ from heliograph.destinations.events import PageLoaded
 from heliograph.destinations.message_list import MessageList, UserOf
 from heliograph.destinations.pages import Page, assemble
 from heliograph.destinations.subscriptions import runs_of
-from heliograph.model.block import Span
+from heliograph.model.block import DELIVERIES, EXPIRIES, Span, delivery_times_of, expiries_of
 from heliograph.model.ids import ConsumerId
 from heliograph.model.selector import Columns, Selector
 
@@ -49,7 +49,7 @@ class Browser:
         self._ahead.popleft()
         self._ahead.extendleft(reversed(assemble(page, buffers)))
 
-    def feed(self, effects: list[AnyEffect]) -> None:
+    def feed(self, effects: list[AnyEffect], now: int) -> None:
         """Show what the browser has credit for."""
         ahead = self._ahead
         while ahead and self._credit and not self._loading:
@@ -60,6 +60,8 @@ class Browser:
                 return
             ahead.popleft()
             if self._selector is not None and not self._is_chosen(item):
+                continue
+            if not self._is_timely(item, now):
                 continue
             count = min(item.stop - item.start, self._credit)
             shown = item.part(item.start, item.start + count)
@@ -76,7 +78,22 @@ class Browser:
     def _is_chosen(self, span: Span) -> bool:
         """Whether all of a span matches. If not, the parts that do take its place."""
         assert self._selector is not None
-        chosen = self._selector.select(Columns(span.block))
+        return self._is_whole(span, self._selector.select(Columns(span.block)))
+
+    def _is_timely(self, span: Span, now: int) -> bool:
+        """The same for the messages whose time has come and has not passed (JMS 2.0, 4.1.6)."""
+        block = span.block
+        if not (block.expiry or block.delivery_time or block.flags & (EXPIRIES | DELIVERIES)):
+            return True
+        times = zip(expiries_of(span), delivery_times_of(span), strict=True)
+        timely = [
+            index
+            for index, (expiry, due) in enumerate(times, span.start)
+            if due <= now and (not expiry or expiry > now)
+        ]
+        return self._is_whole(span, timely)
+
+    def _is_whole(self, span: Span, chosen: list[int]) -> bool:
         runs = [(max(low, span.start), min(high, span.stop)) for low, high in runs_of(chosen)]
         runs = [(low, high) for low, high in runs if low < high]
         if runs == [(span.start, span.stop)]:
@@ -97,25 +114,30 @@ class Browsers:
     def __contains__(self, consumer: ConsumerId) -> bool:
         return consumer in self._by_consumer
 
-    def attach(self, event: ConsumerAttached, selector: Selector | None, effects: list[AnyEffect]) -> None:
+    def consumers(self) -> list[ConsumerId]:
+        return list(self._by_consumer)
+
+    def attach(
+        self, event: ConsumerAttached, selector: Selector | None, effects: list[AnyEffect], now: int
+    ) -> None:
         self._last_number -= 1
         browser = Browser(
             event.consumer, self._last_number, event.credit, selector, self._messages, self._user_of
         )
         self._by_consumer[event.consumer] = browser
         effects.append(Multicast(Answered(event.request, {})))
-        browser.feed(effects)
+        browser.feed(effects, now)
 
-    def grant(self, event: CreditGranted, effects: list[AnyEffect]) -> None:
+    def grant(self, event: CreditGranted, effects: list[AnyEffect], now: int) -> None:
         browser = self._by_consumer[event.consumer]
         browser.grant(event.count)
-        browser.feed(effects)
+        browser.feed(effects, now)
 
     def detach(self, consumer: ConsumerId) -> None:
         self._by_consumer.pop(consumer, None)
 
-    def loaded(self, event: PageLoaded, effects: list[AnyEffect]) -> None:
+    def loaded(self, event: PageLoaded, effects: list[AnyEffect], now: int) -> None:
         for browser in self._by_consumer.values():
             if browser.number == event.list_number:
                 browser.loaded(event.page, event.buffers)
-                browser.feed(effects)
+                browser.feed(effects, now)

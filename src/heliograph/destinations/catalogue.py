@@ -14,6 +14,9 @@ import msgspec
 
 from heliograph.bus.commands import (
     Answered,
+    ConsumerAttached,
+    DestinationGone,
+    DestinationMade,
     DestinationWanted,
     Rejected,
     SessionClosed,
@@ -21,19 +24,33 @@ from heliograph.bus.commands import (
     SessionOpened,
     SessionResumed,
     SubscriptionEnded,
+    TopicsWanted,
 )
+from heliograph.destinations.administration_topic import AdministrationTopic
 from heliograph.destinations.destination import Destination
 from heliograph.destinations.effects import AnyEffect, Multicast, Write
+from heliograph.destinations.large_references import LargeReferences
 from heliograph.destinations.queue import Queue
 from heliograph.destinations.topic import Topic
 from heliograph.destinations.transactions import Transactions
 from heliograph.destinations.waiting import Residence
 from heliograph.journal.records import RecordKind
-from heliograph.model.destination import DEAD_MESSAGES, TEMPORARY_PREFIX, Address, Kind, kind_of, name_of
+from heliograph.model.destination import (
+    ADMINISTRATION,
+    DEAD_MESSAGES,
+    EVENT_LOG,
+    TEMPORARY_PREFIX,
+    Address,
+    Kind,
+    kind_of,
+    name_of,
+)
 from heliograph.model.errors import ClientFault, HeliographError, Unavailable
 from heliograph.model.ids import LaneId, SessionId, lane_number, lane_of, session_of
 from heliograph.model.limits import MAX_DESTINATIONS, MAX_REMEMBERED_SESSIONS
-from heliograph.model.policy import DEFAULT_POLICY, Policy
+from heliograph.model.patterns import parse_pattern
+from heliograph.model.policy import Policy
+from heliograph.model.policy_rules import NO_RULES, PolicyRules
 
 
 class DestinationRecord(msgspec.Struct, array_like=True):
@@ -63,6 +80,7 @@ class KnownSession(msgspec.Struct):
     lanes: dict[int, Address]
     lost_at: float = 0.0
     connection: bytes = b""
+    client: str = ""
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -73,13 +91,15 @@ _decode_destination = msgspec.msgpack.Decoder(DestinationRecord).decode
 class Catalogue:
     """Destinations and sessions of one message manager."""
 
-    def __init__(self, residence: Residence) -> None:
+    def __init__(self, residence: Residence, rules: PolicyRules = NO_RULES) -> None:
         self.residence = residence
         self.by_address: dict[Address, Destination] = {}
         self.by_number: dict[int, Destination] = {}
         self.sessions: dict[SessionId, KnownSession] = {}
         self.transactions = Transactions()
-        self.policy = DEFAULT_POLICY
+        self.large = LargeReferences()
+        self.rules = rules
+        self.tight = ""  # why all producers are told to wait, if they are
         self._next_number = 1
 
     # ---- destinations
@@ -93,7 +113,8 @@ class Catalogue:
             return [Multicast(Rejected(command.request, error.code, error.sentence))]
         self.lane_used(command.lane, command.address)
         last = destination.intake.resume(command.lane)
-        effects.append(Multicast(Answered(command.request, {"last": last})))
+        body = {"last": last, "blocked": destination.flow.blocked, "everywhere": self.tight}
+        effects.append(Multicast(Answered(command.request, body)))
         return effects
 
     def find_or_make(self, address: Address, effects: list[AnyEffect], *, create: bool) -> Destination:
@@ -114,14 +135,23 @@ class Catalogue:
     def _create(self, address: Address, effects: list[AnyEffect]) -> Destination:
         made = self.restore_destination(self._next_number, address)
         made.set_policy(self._default_policy(address))
-        effects.append(
-            Write(RecordKind.DESTINATION, _encode(DestinationRecord(made.number, address, made.policy)))
+        effects += (
+            Write(RecordKind.DESTINATION, _encode(DestinationRecord(made.number, address, made.policy))),
+            Multicast(DestinationMade(address)),
         )
         return made
 
+    def make_well_known(self, effects: list[AnyEffect]) -> None:
+        """The server's own destinations are there from the start (M11)."""
+        for address in (DEAD_MESSAGES, EVENT_LOG, ADMINISTRATION):
+            if address not in self.by_address:
+                self._create(address, effects)
+
     def _default_policy(self, address: Address) -> Policy:
         # The dead stay where they are, however often somebody looks at them and changes their mind.
-        return Policy(redelivery_limit=0) if address == DEAD_MESSAGES else self.policy
+        if address == DEAD_MESSAGES:
+            return Policy(redelivery_limit=0)
+        return self.rules.policy_for(address)
 
     def restore_destination(self, number: int, address: str) -> Destination:
         """A destination as the journal knows it."""
@@ -130,13 +160,13 @@ class Catalogue:
         if kind_of(place) is Kind.QUEUE:
             made = Queue(place, number, residence=self.residence, user_of=self.user_of)
         else:
-            made = Topic(
+            kind = AdministrationTopic if place == ADMINISTRATION else Topic
+            made = kind(
                 place,
                 number,
                 residence=self.residence,
                 user_of=self.user_of,
-                connection_of=self.connection_of,
-                connection_of_session=self.connection_of_session,
+                senders_of=self.senders_of,
             )
         self.by_address[place] = made
         self.by_number[number] = made
@@ -152,10 +182,14 @@ class Catalogue:
         """A destination ends with all that waits in it."""
         destination = self.by_address[address]
         effects: list[AnyEffect] = []
+        consumers = destination.consumers()
         destination.end(effects)
         self.remove(destination.number)
         record = DestinationRecord(destination.number, address, deleted=True)
-        effects.append(Write(RecordKind.DESTINATION, _encode(record)))
+        effects += (
+            Write(RecordKind.DESTINATION, _encode(record)),
+            Multicast(DestinationGone(address, consumers)),
+        )
         return effects
 
     def set_policy(self, address: Address, policy: Policy, effects: list[AnyEffect]) -> None:
@@ -163,6 +197,13 @@ class Catalogue:
         destination.set_policy(policy)
         record = DestinationRecord(destination.number, address, policy)
         effects.append(Write(RecordKind.DESTINATION, _encode(record)))
+        destination.measure(effects)
+
+    def topics_wanted(self, command: TopicsWanted) -> list[AnyEffect]:
+        pattern = parse_pattern(command.pattern)
+        assert pattern is not None, "the session has looked at it"
+        found = [address for address in self.by_address if pattern.matches(address)]
+        return [Multicast(Answered(command.request, {"topics": found}))]
 
     def is_temporary(self, address: Address) -> bool:
         return name_of(address).startswith(TEMPORARY_PREFIX)
@@ -171,13 +212,25 @@ class Catalogue:
         """The dead message queue, made when somebody dies."""
         return self.by_address.get(DEAD_MESSAGES) or self._create(DEAD_MESSAGES, effects)
 
-    # ---- durable subscriptions
+    # ---- named subscriptions
+
+    def settle_name(self, command: ConsumerAttached, effects: list[AnyEffect]) -> None:
+        """A name means one subscription of its client, whatever the topic. Raises ClientFault while it is in use."""
+        if not command.subscription:
+            return
+        for destination in self.by_number.values():
+            if isinstance(destination, Topic) and destination.address != command.address:
+                elsewhere = destination.subscription_named(
+                    command.client, command.subscription, durable=command.durable
+                )
+                if elsewhere is not None:
+                    destination.unsubscribe(elsewhere, effects)
 
     def end_subscription(self, command: SubscriptionEnded) -> list[AnyEffect]:
         effects: list[AnyEffect] = []
         for destination in self.by_number.values():
             if isinstance(destination, Topic):
-                found = destination.subscription_named(command.client, command.subscription)
+                found = destination.subscription_named(command.client, command.subscription, durable=True)
                 if found is not None:
                     try:
                         destination.unsubscribe(found, effects)
@@ -194,12 +247,12 @@ class Catalogue:
         session = self.sessions.get(session_of(lane))
         return session.user if session is not None else ""
 
-    def connection_of(self, lane: LaneId) -> bytes:
-        return self.connection_of_session(session_of(lane))
-
-    def connection_of_session(self, session: SessionId) -> bytes:
+    def senders_of(self, session: SessionId) -> tuple[bytes, bytes]:
+        """The connection and the client that a session belongs to; empty where they are not known."""
         known = self.sessions.get(session)
-        return known.connection if known is not None else b""
+        if known is None:
+            return b"", b""
+        return known.connection, b"client:" + known.client.encode() if known.client else b""
 
     def lane_used(self, lane: LaneId, address: Address) -> None:
         session = self.sessions.get(session_of(lane))
@@ -216,7 +269,7 @@ class Catalogue:
                 sentence = f"{MAX_REMEMBERED_SESSIONS} sessions are open already"
                 return [Multicast(Rejected(command.request, "too-many-sessions", sentence))]
         self.sessions[command.session] = KnownSession(
-            command.user, command.token, {}, connection=command.connection
+            command.user, command.token, {}, connection=command.connection, client=command.client
         )
         record = SessionRecord(command.session, command.user, command.token)
         effects += (
@@ -233,12 +286,15 @@ class Catalogue:
             return [Multicast(Rejected(command.request, "session-unknown", sentence))]
         session.lost_at = 0.0
         session.connection = command.connection
+        session.client = command.client
         lanes = [
             (number, address, self.by_address[address].intake.resume(lane_of(command.session, number)))
             for number, address in session.lanes.items()
             if address in self.by_address
         ]
-        return [Multicast(Answered(command.request, {"lanes": lanes}))]
+        blocked = {address: self.by_address[address].flow.blocked for _, address, _ in lanes}
+        body = {"lanes": lanes, "blocked": blocked, "everywhere": self.tight}
+        return [Multicast(Answered(command.request, body))]
 
     def session_lost(self, command: SessionLost, now: float) -> None:
         session = self.sessions.get(command.session)

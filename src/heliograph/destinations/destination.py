@@ -16,9 +16,10 @@ from heliograph.bus.commands import (
     Answered,
     ConsumerAttached,
     ConsumerDetached,
+    ConsumerRetired,
     CreditGranted,
+    FlowChanged,
     Published,
-    Recovered,
     Rejected,
     Settled,
 )
@@ -32,10 +33,11 @@ from heliograph.destinations.events import (
     TimeCame,
     TurnCame,
 )
+from heliograph.destinations.flow import Flow
 from heliograph.destinations.intake import Intake
 from heliograph.destinations.message_list import MessageList, UserOf
 from heliograph.destinations.waiting import Residence
-from heliograph.model.block import EXPIRIES, Block
+from heliograph.model.block import EXPIRIES, LARGE, Block
 from heliograph.model.destination import Address, kind_of
 from heliograph.model.errors import ClientFault
 from heliograph.model.ids import ConsumerId, SessionId
@@ -46,7 +48,7 @@ Event = (
     | ConsumerAttached
     | CreditGranted
     | Settled
-    | Recovered
+    | ConsumerRetired
     | ConsumerDetached
     | BlocksStored
     | BlockRefused
@@ -71,6 +73,8 @@ class Figures(msgspec.Struct):
     settled: int
     bytes: int
     subscriptions: int = 0
+    held_bytes: int = 0  # about how much is there now, whereas `bytes` is what ever came
+    blocked: str = ""  # why its producers are told to wait, if they are
 
 
 class Destination:
@@ -81,6 +85,7 @@ class Destination:
         self.number = number
         self.intake = Intake()
         self.policy = DEFAULT_POLICY
+        self.flow = Flow()
         self._residence = residence
         self._user_of = user_of
         self._published = 0
@@ -96,7 +101,7 @@ class Destination:
             PageLoaded: self._page_loaded,
             ConsumerAttached: self._attached,
             ConsumerDetached: self._detached,
-            Recovered: self._recovered,
+            ConsumerRetired: self._retired,
             BlockRefused: self._refused,
             Swept: self._swept,
             BuryFailed: self._bury_failed,
@@ -105,6 +110,8 @@ class Destination:
     def handle(self, event: Event, now: int) -> list[AnyEffect]:
         effects: list[AnyEffect] = []
         self._handlers[type(event)](event, effects, now)
+        if self.flow.blocked:
+            self.measure(effects)
         return effects
 
     # ---- what a kind of destination decides
@@ -144,26 +151,36 @@ class Destination:
 
     def _published_block(self, event: Published, effects: list[AnyEffect], now: int) -> None:
         block = event.block
+        if self.flow.blocked and self._turned_away(block, effects):
+            return
         if not self.intake.accept(block, effects):
             return
-        self._published += block.count
-        self._bytes += block.size
-        if block.expiry or block.flags & EXPIRIES:
-            self.may_expire = True
+        self.count(block)
         if self._needs_no_disk(block):
             self.intake.confirm(block, effects)
             self.add(block, effects, now)
             self._dispatch(effects, now)
-            return
-        self.intake.persist(block)
-        effects.append(Persist(block))
+        else:
+            self.intake.persist(block)
+            effects.append(Persist(block))
+        if self.intake.next_number >= self.flow.due_number or self._bytes >= self.flow.due_bytes:
+            self.measure(effects)
+
+    def count(self, block: Block) -> None:
+        """A block was accepted for good."""
+        self._published += block.count
+        self._bytes += block.size
+        if block.expiry or block.flags & EXPIRIES:
+            self.may_expire = True
 
     def _needs_no_disk(self, block: Block) -> bool:
         """Nobody will ever ask for it, or it may be lost and there is room for it in memory."""
         if not self._wants(block):
             return True
         # Once one is on its way to the disk, the next must not overtake it.
-        return not block.persistent and not self.intake.spilling and self._keeps_loaded()
+        # A large message has its record in any case: what refers to its file is found by it.
+        may_stay = not block.persistent and not block.flags & LARGE
+        return may_stay and not self.intake.spilling and self._keeps_loaded()
 
     def dispatch(self, effects: list[AnyEffect], now: int) -> None:
         self._dispatch(effects, now)
@@ -185,6 +202,30 @@ class Destination:
         self._published -= event.block.count
         self._bytes -= event.block.size
         self.intake.not_stored(event.block, event.code, event.sentence, effects)
+
+    # ---- flow control
+
+    def held(self) -> int:
+        """How many messages count for flow control, those on their way to the disk included."""
+        raise NotImplementedError
+
+    def measure(self, effects: list[AnyEffect]) -> None:
+        """See whether producers must wait, or need not any more."""
+        if self.flow.measured(self.held(), self.intake.next_number, self._bytes, self.policy):
+            effects.append(Multicast(FlowChanged(self.address, self.flow.blocked)))
+
+    def recovered(self) -> None:
+        """What waits was found on disk. Whoever opens a lane hears whether to wait."""
+        sizes = [sum(page.bytes for _, page in messages.waiting_pages()) for messages in self.lists()]
+        self.flow.restore(max(sizes, default=0), self.intake.next_number)
+        self.measure([])
+
+    def _turned_away(self, block: Block, effects: list[AnyEffect]) -> bool:
+        """Its sender was told to wait and went on beyond all bounds."""
+        if not self.flow.is_beyond(self.policy):
+            return False
+        sentence = f"{self.address} is full, and what you sent since you were told to wait is too much"
+        return self.intake.turn_away(block, effects, code="destination-full", sentence=sentence)
 
     # ---- consumers
 
@@ -216,13 +257,12 @@ class Destination:
                 effects.append(Multicast(Rejected(event.request, fault.code, fault.sentence)))
         messages.dispatch(effects, now)
 
-    def _recovered(self, event: Recovered, effects: list[AnyEffect], now: int) -> None:
+    def _retired(self, event: ConsumerRetired, effects: list[AnyEffect], now: int) -> None:
         messages = self.list_of(event.consumer)
         if messages is not None:
-            messages.return_all(event.consumer, effects, now)
+            messages.retire(event.consumer, effects, now, event.seen)
             messages.dispatch(effects, now)
-        if event.request:
-            effects.append(Multicast(Answered(event.request, {})))
+        effects.append(Multicast(Answered(event.request, {})))
 
     # ---- time
 
@@ -260,8 +300,19 @@ class Destination:
         for messages in self.lists():
             messages.set_policy(policy)
 
+    def purge(self, effects: list[AnyEffect]) -> int:
+        """Everything that waits is done; what consumers have stays with them. Returns how many that was."""
+        pending = self.intake.pending
+        before = pending[0].number if pending else self.intake.next_number
+        purged = sum(messages.purge(before - 1, effects) for messages in self.lists())
+        self.measure(effects)
+        return purged
+
     def session_ended(self, session: SessionId) -> None:
         self.intake.forget(session)
+
+    def consumers(self) -> list[ConsumerId]:
+        return [consumer for messages in self.lists() for consumer in messages.consumers]
 
     def end(self, effects: list[AnyEffect]) -> None:
         """The destination is deleted with all that waits in it."""
@@ -280,4 +331,6 @@ class Destination:
             delivered=sum(messages.delivered for messages in lists),
             settled=sum(messages.settled for messages in lists),
             bytes=self._bytes,
+            held_bytes=self.flow.bytes_of(self.held(), self.intake.next_number, self._bytes),
+            blocked=self.flow.blocked,
         )

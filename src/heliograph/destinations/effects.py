@@ -49,6 +49,12 @@ class Release(Effect):
     count: int
 
 
+class ReleasePage(Effect):
+    """A list needs none of a page's messages any longer."""
+
+    page: Page
+
+
 class Load(Effect):
     """Read a page of cold messages from the journal; `PageLoaded` follows."""
 
@@ -69,6 +75,12 @@ class Bury(Effect):
     errors: list[str]
 
 
+class Administer(Effect):
+    """The messages of a block are commands to the server (M13)."""
+
+    block: Block
+
+
 class Wake(Effect):
     """Something is due at this time (microseconds): come back with `TimeCame`."""
 
@@ -86,4 +98,17 @@ class Write(Effect):
     payload: bytes
 
 
-AnyEffect = Multicast | Persist | Note | Retain | Release | Load | Bury | Wake | Continue | Write
+AnyEffect = (
+    Multicast
+    | Persist
+    | Note
+    | Retain
+    | Release
+    | ReleasePage
+    | Load
+    | Bury
+    | Administer
+    | Wake
+    | Continue
+    | Write
+)

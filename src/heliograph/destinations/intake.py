@@ -96,6 +96,15 @@ class Intake:
         self._refused[lane] = None
         effects.append(Multicast(Refused(lane, first, code, sentence)))
 
+    def turn_away(self, block: Block, effects: list[AnyEffect], *, code: str, sentence: str) -> bool:
+        """Refuse a block for want of room, if it is new; its lane ends here. Whether it was."""
+        mark = self._marks.get(block.lane, 0)
+        if block.last <= mark:
+            return False
+        if block.lane not in self._refused:
+            self._refuse(block.lane, max(block.first, mark + 1), code, sentence, effects)
+        return True
+
     def stored(self, blocks: list[Block], effects: list[AnyEffect]) -> None:
         """These blocks, the oldest that were pending, are on disk."""
         lasts: dict[LaneId, int] = {}

@@ -21,7 +21,7 @@ class MakeFile(FileEffect):
 
 
 class ReopenFile(FileEffect):
-    """Go on with a file that an earlier run of the server began; `FileReopened` says how much of it is there."""
+    """Go on with a file that an earlier run of the server began; `FileReopened` says how much there is."""
 
     file: FileId
 

@@ -237,7 +237,7 @@ class Uploads:
         )
 
     def published(self, file: FileId) -> bool:
-        """A message with this reference was accepted: now the file is the message's. Whether it was an upload."""
+        """A message refers to it now, and the file is the message's. Whether it was an upload."""
         upload = self._by_file.get(file)
         if upload is None:
             return False

@@ -36,11 +36,15 @@ from heliograph.model.ids import ConsumerId, LaneId, SessionId
 from heliograph.model.limits import (
     CONSUMER_WINDOW_BYTES,
     DISPATCH_SPANS_PER_TURN,
+    MAX_ACK_RANGES,
     MAX_CREDIT,
+    MAX_TRANSACTION_BYTES,
     PRIORITY_PREFETCH,
 )
 from heliograph.model.policy import DEFAULT_POLICY, Policy
 
+UNKNOWN = -1  # which tags an application saw
+MAX_TAG = 2**63
 UserOf = Callable[[LaneId], str]
 Ranges = list[tuple[int, int]]
 _TIMED = EXPIRIES | DELIVERIES
@@ -59,24 +63,30 @@ class Consumer:
         "outstanding",
         "outstanding_bytes",
         "prefetch",
+        "prompt",
         "queued",
+        "retired",
         "session",
     )
 
-    def __init__(self, identity: ConsumerId, session: SessionId, credit: int, prefetch: int) -> None:
+    def __init__(self, identity: ConsumerId, session: SessionId, credit: int, *, prompt: bool) -> None:
         self.identity = identity
         self.session = session
         self.credit = credit
-        self.prefetch = prefetch
+        self.prompt = prompt  # settles each message as it goes
+        self.prefetch = MAX_CREDIT
         self.next_tag = 1
         self.outstanding = Outstanding()
         self.outstanding_bytes = 0
         self.queued = False
+        self.retired = False
 
     @property
     def room(self) -> int:
         """How many messages it can be given now."""
-        if self.outstanding_bytes >= CONSUMER_WINDOW_BYTES:
+        if self.retired:
+            return 0
+        if self.outstanding_bytes >= (CONSUMER_WINDOW_BYTES if self.prompt else MAX_TRANSACTION_BYTES):
             return 0
         return min(self.credit, self.prefetch - self.outstanding.messages)
 
@@ -115,6 +125,11 @@ class MessageList:
         return sum(level.messages for _, level in self._order) + self.schedule.messages
 
     @property
+    def backlog(self) -> int:
+        """Messages that are not done."""
+        return self.depth + self.in_flight
+
+    @property
     def keeps_loaded(self) -> bool:
         return all(level.keeps_loaded for _, level in self._order)
 
@@ -131,7 +146,7 @@ class MessageList:
             found = self._levels[priority] = self._make_level(priority)
             self._order = [(key, self._levels[key]) for key in sorted(self._levels, reverse=True)]
             for consumer in self.consumers.values():
-                consumer.prefetch = self._prefetch
+                self._limit(consumer)
         return found
 
     def append(self, priority: int, span: Span) -> None:
@@ -154,7 +169,7 @@ class MessageList:
     def set_policy(self, policy: Policy) -> None:
         self.policy = policy
         for consumer in self.consumers.values():
-            consumer.prefetch = self._prefetch
+            self._limit(consumer)
 
     def priorities(self) -> list[int]:
         """Highest first."""
@@ -168,10 +183,16 @@ class MessageList:
 
     # ---- consumers
 
-    def attach(self, identity: ConsumerId, session: SessionId, credit: int) -> None:
+    def attach(self, identity: ConsumerId, session: SessionId, credit: int, *, prompt: bool = True) -> None:
+        """`prompt`: it settles each message as it goes. One that gathers what it settles is not limited in how much
+        it has, or it could never go on."""
         assert identity not in self.consumers, "consumer ids are issued once"
-        consumer = self.consumers[identity] = Consumer(identity, session, credit, self._prefetch)
+        consumer = self.consumers[identity] = Consumer(identity, session, credit, prompt=prompt)
+        self._limit(consumer)
         self._queue(consumer)
+
+    def _limit(self, consumer: Consumer) -> None:
+        consumer.prefetch = self._prefetch if consumer.prompt else MAX_CREDIT
 
     def grant(self, identity: ConsumerId, count: int) -> None:
         consumer = self.consumers.get(identity)
@@ -179,14 +200,32 @@ class MessageList:
             consumer.credit += count
             self._queue(consumer)
 
-    def detach(self, identity: ConsumerId, effects: list[AnyEffect], now: int) -> None:
-        """A consumer leaves; what it had returns in order."""
+    def detach(self, identity: ConsumerId, effects: list[AnyEffect], now: int, seen: int = UNKNOWN) -> None:
+        """A consumer leaves; what it had returns in order.
+
+        `seen` is the last tag that reached the application. Where that is not known, any of it may have, and the
+        oldest is the one to suspect of its end.
+        """
         consumer = self.consumers.pop(identity, None)
         if consumer is None:
             return
         if consumer.queued:
             self._turn.remove(consumer)
-        self._return(consumer.outstanding.take_all(), effects, now)
+        if seen == UNKNOWN:
+            self._return(consumer.outstanding.take_all(), effects, now, suspects=1)
+        else:
+            self._return_seen(consumer, seen, effects, now)
+
+    def retire(self, identity: ConsumerId, effects: list[AnyEffect], now: int, seen: int) -> None:
+        """A consumer takes nothing more. What its application saw stays with it; the rest goes back."""
+        consumer = self.consumers.get(identity)
+        if consumer is None:
+            return
+        if consumer.queued:
+            self._turn.remove(consumer)
+            consumer.queued = False
+        consumer.retired = True
+        self._return_unseen(consumer.outstanding.drop_behind(seen), effects)
 
     def _queue(self, consumer: Consumer) -> None:
         if not consumer.queued and consumer.room > 0:
@@ -248,15 +287,34 @@ class MessageList:
             raise ClientFault("the consumer is gone, and what it had went back", code="consumer-unknown")
         consumer.outstanding.require(ranges)
 
-    def return_all(self, identity: ConsumerId, effects: list[AnyEffect], now: int) -> None:
+    def return_all(
+        self, identity: ConsumerId, effects: list[AnyEffect], now: int, seen: int = UNKNOWN
+    ) -> None:
         """A consumer stays and wants everything again that it has not settled (recover, rollback)."""
         consumer = self.consumers.get(identity)
         if consumer is not None:
-            spans = consumer.outstanding.take_all()
+            consumer.credit += consumer.outstanding.messages
             consumer.outstanding_bytes = 0
-            consumer.credit += sum(span.stop - span.start for span in spans)
-            self._return(spans, effects, now)
+            self._return_seen(consumer, MAX_TAG if seen == UNKNOWN else seen, effects, now)
             self._queue(consumer)
+
+    def _return_seen(self, consumer: Consumer, seen: int, effects: list[AnyEffect], now: int) -> None:
+        """What the application never saw goes back as if it had not been handed out."""
+        saw, never_saw = consumer.outstanding.split(seen)
+        self._return_unseen(never_saw, effects)
+        self._return(saw, effects, now)
+
+    def _return_unseen(self, never_saw: list[Span], effects: list[AnyEffect]) -> None:
+        ranges: Ranges = []
+        by_level: dict[int, list[Span]] = {}
+        for span in never_saw:
+            self.in_flight -= span.stop - span.start
+            by_level.setdefault(_priority(span), []).append(span)
+            if span.block.persistent:
+                _extend(ranges, number_of(span), span.stop - span.start)
+        for priority, spans in by_level.items():
+            self._levels[priority].put_back(spans)
+        self._note(RecordKind.UNSEEN, ranges, 0, effects)
 
     def finish(
         self, spans: list[Span], effects: list[AnyEffect], *, request: int = 0, note: bool = True
@@ -283,9 +341,19 @@ class MessageList:
                 self._last_error.pop(number, None)
 
     def _return(
-        self, spans: list[Span], effects: list[AnyEffect], now: int, *, request: int = 0, error: str = ""
+        self,
+        spans: list[Span],
+        effects: list[AnyEffect],
+        now: int,
+        *,
+        request: int = 0,
+        error: str = "",
+        suspects: int | None = None,
     ) -> None:
-        """Handed out in vain: back to their place, later, or to the dead."""
+        """Handed out in vain: back to their place, later, or to the dead.
+
+        Only the first `suspects` messages (None: all) can have had their last chance.
+        """
         if not spans:
             self._note(RecordKind.RETURNED, [], request, effects)
             return
@@ -293,11 +361,14 @@ class MessageList:
         again: dict[int, list[Span]] = {}
         dead: list[Span] = []
         policy = self.policy
-        for span in sorted(spans, key=number_of):
+        for span in _cut_behind(sorted(spans, key=number_of), suspects):
             self.in_flight -= span.stop - span.start
             if error:
                 self._last_error[number_of(span)] = error
-            if policy.redelivery_limit and span.deliveries + 1 >= policy.redelivery_limit:
+            is_suspect = suspects is None or suspects > 0
+            if suspects is not None:
+                suspects -= span.stop - span.start
+            if is_suspect and policy.redelivery_limit and span.deliveries + 1 >= policy.redelivery_limit:
                 dead.append(span)
                 continue
             if span.block.persistent:
@@ -353,6 +424,10 @@ class MessageList:
         idle = 0
         while turn:
             consumer = turn[0]
+            if consumer.room <= 0:  # it had some when it queued, but another priority came into use since
+                turn.popleft()
+                consumer.queued = False
+                continue
             priority, span = self._take(consumer, effects)
             if span is None:
                 # Its head is being read from the disk; or, with selectors, nothing that waits is for this
@@ -514,13 +589,48 @@ class MessageList:
         for consumer in self.consumers.values():
             for span in consumer.outstanding.take_all():
                 self._let_go(span, effects)
+        self._let_go_scheduled(effects)
+        for _, level in self._order:
+            level.leave(effects)
+
+    def _let_go_scheduled(self, effects: list[AnyEffect]) -> None:
         for priority, origin, what in self.schedule.everything():
             if isinstance(what, Entry):
                 self._levels[priority].settled(what.position, what.messages, origin, effects)
             else:
                 self._let_go(what, effects)
+        self.schedule.clear()
+
+    def purge(self, last: int, effects: list[AnyEffect]) -> int:
+        """Everything up to number `last` is done, but for what is handed out. Returns how many messages
+        waited."""
+        count = self.depth
+        self._let_go_scheduled(effects)
         for _, level in self._order:
-            level.leave(effects)
+            level.purge(effects)
+        self._last_error.clear()
+        self.settled += count
+        done = self._but_outstanding(last) if count else []
+        for start in range(0, len(done), MAX_ACK_RANGES):
+            self._note(RecordKind.DONE, done[start : start + MAX_ACK_RANGES], 0, effects)
+        return count
+
+    def _but_outstanding(self, last: int) -> Ranges:
+        """All numbers up to `last` without those that consumers have."""
+        taken = [
+            (number_of(span), number_of(span) + span.stop - span.start - 1)
+            for consumer in self.consumers.values()
+            for span in consumer.outstanding.spans()
+        ]
+        ranges: Ranges = []
+        first = 1
+        for low, high in sorted(taken):
+            if first < low:
+                ranges.append((first, low - 1))
+            first = max(first, high + 1)
+        if first <= last:
+            ranges.append((first, last))
+        return ranges
 
 
 _NOBODY = ConsumerId(b"")
@@ -537,6 +647,18 @@ def spans_by_priority(block: Block, spans: list[tuple[int, int]]) -> Iterator[tu
         for priority, first, last in runs:
             if first < stop and start < last:
                 yield priority, Span(block, max(first, start), min(last, stop))
+
+
+def _cut_behind(spans: list[Span], messages: int | None) -> Iterator[Span]:
+    """The same spans, cut so that one ends after so many messages."""
+    for span in spans:
+        count = span.stop - span.start
+        if messages is not None and 0 < messages < count:
+            yield span.part(span.start, span.start + messages)
+            span = span.part(span.start + messages, span.stop)  # noqa: PLW2901 - the rest of it
+        yield span
+        if messages is not None:
+            messages -= count
 
 
 def _share(span: Span) -> int:

@@ -80,6 +80,27 @@ class Outstanding:
             self._require(index, first, last)
             before = last
 
+    def split(self, seen: int) -> tuple[list[Span], list[Span]]:
+        """Remove everything: what has a tag up to and including `seen`, and what comes after."""
+        before: list[Span] = []
+        after: list[Span] = []
+        tags = self._tags
+        for tag, span in zip(tags, self.take_all(), strict=True):
+            cut = min(max(span.start + seen - tag + 1, span.start), span.stop)
+            if cut > span.start:
+                before.append(span.part(span.start, cut))
+            if cut < span.stop:
+                after.append(span.part(cut, span.stop))
+        return before, after
+
+    def drop_behind(self, seen: int) -> list[Span]:
+        """Remove what has a tag beyond `seen`."""
+        tags = self._tags
+        keep, dropped = self.split(seen)
+        for tag, span in zip(tags, keep, strict=False):
+            self.add(tag, span)
+        return dropped
+
     def take_all(self) -> list[Span]:
         taken = self._spans
         self._tags, self._spans, self.messages = [], [], 0

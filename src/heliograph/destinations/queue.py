@@ -53,6 +53,13 @@ class Queue(Destination):
             self.messages.append(priority, span)
         return block.count
 
+    def held(self) -> int:
+        messages = self.messages
+        return messages.depth + messages.in_flight + sum(block.count for block in self.intake.pending)
+
+    def consumers(self) -> list[ConsumerId]:
+        return [*super().consumers(), *self._browsers.consumers()]
+
     def restore(self, priority: int, pages: list[Page]) -> None:
         """What recovery found to wait."""
         level = self.messages.level(priority)
@@ -65,18 +72,18 @@ class Queue(Destination):
     def _attached(self, event: ConsumerAttached, effects: list[AnyEffect], now: int) -> None:
         selector = parse_selector(event.selector)
         if event.browse:
-            self._browsers.attach(event, selector, effects)
+            self._browsers.attach(event, selector, effects, now)
             return
         self._takers.add(event.consumer, selector)
         if self._takers.any_selective or self.messages.selective:
             self.messages.sort_by_takers(self._make_selective)
-        self.messages.attach(event.consumer, event.session, event.credit)
+        self.messages.attach(event.consumer, event.session, event.credit, prompt=event.prompt)
         effects.append(Multicast(Answered(event.request, {})))
         self.messages.dispatch(effects, now)
 
     def _credit_granted(self, event: CreditGranted, effects: list[AnyEffect], now: int) -> None:
         if event.consumer in self._browsers:
-            self._browsers.grant(event, effects)
+            self._browsers.grant(event, effects, now)
         else:
             super()._credit_granted(event, effects, now)
 
@@ -86,7 +93,7 @@ class Queue(Destination):
 
     def _detached(self, event: ConsumerDetached, effects: list[AnyEffect], now: int) -> None:
         self._browsers.detach(event.consumer)
-        self.messages.detach(event.consumer, effects, now)
+        self.messages.detach(event.consumer, effects, now, event.seen)
         self._takers.remove(event.consumer)
         if self.messages.selective:
             self.messages.sort_by_takers(self._make_selective)
@@ -96,7 +103,7 @@ class Queue(Destination):
 
     def _page_loaded(self, event: PageLoaded, effects: list[AnyEffect], now: int) -> None:
         if event.list_number < 0:
-            self._browsers.loaded(event, effects)
+            self._browsers.loaded(event, effects, now)
             return
         self.messages.loaded(event.priority, event.page, event.buffers)
         self.messages.dispatch(effects, now)

@@ -18,15 +18,16 @@ from heliograph.destinations.topic import Topic
 from heliograph.destinations.topic_replay import CursorReplay, TopicReplay
 from heliograph.destinations.transactions import CommitRecord
 from heliograph.journal.records import Record, RecordKind
-from heliograph.model.block import PRIORITIES, Block, parse_trusted
+from heliograph.model.block import LARGE, PRIORITIES, Block, parse_trusted
 from heliograph.model.destination import Address
 from heliograph.model.ids import LaneId, SessionId, lane_number, session_of
+from heliograph.model.large import file_in
 
 _PAIR = struct.Struct("<QQ")
 _decode_state = msgspec.msgpack.Decoder(CatalogueState).decode
 _decode_subscription = msgspec.msgpack.Decoder(SubscriptionRecord).decode
 _decode_commit = msgspec.msgpack.Decoder(CommitRecord).decode
-_NOTES = (RecordKind.DONE, RecordKind.DISPATCHED, RecordKind.RETURNED)
+_NOTES = (RecordKind.DONE, RecordKind.DISPATCHED, RecordKind.RETURNED, RecordKind.UNSEEN)
 
 
 class Holder(Protocol):
@@ -87,6 +88,7 @@ class CatalogueRecovery:
                 self._catalogue.transactions.restore_outcome(SessionId(session.session), number, committed)
         for destination in state.destinations:
             self._restore(destination)
+        self._catalogue.large.restore(state.large)
         for stage in state.stages:
             target = self._catalogue.by_number[stage.destination]
             block = self._block_of(stage.block, stage.position, target)
@@ -184,6 +186,8 @@ class CatalogueRecovery:
         block = parse_trusted(payload, position, keep=False)
         if isinstance(destination, Topic) or block.flags & PRIORITIES:
             block.buffer = bytes(payload)
+        if block.flags & LARGE:
+            self._catalogue.large.persisted(position, file_in(bytes(payload)))
         self._lane_used(block.lane, destination)
         return block
 
@@ -238,6 +242,8 @@ class CatalogueRecovery:
                 target.was_done(first, last)
             elif kind == RecordKind.DISPATCHED:
                 target.was_dispatched(first, last)
+            elif kind == RecordKind.UNSEEN:
+                target.was_unseen(first, last)
             else:
                 target.was_returned(first, last)
 
@@ -255,6 +261,7 @@ class CatalogueRecovery:
 
     def _relocated(self, record: Record) -> None:
         moves = dict(_PAIR.iter_unpack(record.payload))
+        self._catalogue.large.relocate(moves)
         if (queue := self._queues.get(record.destination)) is not None:
             for level in queue.levels.values():
                 level.relocate(moves)
@@ -285,6 +292,7 @@ class CatalogueRecovery:
         for page in held:
             for position, count in page.per_segment().items():
                 holder.retain(position, count)
+        self._catalogue.large.recount(held)
         return sum(page.messages for page in held)
 
 

@@ -96,6 +96,9 @@ class LevelReplay:
     def was_returned(self, first: int, last: int) -> None:
         self._head.add([again(entry) for entry in self.dispatched.cut(first, last)])
 
+    def was_unseen(self, first: int, last: int) -> None:
+        self._head.add(self.dispatched.cut(first, last))
+
     def was_done(self, first: int, last: int) -> None:
         self.dispatched.cut(first, last)
         self._cut_waiting(first, last)

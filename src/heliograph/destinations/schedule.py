@@ -67,6 +67,10 @@ class Schedule:
         for _, _, priority, origin, what in self._heap:
             yield priority, origin, what.span if isinstance(what, _Held) else what
 
+    def clear(self) -> None:
+        self._heap.clear()
+        self.messages = 0
+
     def relocate(self, moves: dict[int, int]) -> None:
         for index, (due, number, priority, origin, what) in enumerate(self._heap):
             if isinstance(what, Entry) and what.position in moves:

@@ -181,3 +181,6 @@ class SelectiveLevel:
     def leave(self, effects: list[AnyEffect]) -> None:
         for waiting in self._all():
             waiting.leave(effects)
+
+    def purge(self, effects: list[AnyEffect]) -> None:
+        self.leave(effects)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from heliograph.destinations.effects import AnyEffect, Release
+from heliograph.destinations.effects import AnyEffect, Release, ReleasePage
 from heliograph.destinations.pages import Entry, Page, assemble, entries_of, pages_of, records_of
 from heliograph.destinations.waiting import OVERHEAD_BYTES, Residence, Waiting
 from heliograph.model.block import Block, Span
@@ -175,7 +175,7 @@ class Sequence:
         if chunk is self._tail:
             self._tail = None
         if chunk.page is not None:
-            effects.extend(Release(position, count) for position, count in chunk.page.per_segment().items())
+            effects.append(ReleasePage(chunk.page))
         else:
             assert chunk.spans is not None
             effects.extend(

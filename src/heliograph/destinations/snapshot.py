@@ -96,6 +96,7 @@ class CatalogueState(msgspec.Struct, array_like=True):
     destinations: list[DestinationState]
     boot: bytes
     stages: list[StageState]
+    large: list[tuple[int, bytes]] = []  # records that refer to files: position, file
 
 
 def snapshot_of(catalogue: Catalogue, boot: bytes) -> bytes:
@@ -124,7 +125,9 @@ def snapshot_of(catalogue: Catalogue, boot: bytes) -> bytes:
         for _, destination, block in transactions.all_staged()
         if block.buffer is not None
     ]
-    return msgspec.msgpack.encode(CatalogueState(sessions, destinations, boot, stages))
+    return msgspec.msgpack.encode(
+        CatalogueState(sessions, destinations, boot, stages, catalogue.large.pairs())
+    )
 
 
 def _state_of(destination: Destination) -> DestinationState:

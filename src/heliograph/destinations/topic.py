@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
+from operator import attrgetter
 
 import msgspec
 
@@ -11,6 +12,7 @@ from heliograph.bus.commands import Answered, ConsumerAttached, ConsumerDetached
 from heliograph.destinations.destination import Destination, Figures
 from heliograph.destinations.effects import AnyEffect, Multicast, Write
 from heliograph.destinations.events import BlocksStored, PageLoaded
+from heliograph.destinations.flow import low_water
 from heliograph.destinations.message_list import MessageList, UserOf, spans_by_priority
 from heliograph.destinations.subscriptions import (
     Group,
@@ -26,10 +28,11 @@ from heliograph.journal.records import RecordKind
 from heliograph.model.block import Block
 from heliograph.model.destination import Address
 from heliograph.model.errors import ClientFault
-from heliograph.model.ids import ConsumerId, LaneId, SessionId
+from heliograph.model.ids import ConsumerId, SessionId, session_of
 from heliograph.model.selector import Columns, SelectorIndex, parse_selector
 
-ConnectionOf = Callable[[LaneId], bytes]
+SendersOf = Callable[[SessionId], tuple[bytes, bytes]]
+"""The connection and the client that a session belongs to, each as it is named in no-local subscriptions."""
 _encode = msgspec.msgpack.Encoder().encode
 
 
@@ -43,12 +46,10 @@ class Topic(Destination):
         *,
         residence: Residence,
         user_of: UserOf,
-        connection_of: ConnectionOf,
-        connection_of_session: Callable[[SessionId], bytes],
+        senders_of: SendersOf,
     ) -> None:
         super().__init__(address, number, residence=residence, user_of=user_of)
-        self._connection_of = connection_of
-        self._connection_of_session = connection_of_session
+        self._senders_of = senders_of
         self._groups: dict[tuple[str, bytes], Group] = {}
         self._unselective: dict[tuple[str, bytes], Group] = {}
         self._index: SelectorIndex[tuple[str, bytes]] = SelectorIndex()
@@ -56,6 +57,7 @@ class Topic(Destination):
         self._by_key: dict[tuple[str, str, bool], Subscription] = {}
         self._by_consumer: dict[ConsumerId, Subscription] = {}
         self._next_list = 1
+        self._fullest: MessageList | None = None
         # Subscriptions that begin when the block before them, accepted and not yet stored, is through.
         self._beginning: deque[tuple[Block, Subscription]] = deque()
 
@@ -90,13 +92,24 @@ class Topic(Destination):
     def selected(self, block: Block) -> Iterator[tuple[Group, list[tuple[int, int]]]]:
         """Which groups want which messages of a block."""
         for group in self._unselective.values():
-            if not group.without or group.without != self._connection_of(block.lane):
+            if not group.without or group.without not in self._senders_of(session_of(block.lane)):
                 yield group, [(0, block.count)]
         if len(self._index):
             for key, indices in self._index.match(Columns(block)):
                 group = self._groups[key]
-                if not group.without or group.without != self._connection_of(block.lane):
+                if not group.without or group.without not in self._senders_of(session_of(block.lane)):
                     yield group, runs_of(indices)
+
+    def held(self) -> int:
+        """The longest backlog of any subscription. While it alone keeps the topic blocked, others do not
+        matter."""
+        enough = low_water(self.policy.high_water_messages)
+        fullest = self._fullest
+        if fullest is None or fullest.number not in self.subscriptions or fullest.backlog <= enough:
+            fullest = self._fullest = max(self.lists(), key=attrgetter("backlog"), default=None)
+        if fullest is None:
+            return 0
+        return fullest.backlog + sum(block.count for block in self.intake.pending)
 
     def _stored(self, event: BlocksStored, effects: list[AnyEffect], now: int) -> None:
         if not self._beginning:
@@ -121,7 +134,7 @@ class Topic(Destination):
     # ---- subscribing
 
     def _attached(self, event: ConsumerAttached, effects: list[AnyEffect], now: int) -> None:
-        without = self._connection_of_session(event.session) if event.no_local else b""
+        without = self._not_wanted(event) if event.no_local else b""
         terms = Terms(event.subscription, event.client, event.durable, event.shared, event.selector, without)
         try:
             if event.browse:
@@ -131,9 +144,14 @@ class Topic(Destination):
             effects.append(Multicast(Rejected(event.request, fault.code, fault.sentence)))
             return
         self._by_consumer[event.consumer] = subscription
-        subscription.messages.attach(event.consumer, event.session, event.credit)
+        subscription.messages.attach(event.consumer, event.session, event.credit, prompt=event.prompt)
         effects.append(Multicast(Answered(event.request, {})))
         subscription.messages.dispatch(effects, now)
+
+    def _not_wanted(self, event: ConsumerAttached) -> bytes:
+        """No-local: a durable subscription outlives its connection, so it leaves out what its client sends."""
+        connection, client = self._senders_of(event.session)
+        return client if event.durable and client else connection
 
     def _find_or_make(self, terms: Terms, effects: list[AnyEffect]) -> Subscription:
         check_terms(terms)
@@ -207,7 +225,7 @@ class Topic(Destination):
     def _detached(self, event: ConsumerDetached, effects: list[AnyEffect], now: int) -> None:
         subscription = self._by_consumer.pop(event.consumer, None)
         if subscription is not None:
-            subscription.messages.detach(event.consumer, effects, now)
+            subscription.messages.detach(event.consumer, effects, now, event.seen)
             if subscription.ends_with_its_consumers and not subscription.messages.consumers:
                 self._end(subscription, effects)
             else:
@@ -215,8 +233,8 @@ class Topic(Destination):
         if event.request:
             effects.append(Multicast(Answered(event.request, {})))
 
-    def subscription_named(self, client: str, name: str) -> Subscription | None:
-        return self._by_key.get((client, name, True))
+    def subscription_named(self, client: str, name: str, *, durable: bool) -> Subscription | None:
+        return self._by_key.get((client, name, durable))
 
     def unsubscribe(self, subscription: Subscription, effects: list[AnyEffect]) -> None:
         """Raises ClientFault while it has a consumer."""

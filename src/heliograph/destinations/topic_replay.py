@@ -55,6 +55,9 @@ class CursorReplay:
     def was_returned(self, first: int, last: int) -> None:
         self.waiting.add([again(entry) for entry in self.dispatched.cut(first, last)])
 
+    def was_unseen(self, first: int, last: int) -> None:
+        self.waiting.add(self.dispatched.cut(first, last))
+
     def was_done(self, first: int, last: int) -> None:
         self._read_to(last)
         self.dispatched.cut(first, last)

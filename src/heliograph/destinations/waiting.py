@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import Protocol
 
-from heliograph.destinations.effects import AnyEffect, Release
+from heliograph.destinations.effects import AnyEffect, Release, ReleasePage
 from heliograph.destinations.pages import Page, assemble, records_of
 from heliograph.model.block import Block, Span
 from heliograph.model.ids import ConsumerId
@@ -221,8 +221,7 @@ class Waiting:
         for span in self._hot:
             for position, count in records_of(span):
                 self.settled(position, count, span.origin, effects)
-        for page in self._cold:
-            effects.extend(Release(position, count) for position, count in page.per_segment().items())
+        effects.extend(ReleasePage(page) for page in self._cold)
         self.clear()
 
     def purge(self, effects: list[AnyEffect]) -> None:

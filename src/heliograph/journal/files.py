@@ -158,6 +158,11 @@ class Journal:
         return self._writer.is_full
 
     @property
+    def is_tight(self) -> bool:
+        """Bulky records are about to be refused: whoever can wait should."""
+        return self._writer.is_tight
+
+    @property
     def has_pending(self) -> bool:
         """Whether records wait for the end of the tick."""
         return self._writer.count > 0

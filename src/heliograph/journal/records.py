@@ -54,6 +54,7 @@ class RecordKind(enum.IntEnum):
     RELOCATED = 12
     STAGED = 13
     COMMITTED = 14
+    UNSEEN = 15
 
 
 _SPILLED: Final = 2

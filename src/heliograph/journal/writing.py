@@ -214,6 +214,13 @@ class LogWriter:
     def is_within_quota(self, more: int) -> bool:
         return not self._quota_bytes or self.disk_bytes + more <= self._quota_bytes
 
+    @property
+    def is_tight(self) -> bool:
+        """The quota has no room for a further segment, and the last is nearly full."""
+        if self.is_full:
+            return True
+        return self._fill * 4 > self._easy_limit * 3 and not self.is_within_quota(self._segment_bytes)
+
     def look_for_room(self) -> None:
         """Service resumes by itself when there is room again: a timer asks, and whoever deleted a segment."""
         if self._room_timer is not None:

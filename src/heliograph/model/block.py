@@ -43,6 +43,10 @@ PREFIX_BYTES: Final = _PREFIX.size
 HEADER_BYTES: Final = _HEADER.size
 assert PREFIX_BYTES + _REST.size == HEADER_BYTES == 80
 
+# Where the header has the length of all bodies.
+_BODY_BYTES = struct.Struct("<I")
+_BODY_BYTES_AT: Final = 24
+
 _PADDING = tuple(b"\0" * (-size % 8) for size in range(8))
 
 
@@ -56,6 +60,7 @@ class Flag(enum.IntFlag):
     DELIVERIES = 16
     UNITS = 32
     PRIORITIES = 64
+    LARGE = 128  # one message whose body names a file of the large store (docs/decisions/0004)
 
 
 LONE: Final = 1
@@ -65,11 +70,13 @@ EXPIRIES: Final = 8
 DELIVERIES: Final = 16
 UNITS: Final = 32
 PRIORITIES: Final = 64
-_KNOWN: Final = 127
+LARGE: Final = 128
+_KNOWN: Final = 255
 # Columns that make the server look at single messages.
 UNEVEN: Final = EXPIRIES | DELIVERIES | UNITS | PRIORITIES
 
 PERSISTENT: Final = 1  # delivery flag
+_LARGE_KIND: Final = 3
 
 
 class BodyKind(enum.IntEnum):
@@ -78,6 +85,7 @@ class BodyKind(enum.IntEnum):
     BYTES = 0
     TEXT = 1
     DATA = 2  # a map or list, as MessagePack
+    LARGE = 3  # a reference to content that travels on its own; the block has the flag LARGE and no other message
     MIXED = 255
 
 
@@ -141,9 +149,10 @@ def pack_lone(
     delivery_time: int = 0,
 ) -> bytes:
     """A block of one message: one `struct` pack, no columns."""
+    flags = LONE | HEADS if head else LONE
     rest = _REST.pack(
         1,
-        LONE | HEADS if head else LONE,
+        flags | LARGE if kind == _LARGE_KIND else flags,
         len(head),
         len(body),
         priority,
@@ -183,7 +192,7 @@ def pack(
     count = len(bodies)
     offsets = array("I", accumulate(map(len, bodies), initial=0))
     body_bytes = offsets[-1]
-    flags = 0
+    flags = LARGE if kind == _LARGE_KIND else 0
     head_bytes = 0
     parts: list[bytes] = [b"", offsets.tobytes(), _PADDING[(count + 1) * 4 & 7]]
     if heads is not None:
@@ -268,7 +277,7 @@ def parse(buffer: bytes) -> Block:
         body_bytes,
         priority,
         delivery,
-        _kind,
+        kind,
         _reserved,
         lane,
         first,
@@ -283,12 +292,14 @@ def parse(buffer: bytes) -> Block:
     if crc32c(memoryview(buffer)[PREFIX_BYTES:]) != checksum:
         raise _refuse("the block's checksum does not match its bytes")
     if flags & LONE:
-        if count != 1 or flags & ~(LONE | HEADS) or HEADER_BYTES + head_bytes + body_bytes != length:
+        if count != 1 or flags & ~(LONE | HEADS | LARGE) or HEADER_BYTES + head_bytes + body_bytes != length:
             raise _refuse("a lone message has no columns")
         if not flags & HEADS and head_bytes:
             raise _refuse("head bytes without a head")
     else:
         _check_columns(buffer, count, flags, head_bytes, body_bytes)
+    if (flags & LARGE != 0) != (kind == _LARGE_KIND) or (flags & LARGE and count != 1):
+        raise _refuse("a large message stands alone in its block, which says so")
     if (
         priority > 9
         or timestamp < 0
@@ -557,6 +568,14 @@ def kind_of(block: Block) -> int:
     """The body kind of a block whose bytes are at hand."""
     assert block.buffer is not None
     return block.buffer[30]
+
+
+def lone_body(block: Block) -> bytes:
+    """The body of a block of one message whose bytes are at hand."""
+    assert block.buffer is not None
+    assert block.count == 1
+    (body_bytes,) = _BODY_BYTES.unpack_from(block.buffer, _BODY_BYTES_AT)
+    return block.buffer[len(block.buffer) - body_bytes :]
 
 
 def merge_lone(run: Sequence[Block]) -> Block:

@@ -85,11 +85,48 @@ DESTINATION_HIGH_WATER_BYTES = 256 * 1024 * MIB
 # Where priorities are used, a consumer is sent only this many messages ahead, so that an urgent one is not
 # queued behind what was prefetched.
 PRIORITY_PREFETCH = 32
+# Topics that one wildcard subscription is attached to; a pattern that means more is too wide.
+MAX_WILDCARD_TOPICS = 10_000
 # Sets of consumers that what waits is sorted by, where consumers have selectors.
 MAX_BUCKETS = 1024
 # Messages of one list that a turn looks at, to find what suits a consumer with a selector.
 SORT_MESSAGES_PER_TURN = 4096
 # What a session may stage in one transaction; it is in memory until it is decided.
 MAX_TRANSACTION_BYTES = 64 * MIB
+# Events that wait to be written; more means that the disk does not keep up, and nobody waits for it.
+EVENTS_WAITING = 10_000
+# The last events, for an administrator who asks what happened just now.
+EVENTS_REMEMBERED = 1000
+# As many of them as fit one control frame, whatever is in their fields.
+EVENTS_PER_ANSWER = 50
+# A name or sentence in an event.
+EVENT_FIELD_LENGTH = 200
+# The event log takes five files of this size and no more.
+EVENT_FILE_BYTES = 16 * MIB
+EVENT_FILES = 5
 # A consumer's word on why it returns a message.
 MAX_ERROR_LENGTH = 1024
+
+# ---- very large messages (M6)
+
+# A stream up to this size is sent as an ordinary message; beyond, it travels in chunks.
+LARGE_THRESHOLD_BYTES = 1 * MIB
+# A chunk holds up the other frames of its connection for a fraction of a millisecond.
+CHUNK_BYTES = 256 * KIB
+MAX_CHUNK_BYTES = 1 * MIB
+# Bytes of an upload that are sent and not written yet, and of a download that are sent ahead of the reader: enough
+# to keep both ends busy, and what a message of another producer may have to wait behind.
+TRANSFER_WINDOW_BYTES = 2 * MIB
+# An upload is forced to disk in steps: with much unwritten data, a sync of the journal beside it takes long. A client
+# keeps what is not forced yet, so that a stream that cannot be read twice survives even the loss of the machine.
+LARGE_SYNC_BYTES = 4 * MIB
+# Uploads and downloads under way: of one session, and of a node. Each may hold its window in memory.
+MAX_TRANSFERS_PER_SESSION = 64
+MAX_UPLOADS = 256
+MAX_FETCHES = 1024
+# An upload whose client went away can be taken up again for so long.
+UPLOAD_MEMORY_SECONDS = 600.0
+# Large files leave this much of the disk to the journal, so that a full disk refuses uploads and nothing else.
+LARGE_RESERVE_BYTES = 256 * MIB
+# A large file is given back in steps of this size: freeing many gigabytes at once would hold up the journal.
+LARGE_REMOVE_BYTES = 16 * MIB

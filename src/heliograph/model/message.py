@@ -13,10 +13,11 @@ import msgspec
 
 from heliograph.model.block import BodyKind
 from heliograph.model.errors import ClientFault
+from heliograph.model.large import LargeReference, decode_reference, encode_reference
 from heliograph.model.limits import MAX_HEAD_BYTES
 
 Property = bool | int | float | str | bytes | None
-Body = bytes | str | dict[str, Any] | list[Any]
+Body = bytes | str | dict[str, Any] | list[Any] | LargeReference
 
 DEFAULT_PRIORITY = 4
 
@@ -93,6 +94,8 @@ def encode_body(body: Body) -> tuple[int, bytes]:
             return BodyKind.TEXT, body.encode()
         if isinstance(body, dict | list):
             return BodyKind.DATA, _encode(body)
+        if isinstance(body, LargeReference):
+            return BodyKind.LARGE, encode_reference(body)
     except (OverflowError, TypeError, RecursionError, UnicodeEncodeError) as fault:
         raise ClientFault(f"the body cannot be encoded: {fault}", code="body-invalid") from None
     raise ClientFault(
@@ -109,6 +112,8 @@ def decode_body(kind: int, raw: bytes) -> Body:
         if kind == BodyKind.DATA:
             decoded = _decode_data(raw)
             return decoded if isinstance(decoded, dict | list) else raw
-    except (UnicodeDecodeError, msgspec.MsgspecError, RecursionError):
+        if kind == BodyKind.LARGE:
+            return decode_reference(raw)
+    except (ClientFault, UnicodeDecodeError, msgspec.MsgspecError, RecursionError):
         return raw
     return raw

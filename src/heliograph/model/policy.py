@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Mapping, Sequence
+from typing import Final
+
 import msgspec
 
-from heliograph.model.limits import DESTINATION_HIGH_WATER_BYTES, DESTINATION_HIGH_WATER_MESSAGES
+from heliograph.model.errors import ClientFault
+from heliograph.model.limits import (
+    DESTINATION_HIGH_WATER_BYTES,
+    DESTINATION_HIGH_WATER_MESSAGES,
+    MAX_CREDIT,
+)
 
 
 class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -30,8 +39,96 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         """How long a message waits before its second (third, …) delivery."""
         if not self.redelivery_delay:
             return 0.0
-        delay: float = self.redelivery_delay * self.redelivery_multiplier ** (delivery - 2)
+        # The exponent is bounded so that the float is; the delay is bounded long before.
+        delay: float = self.redelivery_delay * self.redelivery_multiplier ** min(delivery - 2, _MAX_STEPS)
         return min(delay, self.redelivery_delay_limit)
 
 
+_MAX_STEPS: Final = 64
 DEFAULT_POLICY = Policy()
+
+
+class Setting(msgspec.Struct, frozen=True):
+    """What a key of a policy takes, and what it is for."""
+
+    kind: type
+    lowest: float
+    highest: float
+    meaning: str
+
+    @property
+    def accepts(self) -> str:
+        if self.kind is bool:
+            return "true or false"
+        what = "a whole number" if self.kind is int else "a number"
+        return f"{what} from {self.lowest:.16g} to {self.highest:.16g}"
+
+
+# A century of seconds: nobody waits longer, and microseconds of it fit wherever time is kept.
+_LONGEST: Final = 100 * 365 * 86400
+_MOST: Final = 2**53  # whole numbers beyond are not exact in JSON
+
+SETTINGS: Final[dict[str, Setting]] = {
+    "redelivery_limit": Setting(int, 0, 1_000_000, "deliveries after which a message is dead; 0: never"),
+    "redelivery_delay": Setting(float, 0, _LONGEST, "seconds before a message is handed out again"),
+    "redelivery_multiplier": Setting(float, 1, 1000, "how much longer it waits each further time"),
+    "redelivery_delay_limit": Setting(float, 0, _LONGEST, "seconds that it waits at most"),
+    "expired_to_dead": Setting(bool, 0, 1, "whether expired messages go to the dead message queue"),
+    "undelivered_to_dead_after": Setting(
+        float, 0, _LONGEST, "seconds after which a message that nobody took is dead; 0: never"
+    ),
+    "high_water_messages": Setting(int, 1, _MOST, "messages at which producers are told to wait"),
+    "high_water_bytes": Setting(int, 1, _MOST, "bytes at which producers are told to wait"),
+    "prefetch_limit": Setting(int, 0, MAX_CREDIT, "messages that a consumer gets ahead; 0: its credit"),
+}
+assert tuple(SETTINGS) == Policy.__struct_fields__
+
+
+def changed(policy: Policy, changes: Mapping[str, object]) -> Policy:
+    """The policy with some keys changed. Raises ClientFault `policy-invalid`, naming the key."""
+    checked = {key: _checked(key, value) for key, value in changes.items()}
+    return msgspec.structs.replace(policy, **checked)
+
+
+def _checked(key: str, value: object) -> bool | int | float:
+    setting = _setting(key)
+    if setting.kind is bool:
+        if isinstance(value, bool):
+            return value
+    elif isinstance(value, int if setting.kind is int else int | float) and not isinstance(value, bool):
+        assert isinstance(value, int | float)
+        if setting.lowest <= value <= setting.highest:  # which `nan` is not
+            return value if setting.kind is int else float(value)
+    raise _refuse(f"{key} must be {setting.accepts}, not {str(value)[:40]!r}")
+
+
+def parse_changes(given: Sequence[str]) -> dict[str, bool | int | float]:
+    """Changes as a person writes them, `redelivery_limit=5`. Raises ClientFault `policy-invalid`."""
+    changes: dict[str, bool | int | float] = {}
+    for text in given:
+        key, equals, value = text.partition("=")
+        if not equals:
+            raise _refuse(f"a policy is written KEY=VALUE, not {text[:60]!r}")
+        changes[key] = _parsed(key, value)
+    return changes
+
+
+def _parsed(key: str, text: str) -> bool | int | float:
+    try:
+        value = msgspec.json.decode(text.replace("_", ""))  # 1_000_000 is easier to read
+    except (msgspec.DecodeError, UnicodeEncodeError):
+        value = text
+    return _checked(key, value)
+
+
+def _setting(key: str) -> Setting:
+    setting = SETTINGS.get(key)
+    if setting is None:
+        near = difflib.get_close_matches(key, SETTINGS, n=1)
+        hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(SETTINGS)}"
+        raise _refuse(f"a policy has no {key[:60]!r}; {hint}")
+    return setting
+
+
+def _refuse(sentence: str) -> ClientFault:
+    return ClientFault(sentence, code="policy-invalid")

@@ -14,34 +14,45 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from heliograph import __version__
+from heliograph.admin.subjects import needed
 from heliograph.bus.commands import (
     Answered,
     Asked,
     BrowseEnded,
+    ChunkRead,
     Command,
     Confirmed,
     ConsumerAttached,
     ConsumerDetached,
     DestinationDeleted,
+    DestinationGone,
+    DestinationMade,
     Dispatched,
     Fact,
+    FlowChanged,
     Refused,
     Rejected,
     SessionClosed,
     SessionLost,
     SessionOpened,
     SessionResumed,
+    TopicsWanted,
+    TransferFailed,
+    UploadAdvanced,
+    UploadBegun,
 )
 from heliograph.bus.interface import Bus
 from heliograph.frontends.native import frames
 from heliograph.model.errors import HeliographError, NotAuthenticated, Unavailable
-from heliograph.model.ids import ConsumerId, IdIssuer, SessionId, session_of
+from heliograph.model.ids import ConsumerId, IdIssuer, SessionId, session_of, text_of
+from heliograph.model.large import FILE_ID_BYTES
 from heliograph.nodes.clock import now
 from heliograph.nodes.configuration import Configuration
 from heliograph.nodes.connection import Connection, Link
+from heliograph.nodes.event_log import Record, ignore
 from heliograph.nodes.tick import Tick
 from heliograph.nodes.users import UserStore
-from heliograph.sessions.access import GUEST, AccessControl, Identity, Right
+from heliograph.sessions.access import GUEST, AccessControl, Identity
 from heliograph.sessions.session import Session
 
 # Checking a password costs 16 MB and 50 ms on purpose; more at once would let strangers use up the machine.
@@ -63,6 +74,7 @@ class ClientManager:
         issuer: IdIssuer,
         access: AccessControl,
         users: UserStore | None,
+        record: Record = ignore,
     ) -> None:
         self.configuration = configuration
         self._bus = bus
@@ -70,11 +82,13 @@ class ClientManager:
         self._issuer = issuer
         self._access = access
         self._users = users
+        self.record = record
         self._loop = asyncio.get_running_loop()
         self._started = now()
         self.connections: dict[Connection, None] = {}
         self._sessions: dict[SessionId, Link] = {}
         self._consumers: dict[ConsumerId, Link] = {}
+        self._wildcards: dict[Link, None] = {}  # sessions that have had a consumer of many topics
         self._requests: dict[int, Link | _Question | _Opening] = {}
         self._last_request = 0
         self._dirty: dict[Connection, None] = {}
@@ -111,13 +125,33 @@ class ClientManager:
             link = self._consumers.get(command.consumer)  # type: ignore[attr-defined]
         elif kind is Confirmed or kind is Refused:
             link = self._sessions.get(session_of(command.lane))  # type: ignore[attr-defined]
+        elif kind is ChunkRead or kind is UploadAdvanced or kind is TransferFailed:
+            link = self._sessions.get(command.session)  # type: ignore[attr-defined]
         elif kind is Answered or kind is Rejected:
             self._answer(command)  # type: ignore[arg-type]
+            return
+        elif kind is FlowChanged or kind is DestinationMade or kind is DestinationGone:
+            self._news(command)  # type: ignore[arg-type]
             return
         else:
             return
         if link is not None:
             link.connection.on_decision(link, command)  # type: ignore[arg-type]
+
+    def _news(self, news: FlowChanged | DestinationMade | DestinationGone) -> None:
+        """Something that concerns several sessions, or none."""
+        links: list[Link]
+        if isinstance(news, FlowChanged):
+            links = list(self._sessions.values())
+        elif isinstance(news, DestinationMade):
+            links = list(self._wildcards)
+        else:
+            found = [self._consumers.get(consumer) for consumer in news.consumers]
+            links = list(dict.fromkeys(link for link in found if link is not None))
+        for link in links:
+            link.connection.on_decision(link, news)
+        if links:
+            self.tick.ask()
 
     def _answer(self, answer: Answered | Rejected) -> None:
         waiting = self._requests.pop(answer.request, None)
@@ -132,6 +166,11 @@ class ClientManager:
             self._consumers[fact.consumer] = link  # type: ignore[union-attr]
         elif kind is ConsumerDetached:
             self._consumers.pop(fact.consumer, None)  # type: ignore[union-attr]
+        elif kind is TopicsWanted:
+            self._wildcards[link] = None
+        elif kind is UploadBegun and not fact.resumed:  # type: ignore[union-attr]
+            # Nobody can guess it, so whoever knows it was given it.
+            fact.file = secrets.token_bytes(FILE_ID_BYTES)  # type: ignore[union-attr]
         self._bus.multicast(fact)
 
     def _request(self, waiting: Link | _Question | _Opening) -> int:
@@ -164,6 +203,7 @@ class ClientManager:
     def _leave(self, link: Link) -> None:
         if self._sessions.get(link.session.identity) is link:
             del self._sessions[link.session.identity]
+        self._wildcards.pop(link, None)
         for detached in link.session.farewell():
             self.multicast(link, detached)
 
@@ -215,13 +255,11 @@ class ClientManager:
         opening = _Opening(self, connection, message, identity, token)
         request = self._request(opening)
         if message.resume:
-            self._bus.multicast(
-                SessionResumed(request, identity, user.name, token, connection.facts.identity)
-            )
+            self._bus.multicast(SessionResumed(request, identity, user.name, token, *connection.facts.names))
         else:
-            self._bus.multicast(SessionOpened(request, identity, user.name, token, connection.facts.identity))
+            self._bus.multicast(SessionOpened(request, identity, user.name, token, *connection.facts.names))
 
-    def session_ready(self, opening: _Opening, lanes: list[tuple[int, str, int]]) -> None:
+    def session_ready(self, opening: _Opening, body: dict[str, Any]) -> None:
         connection = opening.connection
         number = opening.message.number
         if connection not in self.connections or number in connection.links:
@@ -255,9 +293,13 @@ class ClientManager:
                 opening.identity,
                 opening.token,
                 resumed,
-                link.session.restore_lanes(lanes),
+                link.session.restore_lanes(body.get("lanes", [])),
             )
         )
+        if resumed:
+            self.record("session-resumed", session=text_of(opening.identity), user=connection.user.name)
+            blocks = link.session.restore_blocks(body.get("blocked", {}), body.get("everywhere", ""))
+            connection.carry_out(link, blocks)
 
     def close_session(self, connection: Connection, message: frames.CloseSession) -> None:
         link = connection.links.pop(message.number, None)
@@ -276,9 +318,7 @@ class ClientManager:
     def ask(self, connection: Connection, message: frames.Ask) -> None:
         assert connection.user is not None
         try:
-            self._access.check(connection.user, Right.ADMIN)
-            if message.subject not in ("destinations", "server"):
-                raise HeliographError(f"nobody answers to {message.subject!r}", code="subject-unknown")
+            self._access.check(connection.user, *needed(message.subject, message.arguments))
         except HeliographError as error:
             connection.send_control(frames.Failed(message.request, error.code, error.sentence))
             return
@@ -292,6 +332,7 @@ class ClientManager:
             "sessions": len(self._sessions),
             "rss_bytes": _resident_bytes(),
             "cpu_seconds": usage.ru_utime + usage.ru_stime,
+            "time": now(),
             "uptime_seconds": now() - self._started,
             "durability": self.configuration.journal.durability,
             "node": f"{self.configuration.identity.site}.{self.configuration.identity.node}",
@@ -319,7 +360,7 @@ class _Opening:
         if isinstance(answer, Rejected):
             self.connection.send_control(frames.Failed(self.message.request, answer.code, answer.sentence))
         else:
-            self._manager.session_ready(self, answer.body.get("lanes", []))
+            self._manager.session_ready(self, answer.body)
 
 
 class _Question:

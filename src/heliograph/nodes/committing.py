@@ -12,7 +12,7 @@ from heliograph.destinations.destination import Destination
 from heliograph.destinations.effects import AnyEffect, Multicast, Release
 from heliograph.destinations.transactions import CommitRecord, Deciding
 from heliograph.journal.records import RecordKind
-from heliograph.model.block import Block
+from heliograph.model.block import LARGE, Block
 from heliograph.model.errors import ClientFault
 from heliograph.model.ids import SessionId, session_of
 from heliograph.nodes.clock import microseconds
@@ -44,7 +44,9 @@ class Committing:
             destination.intake.stage_refused(block, fault.code, fault.sentence, effects)
             manager.run(destination, effects)
             return
-        if block.persistent and not manager.store(RecordKind.STAGED, destination, block):
+        # A large message has its record in any case; one that is not persistent ends with this run of the server.
+        kind = RecordKind.STAGED if block.persistent else RecordKind.SPILLED
+        if (block.persistent or block.flags & LARGE) and not manager.store(kind, destination, block):
             self._transactions.unstage(session, block)
             sentence = "the disk, or the quota on it, is full: nothing was stored"
             destination.intake.stage_refused(block, "storage-full", sentence, effects)
@@ -124,12 +126,12 @@ class Committing:
         manager = self._manager
         self._drop(command.session, command.number)
         touched: dict[int, Destination] = {}
-        for address, consumer in command.consumers:
+        for address, consumer, seen in command.consumers:
             destination = manager.catalogue.by_address.get(address)
             messages = destination.list_of(consumer) if destination is not None else None
             if destination is not None and messages is not None:
                 effects: list[AnyEffect] = []
-                messages.return_all(consumer, effects, microseconds())
+                messages.return_all(consumer, effects, microseconds(), seen)
                 manager.run(destination, effects)
                 touched[destination.number] = destination
         self._answer(command.request, committed=True)

@@ -93,6 +93,7 @@ class Compactor:
         pairs = b"".join([_PAIR.pack(old, new) for old, new in moves.items()])
         self._journal.append(RecordKind.RELOCATED, copies.destination.number, 0, (pairs,), len(pairs))
         relocate(copies.destination, moves)
+        self._catalogue.large.relocate(moves)
         for old, new in moves.items():
             self._journal.retain(new, needed[old])
             self._journal.release(old, needed[old])

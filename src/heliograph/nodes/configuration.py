@@ -21,6 +21,8 @@ from msgspec import inspect as types
 
 from heliograph.model import limits
 from heliograph.model.errors import ClientFault
+from heliograph.model.policy import DEFAULT_POLICY, SETTINGS
+from heliograph.model.policy_rules import PolicyRule, PolicyRules
 
 INVALID: Final = "configuration-invalid"
 
@@ -104,6 +106,28 @@ class MemorySettings(_Section, frozen=True):
     ] = limits.RESIDENT_BYTES
 
 
+class LargeSettings(_Section, frozen=True):
+    """Very large messages, which are kept as files beside the journal."""
+
+    quota_bytes: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=2**60,
+            description="Bytes that they may take on the disk; senders are told when it is full."
+            " 0: whatever the disk holds, but for the reserve.",
+        ),
+    ] = 0
+    reserve_bytes: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=2**60,
+            description="Bytes of the disk that they leave to the journal, so that it goes on when they cannot.",
+        ),
+    ] = limits.LARGE_RESERVE_BYTES
+
+
 class DestinationSettings(_Section, frozen=True):
     """What holds for queues and topics."""
 
@@ -161,32 +185,42 @@ class Configuration(_Section, frozen=True):
     server: ServerSettings = ServerSettings()
     journal: JournalSettings = JournalSettings()
     memory: MemorySettings = MemorySettings()
+    large: LargeSettings = LargeSettings()
     destinations: DestinationSettings = DestinationSettings()
     limits: LimitSettings = LimitSettings()
     identity: IdentitySettings = IdentitySettings()
+    policies: tuple[dict[str, Any], ...] = ()  # as `PolicyRule` reads them
 
     @property
     def users_path(self) -> Path:
         """Where the users file is, or would be."""
         return Path(self.identity.users_file or Path(self.server.data) / "users.toml")
 
+    def policy_rules(self) -> PolicyRules:
+        """Raises ClientFault `policy-invalid`, naming the key."""
+        return PolicyRules([PolicyRule.of(given) for given in self.policies])
+
 
 def load(path: Path | str | None = None, overrides: Mapping[str, object] | None = None) -> Configuration:
     """Read the file, if any, and lay `overrides` over it (`{"server.port": 0}`; None overrides nothing).
 
-    Raises ClientFault `configuration-invalid`, naming the key.
+    Raises ClientFault `configuration-invalid` or `policy-invalid`, naming the key.
     """
     given = {} if path is None else _read(Path(path))
     for key, value in (overrides or {}).items():
         if value is not None:
-            section, _, name = key.partition(".")
-            table = given.setdefault(section, {})
+            section, dot, name = key.partition(".")
+            table = given.setdefault(section, {}) if dot else None
             if isinstance(table, dict):  # else the conversion says what is wrong with it
                 table[name] = value
+            elif not dot:
+                given[section] = value
     try:
-        return msgspec.convert(given, Configuration)
+        configuration = msgspec.convert(given, Configuration)
     except msgspec.ValidationError as fault:
         raise _explain(str(fault), given) from None
+    configuration.policy_rules()
+    return configuration
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -221,7 +255,7 @@ def settings() -> list[Setting]:
     """Every key there is, in the order of the file."""
     found = []
     for section in _fields(types.type_info(Configuration)):
-        for field in _fields(section.type):
+        for field in _fields(section.type) if isinstance(section.type, types.StructType) else ():
             kind, description = field.type, ""
             if isinstance(kind, types.Metadata):
                 description = str((kind.extra_json_schema or {}).get("description", ""))
@@ -268,6 +302,8 @@ def _explain(complaint: str, given: Mapping[str, Any]) -> ClientFault:
         if setting.key == path:
             value = given[setting.section][setting.name]
             return ClientFault(f"{path} must be {setting.accepts}, not {_shown(value)}", code=INVALID)
+    if path.startswith("policies"):
+        return ClientFault("policies are tables: write [[policies]] and the keys of each below", code=INVALID)
     return ClientFault(f"{path} is a section: write [{path}] and its keys below", code=INVALID)
 
 
@@ -319,7 +355,28 @@ def render_defaults() -> str:
             break_on_hyphens=False,
         )
         lines += [f"# Accepts {setting.accepts}.", f"{setting.name} = {_toml(setting.default)}"]
-    return "\n".join(lines) + "\n"
+    return "\n".join([*lines, *_policy_lines()]) + "\n"
+
+
+def _policy_lines() -> list[str]:
+    """Policies have no place in a file that changes nothing, so they are shown behind #."""
+    lines = [
+        "",
+        "# Policies of destinations, as many as you like. The first whose pattern matches is given to a",
+        "# destination when it is made; `helio admin destination set` changes it later. In the pattern * stands",
+        "# for any characters and ? for one.",
+        "# [[policies]]",
+        '# destinations = "queue:orders.*"',
+    ]
+    for key, setting in SETTINGS.items():
+        meaning = setting.meaning[0].upper() + setting.meaning[1:]
+        lines += [
+            "#",
+            f"# # {meaning}.",
+            f"# # Accepts {setting.accepts}.",
+            f"# {key} = {_toml(getattr(DEFAULT_POLICY, key))}",
+        ]
+    return lines
 
 
 def render_reference() -> str:
@@ -336,7 +393,7 @@ helio serve --config heliograph.toml
 ```
 
 A key that does not exist, or a value that it does not accept, stops the start with the code `{INVALID}` and a
-sentence that names the key. These are all settings with their defaults:
+sentence that names the key; in a policy the code is `policy-invalid`. These are all settings with their defaults:
 
 ```toml
 {render_defaults()}```

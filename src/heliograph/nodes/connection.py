@@ -66,6 +66,8 @@ class Connection(asyncio.Protocol):
         self._reading = True
         self._clogged = False
         self._close_by = 0.0
+        self._address = ""
+        self._parting = ""  # why it ends, if anybody said so
         self._heartbeat_seconds = manager.configuration.limits.heartbeat_seconds
         self._handshake_by = self._loop.time() + manager.configuration.limits.handshake_seconds
         self._heard_at = self._loop.time()
@@ -81,11 +83,22 @@ class Connection(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(CONNECTION_OUTGOING_BYTES)
         if not self._manager.opened(self):
-            self.end(
-                Unavailable("the server has as many connections as it takes", code="too-many-connections")
-            )
+            full = Unavailable("the server has as many connections as it takes", code="too-many-connections")
+            self._manager.record("connection-refused", address=self.peer, code=full.code)
+            self.end(full)
+
+    @property
+    def peer(self) -> str:
+        """Where the client is."""
+        name = self._transport.get_extra_info("peername") if self._transport is not None else None
+        return f"{name[0]}:{name[1]}" if isinstance(name, tuple) else ""
 
     def connection_lost(self, _error: Exception | None) -> None:
+        if self.user is not None:
+            event = "connection-closed" if self._parting == "closed" else "connection-lost"
+            self._manager.record(
+                event, address=self._address, user=self.user.name, code=self._parting or "connection-lost"
+            )
         self._transport = None
         if self._proving is not None:
             self._proving.cancel()
@@ -103,7 +116,7 @@ class Connection(asyncio.Protocol):
                     if type(command) is Publish:
                         block = command.block
                         self._window.sent(block.lane, block.last, block.size)
-                    self._carry_out(link, link.session.handle(command))
+                    self.carry_out(link, link.session.handle(command))
                 else:
                     self._rarer(happening)
         except ClientFault as fault:
@@ -117,13 +130,17 @@ class Connection(asyncio.Protocol):
         elif isinstance(happening, Requested):
             self._requested(happening.message)
         elif isinstance(happening, Left):
+            self._parting = "closed"
             self._close(b"")
         elif isinstance(happening, Broken):
+            self._parting = happening.error.code
+            if self.user is None:
+                self._manager.record("connection-refused", address=self.peer, code=happening.error.code)
             self._close(happening.farewell)
 
     # ---- out
 
-    def _carry_out(self, link: Link, effects: list[AnySessionEffect]) -> None:
+    def carry_out(self, link: Link, effects: list[AnySessionEffect]) -> None:
         for effect in effects:
             if type(effect) is Multicast:
                 self._manager.multicast(link, effect.command)
@@ -144,7 +161,7 @@ class Connection(asyncio.Protocol):
         elif type(decision) is Refused:
             self._window.refused(decision.lane)
             self._mind_window()
-        self._carry_out(link, link.session.handle(decision))
+        self.carry_out(link, link.session.handle(decision))
 
     def send_control(self, message: frames.Control) -> None:
         self._outgoing.append(frames.control_frame(message))
@@ -185,8 +202,13 @@ class Connection(asyncio.Protocol):
             self.user = await self._manager.authenticate(hello)
             self.facts.client_id = hello.client_id[:MAX_NAME_BYTES]
         except HeliographError as error:
+            self._manager.record("login-failed", address=self.peer, user=hello.user, code=error.code)
             self.end(error)
             return
+        self._address = self.peer
+        self._manager.record(
+            "connection-opened", address=self._address, user=self.user.name, client=hello.client
+        )
         wished = max(hello.heartbeat_seconds, _MIN_HEARTBEAT_SECONDS)
         self._heartbeat_seconds = min(self._heartbeat_seconds, wished)
         welcome = self._manager.welcome(self.user, self._heartbeat_seconds)
@@ -207,6 +229,7 @@ class Connection(asyncio.Protocol):
 
     def end(self, error: HeliographError) -> None:
         """Say why, and close."""
+        self._parting = error.code
         self._close(self._conversation.break_off(error).farewell)
 
     def _close(self, farewell: bytes) -> None:

@@ -6,15 +6,20 @@ from __future__ import annotations
 import asyncio
 import gc
 import time
+from functools import partial
 from pathlib import Path
 
+from heliograph import __version__
+from heliograph.admin.subjects import LOG
 from heliograph.bus.local import LocalBus
 from heliograph.journal.files import JournalSettings
+from heliograph.model.destination import EVENT_LOG
 from heliograph.model.errors import HeliographError, Unavailable
 from heliograph.model.ids import IdIssuer
 from heliograph.nodes.client_manager import ClientManager
 from heliograph.nodes.configuration import Configuration
 from heliograph.nodes.connection import Connection
+from heliograph.nodes.event_log import EventLog
 from heliograph.nodes.message_manager import MessageManager
 from heliograph.nodes.tick import Tick
 from heliograph.nodes.users import UserStore, open_to_everyone
@@ -33,6 +38,7 @@ class EmbeddedServer:
         self._server: asyncio.Server | None = None
         self._messages: MessageManager | None = None
         self._clients: ClientManager | None = None
+        self._events: EventLog | None = None
 
     @property
     def address(self) -> tuple[str, int]:
@@ -48,6 +54,9 @@ class EmbeddedServer:
         access = AccessControl(open_to_everyone=True) if users is None else users.access_control()
         loop = asyncio.get_running_loop()
         bus, tick = LocalBus(), Tick(loop, self._broke)
+        node = f"{configuration.identity.site}.{configuration.identity.node}"
+        events = self._events = EventLog(Path(configuration.server.data) / "log", node=node)
+        bus.join(events.on_command)
         issuer = IdIssuer(
             site=configuration.identity.site,
             node=configuration.identity.node,
@@ -61,11 +70,24 @@ class EmbeddedServer:
             resident_bytes=configuration.memory.resident_bytes,
             in_memory=configuration.journal.durability == "memory",
             issuer=issuer,
+            rules=configuration.policy_rules(),
+            node=node,
+            record=events.record,
+            large_quota_bytes=configuration.large.quota_bytes,
+            large_reserve_bytes=configuration.large.reserve_bytes,
         )
         self._messages.start()
+        self._messages.administrator.administration.register(LOG, events.ask)
+        events.start(partial(self._messages.own_messages.send, EVENT_LOG))
         self.recovered_messages = self._messages.recovered_messages
         self._clients = ClientManager(
-            configuration, bus=bus, tick=tick, issuer=issuer, access=access, users=users
+            configuration,
+            bus=bus,
+            tick=tick,
+            issuer=issuer,
+            access=access,
+            users=users,
+            record=events.record,
         )
         self._clients.start()
         try:
@@ -78,6 +100,12 @@ class EmbeddedServer:
                 " running there? Choose another port with --port",
                 code="address-unavailable",
             ) from None
+        events.record(
+            "server-started",
+            version=__version__,
+            address=":".join(map(str, self.address)),
+            recovered_messages=self.recovered_messages,
+        )
         gc.collect()
         gc.freeze()
         gc.set_threshold(*_COLLECT_AFTER)
@@ -97,7 +125,10 @@ class EmbeddedServer:
             await asyncio.sleep(0)  # let connections send their last bytes and end
         if self._messages is not None:
             self._messages.stop()
-        self._messages = self._clients = None
+        if self._events is not None:
+            self._events.record("server-stopped")
+            await self._events.stop()
+        self._messages = self._clients = self._events = None
 
     async def wait_failed(self) -> HeliographError:
         """Returns when the node had to stop, with the reason."""

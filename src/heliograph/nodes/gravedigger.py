@@ -72,4 +72,10 @@ class Gravedigger:
         for copy in copies:
             published = Published(DEAD_MESSAGES, parse(copy))
             manager.run(grave, grave.handle(published, moment))
+        manager.record(
+            "message-dead",
+            destination=destination.address,
+            reason=order.reason,
+            messages=sum(span.stop - span.start for span in order.spans),
+        )
         manager.run(destination, released)

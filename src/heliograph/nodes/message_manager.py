@@ -10,9 +10,6 @@ import asyncio
 import struct
 from collections import deque
 from pathlib import Path
-from typing import Any
-
-import msgspec
 
 from heliograph.bus.commands import (
     Answered,
@@ -23,13 +20,13 @@ from heliograph.bus.commands import (
     Confirmed,
     ConsumerAttached,
     ConsumerDetached,
+    ConsumerRetired,
     CreditGranted,
     DestinationDeleted,
     DestinationWanted,
     Dispatched,
     FlowChanged,
     Published,
-    Recovered,
     Refused,
     Rejected,
     RollbackAsked,
@@ -39,6 +36,7 @@ from heliograph.bus.commands import (
     SessionResumed,
     Settled,
     SubscriptionEnded,
+    TopicsWanted,
 )
 from heliograph.bus.interface import Bus
 from heliograph.destinations.catalogue import Catalogue
@@ -53,6 +51,7 @@ from heliograph.destinations.effects import (
     Note,
     Persist,
     Release,
+    ReleasePage,
     Retain,
     Wake,
     Write,
@@ -66,11 +65,11 @@ from heliograph.destinations.transactions import Deciding
 from heliograph.destinations.waiting import Residence
 from heliograph.journal.files import Journal, JournalSettings
 from heliograph.journal.records import RecordKind
-from heliograph.model.block import Block
+from heliograph.model.block import LARGE, Block
 from heliograph.model.destination import Address
 from heliograph.model.errors import CorruptJournal, HeliographError, StorageFull, Unavailable
-from heliograph.model.ids import IdIssuer
-from heliograph.model.limits import SESSION_MEMORY_SECONDS
+from heliograph.model.ids import IdIssuer, SessionId
+from heliograph.model.limits import LARGE_RESERVE_BYTES, SESSION_MEMORY_SECONDS, UPLOAD_MEMORY_SECONDS
 from heliograph.model.policy_rules import NO_RULES, PolicyRules
 from heliograph.nodes.administrator import Administrator
 from heliograph.nodes.clock import boot_id, microseconds, now
@@ -78,6 +77,8 @@ from heliograph.nodes.committing import Committing
 from heliograph.nodes.compactor import Compactor
 from heliograph.nodes.event_log import Record, ignore
 from heliograph.nodes.gravedigger import Gravedigger
+from heliograph.nodes.large_files import LargeFiles
+from heliograph.nodes.large_store import CONCERNED, LargeStore, checked_reference
 from heliograph.nodes.own_messages import OwnMessages
 from heliograph.nodes.tick import Tick
 
@@ -89,7 +90,7 @@ _SWEEP_SECONDS = 1.0
 _FULL = StorageFull("the disk, or the quota on it, is full: nothing was stored")
 # What message managers say, they need not hear.
 _OUR_OWN = frozenset((Dispatched, Confirmed, Refused, Answered, Rejected, BrowseEnded))
-_TO_ONE_DESTINATION = (Published, Settled, CreditGranted, ConsumerDetached, Recovered)
+_TO_ONE_DESTINATION = (Published, Settled, CreditGranted, ConsumerDetached, ConsumerRetired)
 
 
 class MessageManager:
@@ -108,6 +109,8 @@ class MessageManager:
         rules: PolicyRules = NO_RULES,
         node: str = "",
         record: Record = ignore,
+        large_quota_bytes: int = 0,
+        large_reserve_bytes: int = LARGE_RESERVE_BYTES,
     ) -> None:
         self._bus = bus
         self._tick = tick
@@ -117,6 +120,13 @@ class MessageManager:
         self.record = record
         self.catalogue = Catalogue(Residence(resident_bytes), rules)
         self.journal = Journal(directory, settings=settings, listener=self, loop=self._loop)
+        files = LargeFiles(
+            directory.parent / "large",
+            forces=settings.durability == "fsync" and not in_memory,
+            quota_bytes=large_quota_bytes,
+            reserve_bytes=large_reserve_bytes,
+        )
+        self.large = LargeStore(files, self.catalogue.large, bus=bus, tick=tick, loop=self._loop)
         self._compactor = Compactor(self.journal, self.catalogue)
         self._gravedigger = Gravedigger(self, issuer)
         self._committing = Committing(self)
@@ -144,6 +154,7 @@ class MessageManager:
         self.journal.recover(on_snapshot=recovery.snapshot, on_record=recovery.record)
         self.recovered_messages = recovery.finish(self.journal, boot=self._boot)
         self.journal.check_all_there()
+        self.large.start(self.catalogue.sessions.__contains__)
         self.append(RecordKind.STARTED, 0, 0, self._boot)
         effects: list[AnyEffect] = []
         self.catalogue.make_well_known(effects)
@@ -161,14 +172,23 @@ class MessageManager:
         for timer in (self._housekeeping, self._sweeping, self._alarm):
             if timer is not None:
                 timer.cancel()
+        self.large.stop()
         self.append(RecordKind.STOPPED, 0, 0, b"")
         self.journal.close()
 
     def _keep_house(self) -> None:
         self.run(None, self.catalogue.forget_lost_before(now() - SESSION_MEMORY_SECONDS))
         self._compactor.step()
+        self.large.expire(self._may_go_on)
         self._tick.ask()
         self._housekeeping = self._loop.call_later(_HOUSEKEEPING_SECONDS, self._keep_house)
+
+    def _may_go_on(self, session: SessionId) -> bool:
+        """Whether a session is there, or was so lately that its client may go on with an upload."""
+        known = self.catalogue.sessions.get(session)
+        if known is None:
+            return False
+        return not known.lost_at or now() - known.lost_at < UPLOAD_MEMORY_SECONDS
 
     def _sweep(self) -> None:
         moment = microseconds()
@@ -191,6 +211,9 @@ class MessageManager:
                     return
                 if self._in_memory:
                     command.block.persistent = False
+                if command.block.flags & LARGE:
+                    self._publish_large(destination, command)
+                    return
                 if command.staged:
                     self._committing.stage(destination, command.block)
                     return
@@ -199,9 +222,29 @@ class MessageManager:
         else:
             self._rarer(command)
 
+    def _publish_large(self, destination: Destination, command: Published) -> None:
+        """A message that refers to a file: taken if all of the file is here."""
+        block, intake = command.block, destination.intake
+        reference = checked_reference(block)
+        if reference is None or not self.large.knows(reference):
+            effects: list[AnyEffect] = []
+            if intake.accept(block, effects, number=False):  # otherwise it is here already
+                sentence = "the content of the large message is not here: send it again"
+                intake.stage_refused(block, "large-unknown", sentence, effects)
+            self.run(destination, effects)
+            return
+        if command.staged:
+            self._committing.stage(destination, block)
+        else:
+            self.run(destination, destination.handle(command, microseconds()))
+        if intake.marks().get(block.lane, 0) >= block.last:
+            self.large.accepted(reference)
+
     def _rarer(self, command: Command) -> None:
         catalogue = self.catalogue
-        if isinstance(command, ConsumerAttached):
+        if isinstance(command, CONCERNED):
+            self.large.on_command(command)
+        elif isinstance(command, ConsumerAttached):
             self._attach(command)
         elif isinstance(command, DestinationWanted):
             self.run(None, catalogue.wanted(command))
@@ -212,6 +255,8 @@ class MessageManager:
         elif isinstance(command, DestinationDeleted):
             if command.address in catalogue.by_address:
                 self.run(None, catalogue.delete(command.address))
+        elif isinstance(command, TopicsWanted):
+            self.run(None, catalogue.topics_wanted(command))
         elif isinstance(command, SubscriptionEnded):
             self.run(None, catalogue.end_subscription(command))
         elif isinstance(command, SessionOpened):
@@ -220,9 +265,11 @@ class MessageManager:
             self.run(None, catalogue.session_resumed(command))
         elif isinstance(command, SessionLost):
             self._committing.session_gone(command.session)
+            self.large.session_lost(command.session)
             catalogue.session_lost(command, now())
         elif isinstance(command, SessionClosed):
             self._committing.session_gone(command.session)
+            self.large.session_closed(command.session)
             self.run(None, catalogue.session_closed(command))
         elif isinstance(command, Asked):
             self.administrator.asked(command)
@@ -230,6 +277,7 @@ class MessageManager:
     def _attach(self, command: ConsumerAttached) -> None:
         effects: list[AnyEffect] = []
         try:
+            self.catalogue.settle_name(command, effects)
             destination = self.catalogue.find_or_make(command.address, effects, create=command.create)
         except HeliographError as error:
             self._bus.multicast(Rejected(command.request, error.code, error.sentence))
@@ -246,6 +294,9 @@ class MessageManager:
                 self._bus.multicast(effect.command)  # type: ignore[union-attr]
             elif kind is Release:
                 self.journal.release(effect.position, effect.count)  # type: ignore[union-attr]
+                self.catalogue.large.release(effect.position, effect.count)  # type: ignore[union-attr]
+            elif kind is ReleasePage:
+                self._release_page(effect.page)  # type: ignore[union-attr]
             elif kind is Write:
                 self.append(effect.kind, 0, 0, effect.payload)  # type: ignore[union-attr]
             else:
@@ -265,6 +316,7 @@ class MessageManager:
                 self._load(destination, list_number, priority, page)
             case Retain(position, count):
                 self.journal.retain(position, count)
+                self.catalogue.large.retain(position, count)
             case Continue():
                 if not self._turns:
                     self._loop.call_soon(self._next_turns)
@@ -276,6 +328,11 @@ class MessageManager:
             case Administer(block):
                 # Not at once: whoever published it is not through with it yet.
                 self._loop.call_soon(self.administrator.by_message, block)
+
+    def _release_page(self, page: Page) -> None:
+        for position, count in page.per_segment().items():
+            self.journal.release(position, count)
+        self.catalogue.large.release_page(page)
 
     def _persist(self, destination: Destination, block: Block) -> None:
         kind = RecordKind.PUBLISHED if block.persistent else RecordKind.SPILLED
@@ -296,6 +353,8 @@ class MessageManager:
         )
         if block.position:
             journal.retain(block.position, block.count)
+            if block.flags & LARGE:
+                self.large.stored(block)
         self._tick.ask()
         return block.position != 0
 
@@ -362,6 +421,7 @@ class MessageManager:
         journal.end_of_tick()
         if journal.has_pending:
             journal.end_of_tick()  # what was stored just now was handed out: write that down before it leaves
+        self.large.end_of_tick(journal.next_lsn)
         if journal.is_tight != bool(self.catalogue.tight):
             self._tell_tight(journal.is_tight)
         if journal.snapshot_due:
@@ -394,6 +454,7 @@ class MessageManager:
         while self._noting and self._noting[0][0] <= lsn:
             self._bus.multicast(Answered(self._noting.popleft()[1], {}))
         self._compactor.stored(lsn)
+        self.large.log_stored(lsn)
         self.administrator.stored(lsn)
         self._tick.ask()
 

@@ -47,6 +47,7 @@ class Subscribe(SessionCommand):
     shared: bool = False
     no_local: bool = False
     browse: bool = False
+    prompt: bool = True
 
 
 class Unsubscribe(SessionCommand):
@@ -54,6 +55,15 @@ class Unsubscribe(SessionCommand):
 
     request: int
     consumer: int
+    seen: int = -1
+
+
+class Retire(SessionCommand):
+    """A consumer takes nothing more; what it saw stays with it until it is settled."""
+
+    request: int
+    consumer: int
+    seen: int
 
 
 class GrantCredit(SessionCommand):
@@ -85,6 +95,7 @@ class Recover(SessionCommand):
     """Hand out again what is not settled."""
 
     request: int
+    seen: list[tuple[int, int]]
 
 
 class Commit(SessionCommand):
@@ -101,6 +112,7 @@ class Rollback(SessionCommand):
 
     request: int
     transaction: int
+    seen: list[tuple[int, int]]
 
 
 class MakeTemporary(SessionCommand):
@@ -117,11 +129,68 @@ class DeleteTemporary(SessionCommand):
     destination: str
 
 
+class BeginUpload(SessionCommand):
+    """Begin the content of a very large message, or go on with file `resume`."""
+
+    request: int
+    transfer: int
+    destination: str
+    resume: bytes
+
+
+class SendChunk(SessionCommand):
+    """A piece of an upload."""
+
+    transfer: int
+    offset: int
+    data: memoryview
+
+
+class EndUpload(SessionCommand):
+    """All of an upload was sent."""
+
+    request: int
+    transfer: int
+    size: int
+    checksum: int
+
+
+class DropUpload(SessionCommand):
+    """Forget an upload."""
+
+    transfer: int
+
+
+class BeginFetch(SessionCommand):
+    """Read the content of a large message."""
+
+    request: int
+    transfer: int
+    destination: str
+    file: bytes
+    offset: int
+    allowed: int
+
+
+class AllowFetch(SessionCommand):
+    """Send more of a download."""
+
+    transfer: int
+    allowed: int
+
+
+class EndFetch(SessionCommand):
+    """Send no more of a download."""
+
+    transfer: int
+
+
 AnyCommand = (
     Publish
     | OpenLane
     | Subscribe
     | Unsubscribe
+    | Retire
     | GrantCredit
     | Settle
     | EndSubscription
@@ -130,6 +199,13 @@ AnyCommand = (
     | Rollback
     | MakeTemporary
     | DeleteTemporary
+    | BeginUpload
+    | SendChunk
+    | EndUpload
+    | DropUpload
+    | BeginFetch
+    | AllowFetch
+    | EndFetch
 )
 
 
@@ -166,6 +242,14 @@ class Deliver(SessionEffect):
     tag: int
     span: Span
     user: str
+    destination: str = ""  # where it comes from, for a consumer of many
+
+
+class TellBlocked(SessionEffect):
+    """Producers to a destination must wait, for this reason; or, where it is empty, need not any more."""
+
+    destination: str
+    reason: str
 
 
 class LaneReady(SessionEffect):
@@ -216,11 +300,36 @@ class EndConsumer(SessionEffect):
     sentence: str
 
 
+class TellAdvance(SessionEffect):
+    """An upload is written, and forced to disk, so far."""
+
+    transfer: int
+    written: int
+    durable: int
+
+
+class HandChunk(SessionEffect):
+    """Hand a piece of a download to the client."""
+
+    transfer: int
+    offset: int
+    data: bytes
+
+
+class EndTransfer(SessionEffect):
+    """An upload or download came to nothing."""
+
+    transfer: int
+    code: str
+    sentence: str
+
+
 AnySessionEffect = (
     Multicast
     | Confirm
     | RefuseLane
     | Deliver
+    | TellBlocked
     | LaneReady
     | Done
     | Tell
@@ -228,4 +337,7 @@ AnySessionEffect = (
     | Fail
     | SettlementStored
     | EndConsumer
+    | TellAdvance
+    | HandChunk
+    | EndTransfer
 )

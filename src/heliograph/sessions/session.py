@@ -14,22 +14,30 @@ import msgspec
 from heliograph.bus.commands import (
     Answered,
     BrowseEnded,
+    ChunkRead,
     CommitAsked,
     Confirmed,
     ConsumerAttached,
     ConsumerDetached,
+    ConsumerRetired,
     CreditGranted,
     DestinationDeleted,
+    DestinationGone,
+    DestinationMade,
     DestinationWanted,
     Dispatched,
+    FlowChanged,
     Published,
     Refused,
     Rejected,
     RollbackAsked,
     Settled,
     SubscriptionEnded,
+    TopicsWanted,
+    TransferFailed,
+    UploadAdvanced,
 )
-from heliograph.model.destination import TEMPORARY_PREFIX, Address, Kind, name_of, parse_address
+from heliograph.model.destination import TEMPORARY_PREFIX, Address, Kind, kind_of, name_of, parse_address
 from heliograph.model.errors import ClientFault, HeliographError, NotAllowed
 from heliograph.model.ids import ConsumerId, IdIssuer, LaneId, SessionId, lane_number, lane_of, text_of
 from heliograph.model.limits import (
@@ -38,13 +46,17 @@ from heliograph.model.limits import (
     MAX_CREDIT,
     MAX_LANES_PER_SESSION,
     MAX_TEMPORARIES_PER_CONNECTION,
+    MAX_WILDCARD_TOPICS,
 )
+from heliograph.model.patterns import Pattern, parse_pattern
 from heliograph.model.selector import parse_selector
 from heliograph.sessions import commands
 from heliograph.sessions.access import AccessControl, Identity, Right, is_reserved
 from heliograph.sessions.commands import (
     AnyCommand,
     AnySessionEffect,
+    BeginFetch,
+    BeginUpload,
     Commit,
     Confirm,
     DeleteTemporary,
@@ -53,6 +65,7 @@ from heliograph.sessions.commands import (
     EndBrowse,
     EndConsumer,
     EndSubscription,
+    EndUpload,
     Fail,
     GrantCredit,
     LaneReady,
@@ -62,14 +75,31 @@ from heliograph.sessions.commands import (
     Publish,
     Recover,
     RefuseLane,
+    Retire,
     Rollback,
     SettlementStored,
     Subscribe,
     Tell,
     Unsubscribe,
 )
+from heliograph.sessions.flow import Blocks
+from heliograph.sessions.transfers import Transfers
+from heliograph.sessions.wildcard import Attachment, Wildcard
 
-FromBus = Confirmed | Refused | Dispatched | BrowseEnded | Answered | Rejected
+FromBus = (
+    Confirmed
+    | Refused
+    | Dispatched
+    | BrowseEnded
+    | DestinationMade
+    | DestinationGone
+    | FlowChanged
+    | UploadAdvanced
+    | ChunkRead
+    | TransferFailed
+    | Answered
+    | Rejected
+)
 
 
 class _Consumer(msgspec.Struct, gc=False):
@@ -93,14 +123,23 @@ class ConnectionFacts:
     def __init__(self, identity: bytes, client_id: str) -> None:
         self.identity = identity
         self.client_id = client_id
-        self.temporaries: dict[Address, None] = {}
+        self.temporaries: dict[Address, int] = {}  # with the number of their consumers, over all sessions
         self._made = 0
+
+    @property
+    def names(self) -> tuple[bytes, str]:
+        """What its messages are known by: no-local subscriptions leave them out."""
+        return self.identity, self.client_id
 
     def new_temporary(self, kind: Kind) -> Address:
         self._made += 1
         address = Address(f"{kind}:{TEMPORARY_PREFIX}{text_of(self.identity)}.{self._made}")
-        self.temporaries[address] = None
+        self.temporaries[address] = 0
         return address
+
+    def count_consumer(self, address: Address, change: int) -> None:
+        if address in self.temporaries:
+            self.temporaries[address] += change
 
 
 class Session:
@@ -128,6 +167,10 @@ class Session:
         self._consumers: dict[int, _Consumer] = {}
         self._numbers: dict[ConsumerId, int] = {}
         self._requests: dict[int, _Request] = {}
+        self._blocks = Blocks()
+        self._wildcards: dict[int, Wildcard] = {}
+        self._attachments: dict[ConsumerId, Wildcard] = {}
+        self._transfers = Transfers(identity)
         self._handlers: dict[type, Callable[..., list[AnySessionEffect]]] = {
             Publish: self._publish,
             commands.Settle: self._settle,
@@ -137,6 +180,7 @@ class Session:
             OpenLane: self._open_lane,
             Subscribe: self._subscribe,
             Unsubscribe: self._unsubscribe,
+            Retire: self._retire,
             EndSubscription: self._end_subscription,
             Recover: self._recover,
             Commit: self._commit,
@@ -145,8 +189,15 @@ class Session:
             DeleteTemporary: self._delete_temporary,
             Refused: self._refused,
             BrowseEnded: self._browse_ended,
+            DestinationMade: self._destination_made,
+            DestinationGone: self._destination_gone,
+            FlowChanged: self._flow_changed,
             Answered: self._answered,
             Rejected: self._rejected,
+            BeginUpload: self._begin_upload,
+            EndUpload: self._end_upload,
+            BeginFetch: self._begin_fetch,
+            **self._transfers.handlers(),
         }
 
     def handle(self, event: AnyCommand | FromBus) -> list[AnySessionEffect]:
@@ -164,6 +215,8 @@ class Session:
 
     def _open_lane(self, command: OpenLane) -> list[AnySessionEffect]:
         try:
+            if parse_pattern(command.destination) is not None:
+                raise ClientFault("messages are sent to one topic, not to a pattern", code="pattern-invalid")
             address = self._checked(command.destination, Right.SEND)
             if not 0 < command.lane <= MAX_LANES_PER_SESSION:
                 raise ClientFault(f"lanes are numbered 1 to {MAX_LANES_PER_SESSION}", code="lane-invalid")
@@ -187,6 +240,18 @@ class Session:
             self._lanes[lane_of(self.identity, number)] = Address(address)
         return kept
 
+    def restore_blocks(self, blocked: dict[str, str], everywhere: str) -> list[AnySessionEffect]:
+        """What holds for the lanes of a resumed session."""
+        addresses = dict.fromkeys(self._lanes.values())
+        return [
+            told
+            for address in addresses
+            for told in self._blocks.opened(address, blocked.get(address, ""), everywhere)
+        ]
+
+    def _flow_changed(self, news: FlowChanged) -> list[AnySessionEffect]:
+        return [*self._blocks.changed(news)]
+
     def _confirmed(self, decision: Confirmed) -> list[AnySessionEffect]:
         return [Confirm(lane_number(decision.lane), decision.last)]
 
@@ -198,23 +263,20 @@ class Session:
 
     def _subscribe(self, command: Subscribe) -> list[AnySessionEffect]:
         try:
+            pattern = parse_pattern(command.destination)
+            if pattern is not None:
+                return self._subscribe_to_many(command, pattern)
             address = self._checked(command.destination, Right.BROWSE if command.browse else Right.RECEIVE)
-            parse_selector(command.selector)
-            if not 0 <= command.consumer <= MAX_CONSUMER_NUMBER:
+            if (command.durable or command.shared) and kind_of(address) is Kind.QUEUE:
                 raise ClientFault(
-                    f"consumers are numbered 0 to {MAX_CONSUMER_NUMBER}", code="consumer-invalid"
+                    "a queue has no subscriptions: durable and shared are for topics",
+                    code="subscription-invalid",
                 )
-            if command.consumer in self._consumers:
-                raise ClientFault(f"consumer {command.consumer} is there already", code="consumer-exists")
-            if len(self._consumers) >= MAX_CONSUMERS_PER_SESSION:
-                raise ClientFault(
-                    f"a session has at most {MAX_CONSUMERS_PER_SESSION} consumers", code="too-many-consumers"
-                )
-            if not 0 <= command.credit <= MAX_CREDIT:
-                raise ClientFault(f"credit is 0 to {MAX_CREDIT}, not {command.credit}", code="credit-invalid")
+            self._check_new_consumer(command)
         except HeliographError as error:
             return [Fail(command.request, error.code, error.sentence)]
         consumer = _Consumer(self._issuer.consumer(), address, command.consumer)
+        self._connection.count_consumer(address, 1)
         self._consumers[command.consumer] = consumer
         self._numbers[consumer.identity] = command.consumer
         request = self._ask(Subscribe, command.request, command.consumer, address)
@@ -232,33 +294,177 @@ class Session:
             command.shared,
             command.no_local,
             command.browse,
+            command.prompt,
         )
         return [Multicast(attached)]
 
+    def _check_new_consumer(self, command: Subscribe) -> None:
+        parse_selector(command.selector)
+        if not 0 <= command.consumer <= MAX_CONSUMER_NUMBER:
+            raise ClientFault(f"consumers are numbered 0 to {MAX_CONSUMER_NUMBER}", code="consumer-invalid")
+        if command.consumer in self._consumers or command.consumer in self._wildcards:
+            raise ClientFault(f"consumer {command.consumer} is there already", code="consumer-exists")
+        if len(self._consumers) + len(self._wildcards) >= MAX_CONSUMERS_PER_SESSION:
+            raise ClientFault(
+                f"a session has at most {MAX_CONSUMERS_PER_SESSION} consumers", code="too-many-consumers"
+            )
+        if not 0 <= command.credit <= MAX_CREDIT:
+            raise ClientFault(f"credit is 0 to {MAX_CREDIT}, not {command.credit}", code="credit-invalid")
+
+    # ---- consumers of many topics
+
+    def _subscribe_to_many(self, command: Subscribe, pattern: Pattern) -> list[AnySessionEffect]:
+        """Raises ClientFault. The client is answered when all topics that exist have been."""
+        if command.durable or command.shared or command.browse:
+            raise ClientFault(
+                "a subscription to a pattern is neither durable nor shared, and nothing can be browsed there",
+                code="subscription-invalid",
+            )
+        self._check_new_consumer(command)
+        wildcard = self._wildcards[command.consumer] = Wildcard(
+            command.consumer,
+            pattern,
+            credit=command.credit,
+            selector=command.selector,
+            no_local=command.no_local,
+        )
+        wildcard.request = command.request
+        request = self._ask(Wildcard, command.request, command.consumer, Address(""))
+        return [Multicast(TopicsWanted(request, str(pattern)))]
+
+    def _topics_found(self, asked: _Request, topics: list[Address]) -> list[AnySessionEffect]:
+        wildcard = self._wildcards.get(asked.number)
+        if wildcard is None:
+            return [Done(asked.request)]  # ended meanwhile
+        effects = self._attach(wildcard, topics)
+        return effects or self._attached(wildcard)
+
+    def _attach(self, wildcard: Wildcard, topics: list[Address]) -> list[AnySessionEffect]:
+        """To those that it wants and its user may receive from; of others nothing is said."""
+        effects: list[AnySessionEffect] = []
+        for address in topics:
+            if not wildcard.wants(address) or not self._access.allows(self.user, Right.RECEIVE, address):
+                continue
+            if len(wildcard) >= MAX_WILDCARD_TOPICS:
+                sentence = f"the pattern means more than {MAX_WILDCARD_TOPICS} topics: choose a narrower one"
+                ended = self._end_wildcard(wildcard, code="too-many-topics", sentence=sentence)
+                return [*effects, *ended]
+            identity = self._issuer.consumer()
+            wildcard.attach(identity, address)
+            wildcard.attaching += 1
+            self._attachments[identity] = wildcard
+            request = self._ask(Attachment, 0, wildcard.number, address)
+            attached = ConsumerAttached(
+                request,
+                address,
+                identity,
+                self.identity,
+                wildcard.own_credit,
+                create=False,
+                selector=wildcard.selector,
+                client=self._connection.client_id,
+                no_local=wildcard.no_local,
+            )
+            effects.append(Multicast(attached))
+        return effects
+
+    def _attached(self, wildcard: Wildcard) -> list[AnySessionEffect]:
+        """Tell the client once that everything there was is attached."""
+        request, wildcard.request = wildcard.request, None
+        return [] if request is None else [Done(request)]
+
+    def _attachment_answered(self, asked: _Request, *, refused: bool) -> list[AnySessionEffect]:
+        wildcard = self._wildcards.get(asked.number)
+        identity = wildcard.identity_at(asked.address) if wildcard is not None else None
+        if wildcard is None or identity is None:
+            return []
+        wildcard.attaching -= 1
+        effects: list[AnySessionEffect] = []
+        if refused:  # its topic is gone already, or wants nobody
+            del self._attachments[identity]
+            effects += [Multicast(ConsumerDetached(asked.address, identity)), *wildcard.detach(identity)]
+        return effects if wildcard.attaching else [*effects, *self._attached(wildcard)]
+
+    def _destination_made(self, news: DestinationMade) -> list[AnySessionEffect]:
+        wildcards = list(self._wildcards.values())
+        return [effect for wildcard in wildcards for effect in self._attach(wildcard, [news.address])]
+
+    def _destination_gone(self, news: DestinationGone) -> list[AnySessionEffect]:
+        effects: list[AnySessionEffect] = []
+        for identity in news.consumers:
+            detached = Multicast(ConsumerDetached(news.address, identity))
+            wildcard = self._attachments.pop(identity, None)
+            if wildcard is not None:
+                effects += [detached, *wildcard.detach(identity)]
+            elif (number := self._numbers.get(identity)) is not None:
+                self._drop(number)
+                sentence = f"{news.address} was deleted"
+                effects += [detached, EndConsumer(number, "destination-deleted", sentence)]
+        return effects
+
+    def _drop_wildcard(self, wildcard: Wildcard) -> list[AnySessionEffect]:
+        del self._wildcards[wildcard.number]
+        for identity in wildcard.identities():
+            self._attachments.pop(identity, None)
+        return [Multicast(detached) for detached in wildcard.farewell()]
+
+    def _end_wildcard(self, wildcard: Wildcard, *, code: str, sentence: str) -> list[AnySessionEffect]:
+        effects = self._drop_wildcard(wildcard)
+        if wildcard.request is not None:
+            return [*effects, Fail(wildcard.request, code, sentence)]
+        return [*effects, EndConsumer(wildcard.number, code, sentence)]
+
+    def _settle_wildcard(self, wildcard: Wildcard, command: commands.Settle) -> list[AnySessionEffect]:
+        """Nothing of it is on disk, so what is settled is stored."""
+        effects, fault = wildcard.settle(command)
+        if not command.confirm:
+            return effects
+        if fault is not None:
+            return [*effects, *self._end_wildcard(wildcard, code=fault.code, sentence=fault.sentence)]
+        return [*effects, SettlementStored(command.consumer)]
+
+    # ---- consumers of one destination
+
     def _unsubscribe(self, command: Unsubscribe) -> list[AnySessionEffect]:
+        wildcard = self._wildcards.get(command.consumer)
+        if wildcard is not None:
+            return [*self._drop_wildcard(wildcard), Done(command.request)]
         consumer = self._drop(command.consumer)
         if consumer is None:
             return [Fail(command.request, "consumer-unknown", f"there is no consumer {command.consumer}")]
         request = self._ask(Unsubscribe, command.request, command.consumer, consumer.address)
-        return [Multicast(ConsumerDetached(consumer.address, consumer.identity, request))]
+        return [Multicast(ConsumerDetached(consumer.address, consumer.identity, request, command.seen))]
+
+    def _retire(self, command: Retire) -> list[AnySessionEffect]:
+        """A consumer takes nothing more and keeps what it saw until that is settled."""
+        consumer = self._consumers.get(command.consumer)
+        if consumer is None:
+            return [Fail(command.request, "consumer-unknown", f"there is no consumer {command.consumer}")]
+        request = self._ask(Retire, command.request, command.consumer, consumer.address)
+        return [Multicast(ConsumerRetired(consumer.address, consumer.identity, request, command.seen))]
 
     def _drop(self, number: int) -> _Consumer | None:
         consumer = self._consumers.pop(number, None)
         if consumer is not None:
             del self._numbers[consumer.identity]
+            self._connection.count_consumer(consumer.address, -1)
         return consumer
 
     def _grant(self, command: GrantCredit) -> list[AnySessionEffect]:
-        consumer = self._consumers.get(command.consumer)
-        if consumer is None:
-            return []  # ended while this was under way
         if command.count > MAX_CREDIT:
             raise ClientFault(f"credit is at most {MAX_CREDIT}, not {command.count}", code="credit-invalid")
+        consumer = self._consumers.get(command.consumer)
+        if consumer is None:
+            wildcard = self._wildcards.get(command.consumer)
+            return wildcard.grant(command.count) if wildcard is not None else []  # ended meanwhile
         return [Multicast(CreditGranted(consumer.address, consumer.identity, command.count))]
 
     def _settle(self, command: commands.Settle) -> list[AnySessionEffect]:
         consumer = self._consumers.get(command.consumer)
         if consumer is None:
+            wildcard = self._wildcards.get(command.consumer)
+            if wildcard is not None:
+                return self._settle_wildcard(wildcard, command)
             # Ended while this was under way: its messages are back at the destination, and that is no
             # confirmation.
             gone = EndConsumer(
@@ -282,7 +488,9 @@ class Session:
     def _dispatched(self, decision: Dispatched) -> list[AnySessionEffect]:
         number = self._numbers.get(decision.consumer)
         if number is None:
-            return []  # ended meanwhile; the destination has the messages back
+            wildcard = self._attachments.get(decision.consumer)
+            # Else it ended meanwhile, and the destination has the messages back.
+            return wildcard.dispatched(decision) if wildcard is not None else []
         return [Deliver(number, decision.tag, decision.span, decision.user)]
 
     def _browse_ended(self, decision: BrowseEnded) -> list[AnySessionEffect]:
@@ -292,7 +500,7 @@ class Session:
     def _recover(self, command: Recover) -> list[AnySessionEffect]:
         # A rollback of no transaction: everything returns before the answer, which comes before anything is
         # handed out again.
-        return self._roll_back(0, self._ask(Recover, command.request, 0, Address("")))
+        return self._roll_back(0, self._ask(Recover, command.request, 0, Address("")), command.seen)
 
     def _end_subscription(self, command: EndSubscription) -> list[AnySessionEffect]:
         request = self._ask(EndSubscription, command.request, 0, Address(""))
@@ -302,23 +510,40 @@ class Session:
 
     def _commit(self, command: Commit) -> list[AnySessionEffect]:
         consumed = []
+        released: list[AnySessionEffect] = []
         for number, ranges in command.consumed:
             consumer = self._consumers.get(number)
-            if consumer is None:
-                # What it had went back; but where this is asked again, it may have been decided before.
-                consumed.append((Address(""), ConsumerId(b""), ranges))
-            else:
+            wildcard = self._wildcards.get(number)
+            if consumer is not None:
                 consumed.append((consumer.address, consumer.identity, ranges))
+                continue
+            try:
+                if wildcard is not None:
+                    consumed += wildcard.consumed(ranges)
+                    released += wildcard.after_commit()
+                    continue
+            except ClientFault:
+                pass
+            # What it had went back; but where this is asked again, it may have been decided before.
+            consumed.append((Address(""), ConsumerId(b""), ranges))
         request = self._ask(Commit, command.request, command.transaction, Address(""))
         asked = CommitAsked(request, self.identity, command.transaction, command.messages, consumed)
-        return [Multicast(asked)]
+        return [Multicast(asked), *released]
 
     def _rollback(self, command: Rollback) -> list[AnySessionEffect]:
         request = self._ask(Rollback, command.request, command.transaction, Address(""))
-        return self._roll_back(command.transaction, request)
+        return self._roll_back(command.transaction, request, command.seen)
 
-    def _roll_back(self, transaction: int, request: int) -> list[AnySessionEffect]:
-        consumers = [(consumer.address, consumer.identity) for consumer in self._consumers.values()]
+    def _roll_back(
+        self, transaction: int, request: int, seen: list[tuple[int, int]]
+    ) -> list[AnySessionEffect]:
+        last_seen = dict(seen)
+        consumers = [
+            (consumer.address, consumer.identity, last_seen.get(consumer.number, -1))
+            for consumer in self._consumers.values()
+        ]
+        for wildcard in self._wildcards.values():
+            consumers += wildcard.returned()
         return [Multicast(RollbackAsked(request, self.identity, transaction, consumers))]
 
     # ---- temporary destinations
@@ -342,10 +567,43 @@ class Session:
             return [
                 Fail(command.request, "not-allowed", "that is no temporary destination of this connection")
             ]
-        if any(consumer.address == address for consumer in self._consumers.values()):
+        if self._connection.temporaries[address]:
             return [Fail(command.request, "destination-in-use", "it has a consumer: close it first")]
         del self._connection.temporaries[address]
         return [Multicast(DestinationDeleted(address)), Done(command.request)]
+
+    # ---- very large messages
+
+    def _begin_upload(self, command: BeginUpload) -> list[AnySessionEffect]:
+        try:
+            address = self._checked(command.destination, Right.SEND)
+            begun = self._transfers.begin_upload(
+                command,
+                lambda: self._ask(BeginUpload, command.request, command.transfer, address),
+                address,
+            )
+        except HeliographError as error:
+            return [Fail(command.request, error.code, error.sentence)]
+        return [Multicast(begun)]
+
+    def _end_upload(self, command: EndUpload) -> list[AnySessionEffect]:
+        ended = self._transfers.end_upload(
+            command, lambda: self._ask(EndUpload, command.request, command.transfer, Address(""))
+        )
+        return [Multicast(ended)]
+
+    def _begin_fetch(self, command: BeginFetch) -> list[AnySessionEffect]:
+        try:
+            try:
+                address = self._checked(command.destination, Right.RECEIVE)
+            except NotAllowed:
+                address = self._checked(command.destination, Right.BROWSE)
+            begun = self._transfers.begin_fetch(
+                command, lambda: self._ask(BeginFetch, command.request, command.transfer, address)
+            )
+        except HeliographError as error:
+            return [Fail(command.request, error.code, error.sentence)]
+        return [Multicast(begun)]
 
     def owns(self, consumer: ConsumerId) -> bool:
         return consumer in self._numbers
@@ -366,9 +624,20 @@ class Session:
             return []  # the session ended while this was under way
         if asked.purpose is OpenLane:
             self._lanes[lane_of(self.identity, asked.number)] = asked.address
-            return [LaneReady(asked.request, answer.body["last"])]
+            body = answer.body
+            blocked = self._blocks.opened(asked.address, body.get("blocked", ""), body.get("everywhere", ""))
+            return [LaneReady(asked.request, body["last"]), *blocked]
+        if asked.purpose is Wildcard:
+            return self._topics_found(asked, answer.body["topics"])
+        if asked.purpose is Attachment:
+            return self._attachment_answered(asked, refused=False)
         if asked.purpose is commands.Settle:
             return [SettlementStored(asked.number)]
+        if asked.purpose is BeginUpload:
+            self._transfers.upload_ready(asked.number, answer.body)
+            return [Tell(asked.request, answer.body)]
+        if asked.purpose is EndUpload:
+            self._transfers.over(asked.number)
         if asked.purpose is MakeTemporary:
             return [Tell(asked.request, {"destination": asked.address})]
         return [Done(asked.request)]
@@ -377,11 +646,15 @@ class Session:
         asked = self._requests.pop(answer.request, None)
         if asked is None:
             return []  # the session ended while this was under way
+        if asked.purpose is Attachment:
+            return self._attachment_answered(asked, refused=True)
         failed = Fail(asked.request, answer.code, answer.sentence)
         if asked.purpose is Subscribe:
             consumer = self._drop(asked.number)
             if consumer is not None:
                 return [Multicast(ConsumerDetached(consumer.address, consumer.identity)), failed]
+        if asked.purpose in (BeginUpload, EndUpload, BeginFetch):
+            self._transfers.over(asked.number)
         if asked.purpose is commands.Settle:
             return self._end_consumer(asked.number, answer)
         return [failed]
@@ -423,7 +696,12 @@ class Session:
     def farewell(self) -> Iterator[ConsumerDetached]:
         """The connection is gone: every consumer leaves, and what it had returns."""
         for consumer in self._consumers.values():
+            self._connection.count_consumer(consumer.address, -1)
             yield ConsumerDetached(consumer.address, consumer.identity)
+        for wildcard in self._wildcards.values():
+            yield from wildcard.farewell()
+        self._wildcards.clear()
+        self._attachments.clear()
         self._consumers.clear()
         self._numbers.clear()
         self._requests.clear()

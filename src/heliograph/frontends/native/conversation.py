@@ -159,6 +159,8 @@ class Conversation:
                 raise ProtocolFault("a credit frame has 8 bytes", code="frame-malformed")
             consumer, count = frames.CREDIT_BODY.unpack(payload)
             happenings.append(Commanded(number, commands.GrantCredit(consumer, count)))
+        elif kind in (frames.CHUNK, frames.ADVANCE):
+            happenings.append(Commanded(number, _piece(kind, payload)))
         elif kind != HEARTBEAT:
             raise ProtocolFault(f"frames of kind {kind} are not known", code="frame-unknown")
 
@@ -200,7 +202,9 @@ def _happening_of(message: Any) -> AnyHappening:
     if isinstance(message, frames.Subscribe):
         return Commanded(message.number, _subscribe(message))
     if isinstance(message, frames.Unsubscribe):
-        return Commanded(message.number, commands.Unsubscribe(message.request, message.consumer))
+        return Commanded(
+            message.number, commands.Unsubscribe(message.request, message.consumer, message.seen)
+        )
     match message:
         case frames.EndSubscription(request, number, subscription):
             return Commanded(number, commands.EndSubscription(request, subscription))
@@ -212,16 +216,30 @@ def _happening_of(message: Any) -> AnyHappening:
             return Commanded(
                 number, commands.Settle(consumer, True, ranges, True, False, error[:MAX_ERROR_LENGTH])
             )
-        case frames.Recover(request, number):
-            return Commanded(number, commands.Recover(request))
+        case frames.Retire(request, number, consumer, seen):
+            return Commanded(number, commands.Retire(request, consumer, seen))
+        case frames.Recover(request, number, last_seen):
+            return Commanded(number, commands.Recover(request, last_seen))
         case frames.Commit(request, number, transaction, messages, consumed):
             return Commanded(number, commands.Commit(request, transaction, messages, consumed))
-        case frames.Rollback(request, number, transaction):
-            return Commanded(number, commands.Rollback(request, transaction))
+        case frames.Rollback(request, number, transaction, last_seen):
+            return Commanded(number, commands.Rollback(request, transaction, last_seen))
         case frames.MakeTemporary(request, number, kind):
             return Commanded(number, commands.MakeTemporary(request, kind))
         case frames.DeleteTemporary(request, number, destination):
             return Commanded(number, commands.DeleteTemporary(request, destination))
+        case frames.BeginUpload(request, number, transfer, destination, resume):
+            return Commanded(number, commands.BeginUpload(request, transfer, destination, resume))
+        case frames.EndUpload(request, number, transfer, size, checksum):
+            return Commanded(number, commands.EndUpload(request, transfer, size, checksum))
+        case frames.DropUpload(number, transfer):
+            return Commanded(number, commands.DropUpload(transfer))
+        case frames.BeginFetch(request, number, transfer, destination, file, offset, allowed):
+            return Commanded(
+                number, commands.BeginFetch(request, transfer, destination, file, offset, allowed)
+            )
+        case frames.EndFetch(number, transfer):
+            return Commanded(number, commands.EndFetch(transfer))
     if isinstance(message, frames.Hello):
         raise ProtocolFault("you have greeted already", code="greeted-twice")
     return Requested(message)
@@ -239,7 +257,22 @@ def _subscribe(message: frames.Subscribe) -> commands.Subscribe:
         message.shared,
         message.no_local,
         message.browse,
+        message.prompt,
     )
+
+
+def _piece(kind: int, payload: bytes) -> commands.SendChunk | commands.AllowFetch:
+    """A piece of an upload, or leave to send more of a download."""
+    if kind == frames.CHUNK:
+        head = frames.CHUNK_HEAD.size
+        if len(payload) <= head:
+            raise ProtocolFault("a chunk is a transfer, an offset and bytes", code="frame-malformed")
+        transfer, offset = frames.CHUNK_HEAD.unpack_from(payload)
+        return commands.SendChunk(transfer, offset, memoryview(payload)[head:])
+    if len(payload) != frames.ADVANCE_BODY.size:
+        raise ProtocolFault("an advance frame has 20 bytes", code="frame-malformed")
+    transfer, allowed, _ = frames.ADVANCE_BODY.unpack(payload)
+    return commands.AllowFetch(transfer, allowed)
 
 
 def _settlement(flags: int, payload: bytes) -> commands.Settle:
@@ -269,7 +302,13 @@ def encode(number: int, effect: AnySessionEffect, into: Parts) -> int:
     """Append the frame that tells a client of this effect of session `number`. Returns its size."""
     if type(effect) is commands.Deliver:
         return _encode_delivery(number, effect, into)
-    if type(effect) is commands.Confirm:
+    if type(effect) is commands.HandChunk:
+        head = frames.chunk_header(number, effect.transfer, effect.offset, len(effect.data))
+        into += (head, effect.data)
+        return len(head) + len(effect.data)
+    if type(effect) is commands.TellAdvance:
+        frame = frames.advance_frame(number, effect.transfer, effect.written, effect.durable)
+    elif type(effect) is commands.Confirm:
         frame = pack_header(16, frames.CONFIRM, 0, number) + pack_pair(effect.lane, effect.last)
     else:
         frame = control_frame(_control_of(number, effect))
@@ -283,8 +322,13 @@ def _encode_delivery(number: int, effect: commands.Deliver, into: Parts) -> int:
     parts = slice_span(span)
     size = sum(map(len, parts)) if len(parts) > 1 else span.block.size
     head = pack_delivery(effect.consumer, span.deliveries, effect.tag, len(user))
+    kind = DELIVER
+    if effect.destination:
+        kind = frames.DELIVER_FROM
+        address = effect.destination.encode()
+        head = frames.ADDRESS_LENGTH.pack(len(address)) + address + head
     length = len(head) + len(user) + size
-    into.append(pack_header(length, DELIVER, 0, number) + head + user)
+    into.append(pack_header(length, kind, 0, number) + head + user)
     into += parts
     return length
 
@@ -303,8 +347,12 @@ def _control_of(number: int, effect: AnySessionEffect) -> frames.Control:
             return frames.Failed(request, code, sentence)
         case commands.RefuseLane(lane, first, code, sentence):
             return frames.Refused(number, lane, first, code, sentence)
+        case commands.TellBlocked(destination, reason):
+            return frames.Blocked(number, destination, reason)
         case commands.SettlementStored(consumer):
             return frames.Settled(number, consumer)
+        case commands.EndTransfer(transfer, code, sentence):
+            return frames.TransferFailed(number, transfer, code, sentence)
         case commands.EndConsumer(consumer, code, sentence):
             return frames.ConsumerClosed(number, consumer, code, sentence)
         case _:

@@ -4,7 +4,7 @@
     frame                     u32 payload length · u8 kind · u8 flags · u16 session number, then the payload
                               (little-endian)
 
-Six kinds are binary because they are hot; everything else is a CONTROL frame: one MessagePack map with its
+Eight kinds are binary because they are hot; everything else is a CONTROL frame: one MessagePack map with its
 type in the key "type". `FrameReader` cuts a byte stream into frames however it was cut before, and buffers no
 more than one frame.
 """
@@ -31,6 +31,11 @@ DELIVER: Final = 4  # server → client: delivery header, user id, block or frag
 CREDIT: Final = 5  # client → server: (consumer, further messages)
 SETTLE: Final = 6  # client → server: consumer, outcome, ranges of delivery tags
 HEARTBEAT: Final = 7  # either way, empty
+CHUNK: Final = 8  # client → server: a piece of an upload; server → client: of a download
+ADVANCE: Final = (
+    9  # server → client: upload written, durable so far; client → server: download allowed so far
+)
+DELIVER_FROM: Final = 10  # server → client: u16 length and the topic, then as DELIVER, for a consumer of many
 
 RESENT: Final = 1  # flag of PUBLISH
 STAGED: Final = 2  # flag of PUBLISH: part of the session's transaction
@@ -48,10 +53,15 @@ PAIR = struct.Struct("<QQ")
 DELIVERY = struct.Struct("<IIQH")
 CREDIT_BODY = struct.Struct("<II")
 SETTLEMENT = struct.Struct("<II")
+# transfer, offset of the first byte that follows
+CHUNK_HEAD = struct.Struct("<IQ")
+# transfer, written or allowed up to, durable up to (0 from a client)
+ADVANCE_BODY = struct.Struct("<IQQ")
 
 pack_header = FRAME_HEADER.pack
 pack_pair = PAIR.pack
 pack_delivery = DELIVERY.pack
+ADDRESS_LENGTH = struct.Struct("<H")
 
 
 class Control(msgspec.Struct, tag_field="type", omit_defaults=True):
@@ -117,14 +127,30 @@ class Subscribe(Control, tag="subscribe"):
     shared: bool = False
     no_local: bool = False
     browse: bool = False
+    prompt: bool = True  # it settles each message as it goes: it need not be sent many ahead
 
 
 class Unsubscribe(Control, tag="unsubscribe"):
-    """End a consumer. What it had not settled returns to the destination, in order."""
+    """End a consumer. What it had not settled returns to the destination, in order.
+
+    `seen` is the last delivery tag that was handed to the application, -1 if that is not known: what comes after
+    it does not count as delivered.
+    """
 
     request: int
     number: int
     consumer: int
+    seen: int = -1
+
+
+class Retire(Control, tag="retire"):
+    """A consumer takes nothing more. What was not handed to the application returns; the rest stays with it until
+    it is settled, committed or rolled back."""
+
+    request: int
+    number: int
+    consumer: int
+    seen: int
 
 
 class EndSubscription(Control, tag="end-subscription"):
@@ -145,10 +171,14 @@ class Return(Control, tag="return"):
 
 
 class Recover(Control, tag="recover"):
-    """Everything that the session's consumers have not settled is to be handed out again, in order."""
+    """Everything that the session's consumers have not settled is to be handed out again, in order.
+
+    `seen`: for each consumer the last delivery tag that was handed to the application.
+    """
 
     request: int
     number: int
+    seen: list[tuple[int, int]] = []
 
 
 class Commit(Control, tag="commit"):
@@ -168,6 +198,7 @@ class Rollback(Control, tag="rollback"):
     request: int
     number: int
     transaction: int
+    seen: list[tuple[int, int]] = []
 
 
 class MakeTemporary(Control, tag="make-temporary"):
@@ -184,6 +215,59 @@ class DeleteTemporary(Control, tag="delete-temporary"):
     request: int
     number: int
     destination: str
+
+
+class BeginUpload(Control, tag="begin-upload"):
+    """Send the content of a very large message for a destination in CHUNK frames, under the number `transfer`.
+
+    The answer says `file`, its id, and `offset`, where to begin: beyond 0 where `resume` names a file that
+    the session began before.
+    """
+
+    request: int
+    number: int
+    transfer: int
+    destination: str
+    resume: bytes = b""
+
+
+class EndUpload(Control, tag="end-upload"):
+    """All of an upload was sent. Completed when it is on disk and its CRC-32C is `checksum`."""
+
+    request: int
+    number: int
+    transfer: int
+    size: int
+    checksum: int
+
+
+class DropUpload(Control, tag="drop-upload"):
+    """The upload is not wanted any more. Not answered."""
+
+    number: int
+    transfer: int
+
+
+class BeginFetch(Control, tag="begin-fetch"):
+    """Get the content of a large message of a destination from `offset` on, for now up to `allowed`.
+
+    Completed, then CHUNK frames follow; ADVANCE frames allow more.
+    """
+
+    request: int
+    number: int
+    transfer: int
+    destination: str
+    file: bytes
+    offset: int
+    allowed: int
+
+
+class EndFetch(Control, tag="end-fetch"):
+    """No more of a download is wanted. Not answered."""
+
+    number: int
+    transfer: int
 
 
 class Ask(Control, tag="ask"):
@@ -271,12 +355,29 @@ class BrowseEnded(Control, tag="browse-ended"):
     consumer: int
 
 
+class Blocked(Control, tag="blocked"):
+    """Wait with messages to a destination, for `reason`; or, where that is empty, go on."""
+
+    number: int
+    destination: str
+    reason: str = ""
+
+
 class Settled(Control, tag="settled"):
     """A settlement that asked for it is stored: these messages are never handed out again. Answers come in
     the order asked."""
 
     number: int
     consumer: int
+
+
+class TransferFailed(Control, tag="transfer-failed"):
+    """An upload or download came to nothing."""
+
+    number: int
+    transfer: int
+    code: str
+    sentence: str
 
 
 class Goodbye(Control, tag="goodbye"):
@@ -293,6 +394,7 @@ FromClient = (
     | OpenLane
     | Subscribe
     | Unsubscribe
+    | Retire
     | EndSubscription
     | Return
     | Recover
@@ -300,6 +402,11 @@ FromClient = (
     | Rollback
     | MakeTemporary
     | DeleteTemporary
+    | BeginUpload
+    | EndUpload
+    | DropUpload
+    | BeginFetch
+    | EndFetch
     | Ask
     | Goodbye
 )
@@ -313,7 +420,9 @@ FromServer = (
     | Refused
     | ConsumerClosed
     | BrowseEnded
+    | Blocked
     | Settled
+    | TransferFailed
     | Goodbye
 )
 
@@ -366,6 +475,15 @@ def settle_frame(
     """Settle inclusive ranges of delivery tags."""
     body = b"".join([SETTLEMENT.pack(consumer, outcome), *[pack_pair(first, last) for first, last in ranges]])
     return pack_header(len(body), SETTLE, flags, number) + body
+
+
+def chunk_header(number: int, transfer: int, offset: int, size: int) -> bytes:
+    """What stands before the bytes of a chunk."""
+    return pack_header(CHUNK_HEAD.size + size, CHUNK, 0, number) + CHUNK_HEAD.pack(transfer, offset)
+
+
+def advance_frame(number: int, transfer: int, upto: int, durable: int = 0) -> bytes:
+    return pack_header(ADVANCE_BODY.size, ADVANCE, 0, number) + ADVANCE_BODY.pack(transfer, upto, durable)
 
 
 Frame = tuple[int, int, int, bytes]

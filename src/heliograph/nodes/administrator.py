@@ -1,0 +1,115 @@
+"""Carries out what is asked of the administration, by request or by message (M13), and answers.
+
+A change is answered when it is stored. Rights were checked by whoever passed the question on; a message on
+`topic:_ADMIN` can only come from an administrator.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+from heliograph.admin.administration import Administration, Outcome
+from heliograph.admin.by_message import ByMessage, commands_of, reply
+from heliograph.admin.handlers import CatalogueHandlers
+from heliograph.admin.subjects import Arguments
+from heliograph.bus.commands import Answered, Asked, Rejected
+from heliograph.journal.records import RecordKind
+from heliograph.model.block import Block, unpack
+from heliograph.model.destination import TEMPORARY_PREFIX, Address, name_of, parse_address
+from heliograph.model.errors import ClientFault, HeliographError
+from heliograph.nodes.event_log import Record
+from heliograph.nodes.own_messages import OwnMessages
+
+if TYPE_CHECKING:
+    from heliograph.nodes.message_manager import MessageManager
+
+
+class Administrator:
+    """The administration of one message manager."""
+
+    def __init__(self, manager: MessageManager, messages: OwnMessages, *, node: str, record: Record) -> None:
+        self._manager = manager
+        self._messages = messages
+        self._node = node
+        self._record = record
+        self.administration = Administration()
+        CatalogueHandlers(manager.catalogue).register_with(self.administration)
+        self.administration.register("server", self._server)
+        # Changes that wait for the disk, and whom to tell then.
+        self._storing: deque[tuple[int, Asked | ByMessage, Outcome]] = deque()
+
+    def _server(self, _arguments: Arguments) -> Outcome:
+        manager = self._manager
+        return Outcome(
+            {
+                "journal": manager.journal.stats(),
+                "resident_bytes": manager.catalogue.residence.used,
+                "blocked": manager.catalogue.tight,
+            }
+        )
+
+    # ---- what is asked
+
+    def asked(self, question: Asked | ByMessage) -> None:
+        subject = question.subject if isinstance(question, Asked) else question.command
+        try:
+            outcome = self.administration.ask(subject, question.arguments)
+        except HeliographError as error:
+            self._tell(question, error)
+            return
+        manager = self._manager
+        manager.run(outcome.destination, outcome.effects)
+        if outcome.event is not None:
+            event, fields = outcome.event
+            self._record(event, **fields)
+        if outcome.effects:
+            # Nothing is noted by this record: what is behind it is stored when it is.
+            lsn = manager.append(RecordKind.DONE, 0, 0, b"", wait=True)
+            self._storing.append((lsn, question, outcome))
+        else:
+            self._tell(question, outcome)
+
+    def by_message(self, block: Block) -> None:
+        """The messages of a block are commands."""
+        if block.buffer is None:
+            return
+        for found in commands_of(unpack(block.buffer), self._node):
+            if isinstance(found, ByMessage):
+                self.asked(found)
+            else:
+                reply_to, correlation, fault = found
+                self._reply(reply_to, correlation, fault)
+
+    def stored(self, lsn: int) -> None:
+        """The journal has everything up to here."""
+        while self._storing and self._storing[0][0] <= lsn:
+            _, question, outcome = self._storing.popleft()
+            self._tell(question, outcome)
+
+    # ---- answers
+
+    def _tell(self, question: Asked | ByMessage, outcome: Outcome | HeliographError) -> None:
+        if isinstance(question, ByMessage):
+            self._reply(question.reply_to, question.correlation_id, outcome)
+        elif isinstance(outcome, HeliographError):
+            self._manager.multicast(Rejected(question.request, outcome.code, outcome.sentence))
+        else:
+            self._manager.multicast(Answered(question.request, outcome.body))
+
+    def _reply(self, reply_to: str, correlation_id: str, outcome: Outcome | HeliographError) -> None:
+        """Whoever names no place for the reply, or one that is not there, gets none."""
+        try:
+            address = _reply_address(reply_to)
+        except ClientFault:
+            return
+        body = outcome if isinstance(outcome, HeliographError) else outcome.body
+        self._messages.send(address, reply(self._node, body), correlation_id=correlation_id)
+
+
+def _reply_address(text: str) -> Address:
+    """Raises ClientFault. The server's own destinations are nobody's reply-to."""
+    address = parse_address(text, system=True)
+    if name_of(address).startswith(TEMPORARY_PREFIX):
+        return address
+    return parse_address(text)

@@ -1,0 +1,147 @@
+"""What happened on this node, for people who watch it (M15): events with fields, to a file and to `topic:_LOG`.
+
+Shells record events; recording only puts them in a bounded queue. A task of its own passes them on: to the
+topic, and on a thread to `events.jsonl`, one JSON object a line, which is rotated by size. When the queue or
+the disk is full events are dropped and counted, and the count is the next event. Bodies and credentials have
+no place here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Protocol
+
+import msgspec
+
+from heliograph.admin.administration import Outcome
+from heliograph.admin.subjects import Arguments
+from heliograph.bus.commands import Command, DestinationGone, DestinationMade, FlowChanged
+from heliograph.model.destination import EVENT_LOG, name_of
+from heliograph.model.limits import (
+    EVENT_FIELD_LENGTH,
+    EVENT_FILE_BYTES,
+    EVENT_FILES,
+    EVENTS_PER_ANSWER,
+    EVENTS_REMEMBERED,
+    EVENTS_WAITING,
+)
+from heliograph.nodes.clock import now
+
+Event = dict[str, Any]
+_encode = msgspec.json.Encoder().encode
+
+
+class Record(Protocol):
+    """Records an event. It never waits and never fails."""
+
+    def __call__(self, event: str, /, **fields: object) -> None: ...
+
+
+def ignore(_event: str, /, **_fields: object) -> None:
+    """For those who have no event log."""
+
+
+class EventLog:
+    """The event log of one node."""
+
+    def __init__(self, folder: Path, *, node: str) -> None:
+        self._path = folder / "events.jsonl"
+        self._node = node
+        self._waiting: deque[Event] = deque()
+        self.remembered: deque[Event] = deque(maxlen=EVENTS_REMEMBERED)
+        self._dropped = 0
+        self._woken = asyncio.Event()
+        self._ending = False
+        self._task: asyncio.Task[None] | None = None
+        self._publish: Callable[[Event], object] | None = None
+
+    def record(self, event: str, /, **fields: object) -> None:
+        if len(self._waiting) >= EVENTS_WAITING:
+            self._dropped += 1
+            return
+        shown = {name: _bounded(value) for name, value in fields.items()}
+        self._waiting.append({"time": round(now(), 3), "node": self._node, "event": event, **shown})
+        self._woken.set()
+
+    def on_command(self, command: Command) -> None:
+        """What is on the bus and belongs here."""
+        if isinstance(command, DestinationMade | DestinationGone):
+            if not name_of(command.address).startswith("_"):
+                made = isinstance(command, DestinationMade)
+                event = "destination-created" if made else "destination-deleted"
+                self.record(event, destination=command.address)
+        elif isinstance(command, FlowChanged) and command.address not in ("", EVENT_LOG):
+            event = "destination-blocked" if command.reason else "destination-unblocked"
+            self.record(event, destination=command.address, reason=command.reason)
+
+    def ask(self, _arguments: Arguments) -> Outcome:
+        """The last events that fit an answer."""
+        return Outcome({"events": list(self.remembered)[-EVENTS_PER_ANSWER:]})
+
+    # ---- the task
+
+    def start(self, publish: Callable[[Event], object]) -> None:
+        """`publish` gives an event to those who watch."""
+        self._publish = publish
+        self._task = asyncio.create_task(self._run())
+
+    async def stop(self) -> None:
+        """Everything recorded so far is passed on when this returns."""
+        self._ending = True
+        self._woken.set()
+        if self._task is not None:
+            await self._task
+
+    async def _run(self) -> None:
+        while True:
+            await self._woken.wait()
+            self._woken.clear()
+            batch = self._take()
+            if self._publish is not None and not self._ending:
+                for event in batch:
+                    self._publish(event)
+            if batch and not await asyncio.to_thread(self._write, batch):
+                self._dropped += len(batch)
+            if self._ending and not self._waiting:
+                return
+
+    def _take(self) -> list[Event]:
+        batch = list(self._waiting)
+        self._waiting.clear()
+        if self._dropped:
+            lost = {"time": round(now(), 3), "node": self._node, "event": "events-dropped"}
+            batch.append({**lost, "count": self._dropped})
+            self._dropped = 0
+        self.remembered.extend(batch)
+        return batch
+
+    # ---- the file, on a thread
+
+    def _write(self, batch: list[Event]) -> bool:
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            with self._path.open("ab") as stream:
+                stream.write(b"".join(_encode(event) + b"\n" for event in batch))
+                size = stream.tell()
+            if size >= EVENT_FILE_BYTES:
+                self._rotate()
+        except OSError:
+            return False
+        return True
+
+    def _rotate(self) -> None:
+        """`events.jsonl` becomes `events.jsonl.1` and so on; the oldest goes."""
+        names = [self._path, *(self._path.with_name(f"{self._path.name}.{n}") for n in range(1, EVENT_FILES))]
+        for older, newer in zip(reversed(names), [*reversed(names)][1:], strict=False):
+            if newer.exists():
+                newer.replace(older)
+
+
+def _bounded(value: object) -> object:
+    """Names and sentences come from outside: nobody fills the log with one."""
+    if isinstance(value, str):
+        return value if len(value) <= EVENT_FIELD_LENGTH else value[:EVENT_FIELD_LENGTH] + "…"
+    return value
