@@ -191,9 +191,7 @@ class Model:
         lane = self.lanes[identity]
         if lane.cut_off:
             survived = [each.sequence for each in self.letters.values() if each.lane == identity]
-            assert max(survived, default=0) <= last <= lane.mark, (
-                "its mark did not survive"
-            )
+            assert max(survived, default=0) <= last <= lane.mark, "its mark did not survive"
             lane.mark = last
         assert last <= lane.mark
         self._safe_up_to(lane, last)
