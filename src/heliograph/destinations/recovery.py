@@ -27,10 +27,10 @@ _PAIR = struct.Struct("<QQ")
 
 
 class LevelState(msgspec.Struct, array_like=True):
-    """One priority of a list: pages as (facts, columns), and entries that are handed out."""
+    """One priority of a list: its pages, stored as (facts, columns), and entries that are handed out."""
 
     priority: int
-    pages: list[tuple[list[int], list[bytes]]]
+    pages: list[Page]
     dispatched: list[Entry]
 
 
@@ -61,8 +61,20 @@ class CatalogueState(msgspec.Struct, array_like=True):
     boot: bytes
 
 
-_encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(CatalogueState).decode
+_Dumped = tuple[list[int], list[bytes]]
+
+
+def _dump(page: Page) -> _Dumped:
+    """For one page at a time, so that millions of positions are not held twice while they are encoded."""
+    return page.dump()
+
+
+def _restore(_page: type[Page], dumped: object) -> Page:
+    return Page.restore(*msgspec.convert(dumped, _Dumped))
+
+
+_encode = msgspec.msgpack.Encoder(enc_hook=_dump).encode
+_decode = msgspec.msgpack.Decoder(CatalogueState, dec_hook=_restore).decode
 
 
 class Holder(Protocol):
@@ -117,12 +129,9 @@ def _levels_of(queue: Queue) -> list[LevelState]:
             priority,
             # What is loaded comes before what is cold, and what is pending comes last.
             [
-                page.dump()
-                for page in (
-                    *pages_of(sorted(loaded.get(priority, []))),
-                    *cold.get(priority, []),
-                    *pages_of(pending.get(priority, [])),
-                )
+                *pages_of(sorted(loaded.get(priority, []))),
+                *cold.get(priority, []),
+                *pages_of(pending.get(priority, [])),
             ],
             sorted(dispatched.get(priority, [])),
         )
@@ -164,8 +173,7 @@ class CatalogueRecovery:
         if isinstance(made, Queue):
             replay = self._queues[state.number] = ListReplay()
             for level in state.levels:
-                pages = [Page.restore(facts, columns) for facts, columns in level.pages]
-                pages.sort(key=lambda page: page.first)
+                pages = sorted(level.pages, key=lambda page: page.first)
                 replay.level(level.priority).restore(pages, level.dispatched)
 
     def record(self, record: Record) -> None:
