@@ -1,4 +1,4 @@
-"""`kill -9` of a server under load, again and again: what was confirmed comes, in order, and not twice unmarked.
+"""`kill -9` of a server under load, again and again: what was confirmed comes, in order, not twice unmarked.
 
 The seed of a run is printed; `HELIO_TEST_SEED` repeats its load and its moments. The machine adds its own.
 """
