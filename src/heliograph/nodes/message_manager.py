@@ -100,7 +100,7 @@ class MessageManager:
         self.recovered_messages = recovery.finish(self.journal, boot=self._boot)
         self.journal.check_all_there()
         self._append(RecordKind.STARTED, 0, 0, self._boot)
-        self.journal.end_of_tick()
+        self.journal.sync_now()  # whatever is handed out from now on, a restart will know that there was one
         self._tick.add(self._end_of_tick)
         self._bus.join(self.on_command)
         self._keep_house()
