@@ -1,6 +1,7 @@
 """Everything a message manager knows: its destinations by address and by number, and the sessions that used
 them.
- Destinations get a small number that stands for them in the journal. Sessions are remembered after their
+
+Destinations get a small number that stands for them in the journal. Sessions are remembered after their
 connection broke, so that a client that returns can go on where it was and what it sends again is recognised
 (M8).
 """

@@ -1,5 +1,6 @@
 """What one consumer has been given and not settled, by delivery tag.
- Tags are given per consumer without a gap, so that settlements stay ranges whatever was picked for it
+
+Tags are given per consumer without a gap, so that settlements stay ranges whatever was picked for it
 (HOTPATH rule 8). The usual settlement begins at the oldest tag and costs one look; any other is found by
 bisection.
 """
