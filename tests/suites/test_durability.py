@@ -1,4 +1,4 @@
-"""What a server remembers and what it may forget, over real restarts: messages, acknowledgements, sessions."""
+"""What a server remembers and what it may forget over real restarts: messages, acknowledgements, sessions."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
