@@ -46,6 +46,7 @@ class Letter(msgspec.Struct):
     priority: int
     persistent: bool
     body: bytes
+    timestamp: int
     number: int
     tick: int
     stored: bool = False
@@ -139,9 +140,16 @@ class Model:
         for index, body in enumerate(contents.bodies):
             priority = contents.priorities[index] if contents.priorities else contents.priority
             sequence = block.first + index
-            number = self.next_number[lane.address] + index + 1
             self.letters[block.lane, sequence] = Letter(
-                lane.address, lane.identity, sequence, priority, block.persistent, body, number, self.tick
+                lane.address,
+                lane.identity,
+                sequence,
+                priority,
+                block.persistent,
+                body,
+                contents.timestamps[index] if contents.timestamps else contents.timestamp,
+                self.next_number[lane.address] + index + 1,
+                self.tick,
             )
         self.next_number[lane.address] += block.count
         lane.mark, lane.fresh = block.last, False
@@ -191,9 +199,7 @@ class Model:
         lane = self.lanes[identity]
         if lane.cut_off:
             survived = [each.sequence for each in self.letters.values() if each.lane == identity]
-            assert max(survived, default=0) <= last <= lane.mark, (
-                "its mark did not survive"
-            )
+            assert max(survived, default=0) <= last <= lane.mark, "its mark did not survive"
             lane.mark = last
         assert last <= lane.mark
         self._safe_up_to(lane, last)
@@ -214,7 +220,7 @@ class Model:
             letter = self.letters[contents.lane, contents.first + index]
             assert body == letter.body
             assert contents.persistent == letter.persistent
-            assert (contents.timestamps or [contents.timestamp] * contents.count)[index] == letter.sequence
+            assert (contents.timestamps or [contents.timestamp] * contents.count)[index] == letter.timestamp
             assert span.block.number + span.start + index == letter.number
             self._hand_out(letter, taker, span.deliveries)
 

@@ -299,7 +299,7 @@ def machine_settings(max_examples: int, steps: int) -> settings:
 
 @pytest.mark.req("J1", "J3", "J4", "J11")
 def test_destinations_agree_with_the_model() -> None:
-    run_machine(Destinations, settings=machine_settings(60, 40))
+    run_machine(Destinations, settings=machine_settings(100, 50))
 
 
 @pytest.mark.nightly

@@ -12,7 +12,7 @@ from heliograph.destinations.destination import Destination
 from heliograph.destinations.pages import SEGMENT_SHIFT, Page
 from heliograph.destinations.queue import Queue
 from heliograph.destinations.replay import LevelReplay
-from heliograph.destinations.snapshot import CatalogueState, DestinationState, runs_by_priority
+from heliograph.destinations.snapshot import DestinationState, decode_state, runs_by_priority
 from heliograph.destinations.subscriptions import SubscriptionRecord
 from heliograph.destinations.topic import Topic
 from heliograph.destinations.topic_replay import CursorReplay, TopicReplay
@@ -24,7 +24,6 @@ from heliograph.model.ids import LaneId, SessionId, lane_number, session_of
 from heliograph.model.large import file_in
 
 _PAIR = struct.Struct("<QQ")
-_decode_state = msgspec.msgpack.Decoder(CatalogueState).decode
 _decode_subscription = msgspec.msgpack.Decoder(SubscriptionRecord).decode
 _decode_commit = msgspec.msgpack.Decoder(CommitRecord).decode
 _NOTES = (RecordKind.DONE, RecordKind.DISPATCHED, RecordKind.RETURNED, RecordKind.UNSEEN)
@@ -77,7 +76,7 @@ class CatalogueRecovery:
     # ---- the snapshot
 
     def snapshot(self, payload: memoryview) -> None:
-        state = _decode_state(payload)
+        state = decode_state(payload)
         self.started_on, self.stopped_clean = state.boot, False
         for session in state.sessions:
             lanes = {lane: Address(address) for lane, address in session.lanes}
@@ -102,8 +101,7 @@ class CatalogueRecovery:
         if isinstance(made, Queue):
             replay = self._queues[state.number]
             for level in state.levels:
-                pages = [Page.restore(facts, columns) for facts, columns in level.pages]
-                pages.sort(key=lambda page: page.first)
+                pages = sorted(level.pages, key=lambda page: page.first)
                 replay.level(level.priority).restore(pages, level.dispatched)
         elif isinstance(made, Topic):
             self._restore_topic(made, state)
@@ -116,7 +114,7 @@ class CatalogueRecovery:
         groups = {group.key: group for group in topic.groups()}
         for kept in state.sequences:
             sequence = replay.sequence(groups[kept.selector, kept.without], kept.priority)
-            sequence.pages = [Page.restore(facts, columns) for facts, columns in kept.pages]
+            sequence.pages = kept.pages
             for index, page in enumerate(sequence.pages):
                 page.origin = index
         for subscription_state in state.subscriptions:

@@ -20,14 +20,13 @@ from heliograph.destinations.topic import Topic
 from heliograph.model.block import PRIORITIES, Block, priority_runs
 from heliograph.model.policy import Policy
 
-PageState = tuple[list[int], list[bytes]]
 
 
 class LevelState(msgspec.Struct, array_like=True):
     """One priority of a queue: pages, and entries that are handed out."""
 
     priority: int
-    pages: list[PageState]
+    pages: list[Page]
     dispatched: list[Entry]
 
 
@@ -55,7 +54,7 @@ class SequenceState(msgspec.Struct, array_like=True):
     selector: str
     without: bytes
     priority: int
-    pages: list[PageState]
+    pages: list[Page]
 
 
 class DestinationState(msgspec.Struct, array_like=True):
@@ -97,6 +96,22 @@ class CatalogueState(msgspec.Struct, array_like=True):
     boot: bytes
     stages: list[StageState]
     large: list[tuple[int, bytes]] = []  # records that refer to files: position, file
+
+
+_Dumped = tuple[list[int], list[bytes]]
+
+
+def _dump(page: Page) -> _Dumped:
+    """For one page at a time, so that millions of positions are not held twice while they are encoded."""
+    return page.dump()
+
+
+def _restore(_page: type[Page], dumped: object) -> Page:
+    return Page.restore(*msgspec.convert(dumped, _Dumped))
+
+
+_encode = msgspec.msgpack.Encoder(enc_hook=_dump).encode
+decode_state = msgspec.msgpack.Decoder(CatalogueState, dec_hook=_restore).decode
 
 
 def snapshot_of(catalogue: Catalogue, boot: bytes) -> bytes:
@@ -176,12 +191,9 @@ def _levels_of(queue: Queue) -> list[LevelState]:
         LevelState(
             priority,
             [
-                page.dump()
-                for page in (
-                    *pages_of(sorted(loaded.get(priority, []))),
-                    *cold.get(priority, []),
-                    *pages_of(pending.get(priority, [])),
-                )
+                *pages_of(sorted(loaded.get(priority, []))),
+                *cold.get(priority, []),
+                *pages_of(pending.get(priority, [])),
             ],
             sorted(dispatched.get(priority, [])),
         )
@@ -215,7 +227,7 @@ def _sequences_of(group: Group, topic: Topic) -> list[SequenceState]:
         if block.persistent:
             _add_pending(group, topic, block, pages)
     return [
-        SequenceState(*group.key, priority, [page.dump() for page in kept])
+        SequenceState(*group.key, priority, kept)
         for priority, kept in pages.items()
     ]
 

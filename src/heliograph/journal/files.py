@@ -418,12 +418,14 @@ class Journal:
     def _delete_finished(self) -> None:
         for number in self._segments.finished(self._durable_lsn):
             self._segments.remove(number)
-            self._reader_worker.post(partial(self._reader.forget, number), self._forgotten)
-            self._keeper.post(self._directory.segment_path(number).unlink, self._deleted)
+            # Reads that were asked for earlier come first: the reader must be through with it.
+            self._reader_worker.post(partial(self._reader.forget, number), partial(self._forgotten, number))
 
-    def _forgotten(self, result: Exception | None) -> None:
+    def _forgotten(self, number: int, result: Exception | None) -> None:
         if result is not None:
             self._fail(result)
+        elif not self._closed:
+            self._keeper.post(self._directory.segment_path(number).unlink, self._deleted)
 
     def _deleted(self, result: Exception | None) -> None:
         if result is not None:
@@ -476,6 +478,13 @@ class Journal:
         self._reader.close()
         writer.stop()
         self._directory.close()
+
+    def sync_now(self) -> None:
+        """Write what was appended and see it durable before this returns."""
+        self._writer.write_frame()
+        if not self._writer.has_failed:
+            os.fdatasync(self._writer.descriptor)
+            self._made_durable(self._writer.written_lsn, self._writer.frames_end)
 
     def _make_all_durable(self) -> None:
         writer = self._writer

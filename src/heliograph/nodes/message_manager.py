@@ -161,7 +161,7 @@ class MessageManager:
         self.run(None, effects)
         for destination in self.catalogue.all_destinations():
             destination.recovered()
-        self.journal.end_of_tick()
+        self.journal.sync_now()  # whatever is handed out from now on, a restart will know that there was one
         self._tick.add(self._end_of_tick)
         self._bus.join(self.on_command)
         self._keep_house()

@@ -73,7 +73,8 @@ class Opened:
         self.positions: dict[int, int] = {}
         self.journal = Journal(
             path,
-            settings=settings or JournalSettings(segment_bytes=64 * KIB),
+            # However busy the machine's disk is, small batches are synced in the loop.
+            settings=settings or JournalSettings(segment_bytes=64 * KIB, inline_sync_seconds=60.0),
             listener=self.notes,
             loop=asyncio.get_running_loop(),
         )

@@ -124,7 +124,7 @@ def test_large_batches_and_slow_disks_go_to_the_thread(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def story() -> None:
-        node = Opened(tmp_path, JournalSettings())
+        node = Opened(tmp_path, JournalSettings(inline_sync_seconds=0.02))
         await node.store(block(1))
         assert node.journal.stats()["syncs_inline"] == 1
         await node.store(block(2, size=70 * KIB))
@@ -132,7 +132,7 @@ def test_large_batches_and_slow_disks_go_to_the_thread(
         real = os.fdatasync
 
         def slow(descriptor: int) -> None:
-            time.sleep(0.005)
+            time.sleep(0.6)
             real(descriptor)
 
         monkeypatch.setattr(os, "fdatasync", slow)
