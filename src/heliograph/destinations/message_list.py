@@ -361,14 +361,18 @@ class MessageList:
         again: dict[int, list[Span]] = {}
         dead: list[Span] = []
         policy = self.policy
-        for span in _cut_behind(sorted(spans, key=number_of), suspects):
+        limit = policy.redelivery_limit
+        ordered = sorted(spans, key=number_of)
+        if limit and any(span.deliveries + 1 >= limit for span in ordered):
+            ordered = list(_cut_behind(ordered, suspects))
+        for span in ordered:
             self.in_flight -= span.stop - span.start
             if error:
                 self._last_error[number_of(span)] = error
             is_suspect = suspects is None or suspects > 0
             if suspects is not None:
                 suspects -= span.stop - span.start
-            if is_suspect and policy.redelivery_limit and span.deliveries + 1 >= policy.redelivery_limit:
+            if is_suspect and limit and span.deliveries + 1 >= limit:
                 dead.append(span)
                 continue
             if span.block.persistent:

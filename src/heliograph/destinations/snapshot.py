@@ -140,7 +140,7 @@ def snapshot_of(catalogue: Catalogue, boot: bytes) -> bytes:
         for _, destination, block in transactions.all_staged()
         if block.buffer is not None
     ]
-    return msgspec.msgpack.encode(
+    return _encode(
         CatalogueState(sessions, destinations, boot, stages, catalogue.large.pairs())
     )
 
