@@ -45,7 +45,7 @@ def ids_of(item: pytest.Item) -> list[str]:
     return list(dict.fromkeys(str(id) for mark in item.iter_markers("req") for id in mark.args))
 
 
-@dataclass(slots=True, kw_only=True, eq=False)  # pytest keeps its plugins in sets
+@dataclass(slots=True, kw_only=True, eq=False)
 class Coverage:
     """Which tests claim which requirement, and how they ended."""
 

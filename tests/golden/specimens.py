@@ -14,6 +14,7 @@ from heliograph.frontends.native.conversation import encode
 from heliograph.model import block
 from heliograph.model.block import BodyKind, Contents, Span
 from heliograph.model.ids import IdIssuer, lane_of
+from heliograph.model.large import LargeReference
 from heliograph.model.message import Head, encode_body, encode_head
 from heliograph.sessions import commands
 
@@ -74,6 +75,7 @@ def _contents(**fields: object) -> Contents:
 
 
 _DATA = [encode_body({"sku": "A-1", "amounts": [1, 2.5]})[1], encode_body([None, True, "é"])[1]]
+_LARGE = LargeReference(bytes(range(16)), 10_737_418_240, 0xDEADBEEF)
 _ALL_BODIES = [b"first", b"", b"third message"]
 _ALL_COLUMNS: dict[str, Any] = {
     "heads": HEADS,
@@ -110,6 +112,9 @@ BLOCKS: dict[str, bytes] = {
         [b"plain", "Zoë".encode()], lane=LANE, first=1, timestamp=TIMESTAMP, kind=BodyKind.TEXT
     ),
     "data": block.pack(_DATA, lane=LANE, first=1, timestamp=TIMESTAMP, kind=BodyKind.DATA),
+    "large": block.pack_lone(
+        encode_body(_LARGE)[1], lane=LANE, sequence=7, timestamp=TIMESTAMP, kind=BodyKind.LARGE
+    ),
 }
 BLOCKS["fragment"] = _fragment()
 
@@ -134,6 +139,7 @@ CONTENTS: dict[str, Contents] = {
     ),
     "text": _contents(count=2, kind=1, bodies=[b"plain", b"Zo\xc3\xab"]),
     "data": _contents(count=2, kind=2, bodies=_DATA),
+    "large": _contents(count=1, flags=129, first=7, kind=3, bodies=[encode_body(_LARGE)[1]]),
     "fragment": _contents(
         count=2,
         flags=0b1111110,
@@ -157,6 +163,24 @@ FROM_CLIENT: dict[str, frames.FromClient] = {
         request=5, number=0, consumer=70_000, destination="topic:prices", credit=1000
     ),
     "unsubscribe": frames.Unsubscribe(request=6, number=0, consumer=70_000),
+    "begin-upload": frames.BeginUpload(request=8, number=0, transfer=5, destination="queue:films"),
+    "begin-upload-again": frames.BeginUpload(
+        request=8, number=0, transfer=5, destination="queue:films", resume=_LARGE.file
+    ),
+    "end-upload": frames.EndUpload(
+        request=9, number=0, transfer=5, size=_LARGE.size, checksum=_LARGE.checksum
+    ),
+    "drop-upload": frames.DropUpload(number=0, transfer=5),
+    "begin-fetch": frames.BeginFetch(
+        request=10,
+        number=0,
+        transfer=6,
+        destination="queue:films",
+        file=_LARGE.file,
+        offset=4096,
+        allowed=2_101_248,
+    ),
+    "end-fetch": frames.EndFetch(number=0, transfer=6),
     "ask": frames.Ask(request=7, subject="destinations", arguments={"like": "queue:*"}),
     "goodbye": frames.Goodbye(),
 }
@@ -175,6 +199,10 @@ FROM_SERVER: dict[str, frames.FromServer] = {
     "consumer-closed": frames.ConsumerClosed(
         number=0, consumer=70_000, code="settlement-unknown", sentence="not outstanding"
     ),
+    "blocked": frames.Blocked(number=0, destination="queue:orders", reason="messages"),
+    "transfer-failed": frames.TransferFailed(
+        number=0, transfer=5, code="storage-full", sentence="the disk is full"
+    ),
     "settled": frames.Settled(number=0, consumer=70_000),
     "goodbye-of-the-server": frames.Goodbye(code="server-stopping", sentence="the server is stopping"),
 }
@@ -192,6 +220,9 @@ HOT_FRAMES: dict[str, bytes] = {
     "publish-again": frames.publish_frame(0x0102, BLOCKS["plain"], resent=True),
     "confirm": _encoded(commands.Confirm(3, 258)),
     "deliver": _encoded(commands.Deliver(70_000, 11, Span(block.parse(BLOCKS["plain"]), 0, 3), "ann")),
+    "deliver-from": _encoded(
+        commands.Deliver(70_000, 11, Span(block.parse(BLOCKS["plain"]), 0, 3), "ann", "topic:prices")
+    ),
     "deliver-fragment": _encoded(commands.Deliver(70_000, 14, _FRAGMENT, "")),
     "credit": frames.credit_frame(0x0102, 70_000, 500),
     "settle": frames.settle_frame(
@@ -203,6 +234,8 @@ HOT_FRAMES: dict[str, bytes] = {
     ),
     "settle-returned": frames.settle_frame(0x0102, 70_000, frames.RETURNED, [(257, 299)]),
     "heartbeat": frames.HEARTBEAT_FRAME,
+    "chunk": frames.chunk_header(0x0102, 5, 262_144, 3) + b"abc",
+    "advance": frames.advance_frame(0x0102, 5, 262_144, 131_072),
 }
 
 FRAMES: dict[str, bytes] = {

@@ -10,111 +10,65 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-import msgspec
-
 from heliograph.bus.commands import Confirmed, Dispatched
-from heliograph.journal.records import segment_of
-from heliograph.model.block import Block, slice_span, unpack
-from heliograph.model.destination import Address, Kind, kind_of
-from heliograph.model.ids import ConsumerId, LaneId
+from heliograph.destinations.dead_letters import DELIVERIES, ORIGINAL_DESTINATION, ORIGINAL_ID, REASON
+from heliograph.model.block import Block, Contents, slice_span, unpack
+from heliograph.model.destination import DEAD_MESSAGES, Address, Kind, kind_of
+from heliograph.model.ids import ConsumerId, LaneId, message_id
+from heliograph.model.message import decode_head
+from heliograph.model.policy import Policy
+from tests.properties.destination_parties import (
+    QUEUE_LIST,
+    Copy,
+    Lane,
+    Letter,
+    Subscriber,
+    Taker,
+    matches,
+)
 
-QUEUE_LIST = ConsumerId(b"")  # a topic's lists go by the name of their consumer
-
-
-class Copy(msgspec.Struct):
-    """A message in one list. `history` holds (tick, what, deliveries after it)."""
-
-    holder: ConsumerId | None = None
-    done: bool = False
-    deliveries: int = 0
-    history: list[tuple[int, str, int]] = []
-
-    @property
-    def waits(self) -> bool:
-        return self.holder is None and not self.done
-
-    def note(self, tick: int, what: str) -> None:
-        self.history.append((tick, what, self.deliveries))
-
-
-class Letter(msgspec.Struct):
-    """A message as its sender knows it. `places` holds (tick, position) of its record, the newest last."""
-
-    address: Address
-    lane: LaneId
-    sequence: int
-    priority: int
-    persistent: bool
-    body: bytes
-    timestamp: int
-    number: int
-    tick: int
-    stored: bool = False
-    places: list[tuple[int, int]] = []
-    copies: dict[ConsumerId, Copy] = {}
-
-
-class Sent(msgspec.Struct, frozen=True):
-    """A block that a client keeps until it is confirmed."""
-
-    first: int
-    last: int
-    buffer: bytes
-
-
-class Lane(msgspec.Struct):
-    """A client's lane, and what the server must make of it."""
-
-    identity: LaneId
-    address: Address
-    user: str
-    opened: int  # the tick
-    mark: int = 0
-    confirmed: int = 0
-    sent: list[Sent] = []
-    refused: bool = False
-    fresh: bool = True  # opened or resumed, and nothing new was accepted since
-    cut_off: bool = False  # the server stopped: it has to be resumed first
-    closed: bool = False
-    expects_refusal_of: int = 0
-
-    @property
-    def unconfirmed(self) -> list[Sent]:
-        return [sent for sent in self.sent if sent.last > self.confirmed]
-
-    @property
-    def next_sequence(self) -> int:
-        return self.sent[-1].last + 1 if self.sent else 1
-
-
-class Taker(msgspec.Struct):
-    """A consumer, and what it has by tag."""
-
-    identity: ConsumerId
-    address: Address
-    credit: int
-    held: dict[int, Letter] = {}
-    next_tag: int = 1
-
-    @property
-    def list(self) -> ConsumerId:
-        return QUEUE_LIST if kind_of(self.address) is Kind.QUEUE else self.identity
+SECOND = 1_000_000
+BURY_AGAIN = 5 * SECOND
 
 
 class Model:
-    """All messages, lanes and consumers of a world."""
+    """All messages, lanes, subscriptions and consumers of a world."""
 
     def __init__(self) -> None:
         self.tick = 1
+        self.now = 1_000 * SECOND
+        self.stored_lsn = 0
         self.letters: dict[tuple[LaneId, int], Letter] = {}
         self.lanes: dict[LaneId, Lane] = {}
         self.takers: dict[ConsumerId, Taker] = {}
+        self.subscribers: dict[int, Subscriber] = {}
+        self.policies: dict[Address, list[tuple[int, Policy]]] = {}  # by the tick in which they came
+        self.selective: set[Address] = set()  # queues that ever had a consumer with a selector
         self.next_number: Counter[Address] = Counter()
+        self._last_subscriber = QUEUE_LIST
 
-    def lists_of(self, address: Address) -> list[ConsumerId]:
+    # ---- lists
+
+    def lists_of(self, address: Address) -> list[int]:
         if kind_of(address) is Kind.QUEUE:
             return [QUEUE_LIST]
-        return [taker.identity for taker in self.takers.values() if taker.address == address]
+        return [each.identity for each in self.subscribers.values() if each.is_there_for(address)]
+
+    def subscribed(self, subscriber: Subscriber) -> Subscriber:
+        self._last_subscriber += 1
+        subscriber.identity = self._last_subscriber
+        subscriber.since = self.tick
+        self.subscribers[subscriber.identity] = subscriber
+        return subscriber
+
+    def unsubscribed(self, subscriber: Subscriber) -> None:
+        """What it had waiting is nobody's; should this be lost in a crash, all of it is there again."""
+        subscriber.ended = self.tick
+
+    def policy_of(self, address: Address) -> Policy:
+        if self.policies.get(address):
+            return self.policies[address][-1][1]
+        return Policy(redelivery_limit=0) if address == DEAD_MESSAGES else Policy()
 
     def letters_of(self, block: Block) -> list[Letter]:
         return [self.letters[block.lane, block.first + index] for index in range(block.count)]
@@ -133,51 +87,58 @@ class Model:
         lane.expects_refusal_of = lane.mark + 1
         return "refused"
 
-    def accepted(self, block: Block, *, persists: bool) -> None:
-        assert block.buffer is not None
+    def taken(self, block: Block) -> None:
+        """A block moves its lane on, whether or not its transaction is ever committed."""
         lane = self.lanes[block.lane]
-        contents = unpack(block.buffer)
-        for index, body in enumerate(contents.bodies):
-            priority = contents.priorities[index] if contents.priorities else contents.priority
-            sequence = block.first + index
-            self.letters[block.lane, sequence] = Letter(
-                lane.address,
-                lane.identity,
-                sequence,
-                priority,
-                block.persistent,
-                body,
-                contents.timestamps[index] if contents.timestamps else contents.timestamp,
-                self.next_number[lane.address] + index + 1,
-                self.tick,
-            )
-        self.next_number[lane.address] += block.count
         lane.mark, lane.fresh = block.last, False
-        if not persists:
-            assert not block.persistent or not self.lists_of(lane.address), "it must survive a crash"
-            self.available(block)
 
-    def placed(self, block: Block) -> None:
-        for letter in self.letters_of(block):
-            letter.places.append((self.tick, block.position))
+    def accepted(self, block: Block, address: Address, *, lsn: int) -> None:
+        """`lsn`: the record that must be stored before anybody may see it, 0 if there is none."""
+        assert block.buffer is not None
+        contents = unpack(block.buffer)
+        wanted = self.lists_of(address)
+        for index, body in enumerate(contents.bodies):
+            letter = self._letter(contents, index, address, body, block.persistent)
+            letter.lsn = lsn if wanted else 0
+            letter.copies = {
+                each: Copy() for each in wanted if each == QUEUE_LIST or self.subscribers[each].wants(letter)
+            }
+            self.letters[letter.lane, letter.sequence] = letter
+        self.next_number[address] += block.count
 
-    def taken_back(self, block: Block) -> None:
+    def _letter(
+        self, contents: Contents, index: int, address: Address, body: bytes, persistent: bool
+    ) -> Letter:
+        head = decode_head(contents.heads[index]) if contents.heads and contents.heads[index] else None
+        return Letter(
+            address=address,
+            lane=contents.lane,
+            sequence=contents.first + index,
+            priority=contents.priorities[index] if contents.priorities else contents.priority,
+            persistent=persistent,
+            body=body,
+            number=self.next_number[address] + index + 1,
+            tick=self.tick,
+            color=str(head.properties.get("color", "")) if head else "",
+            expiry=contents.expiries[index] if contents.expiries else contents.expiry,
+            due=contents.delivery_times[index] if contents.delivery_times else contents.delivery_time,
+            timestamp=contents.timestamps[index] if contents.timestamps else contents.timestamp,
+        )
+
+    def taken_back(self, lane: Lane, first: int) -> None:
         """The disk was full: as if the block had never been."""
-        lane = self.lanes[block.lane]
-        for letter in self.letters_of(block):
-            del self.letters[letter.lane, letter.sequence]
-        self.next_number[lane.address] -= block.count
-        lane.mark = block.first - 1
-        lane.expects_refusal_of = block.first
+        for key in [key for key in self.letters if key[0] == lane.identity and key[1] >= first]:
+            assert self.letters.pop(key).tick == self.tick
+            self.next_number[lane.address] -= 1
+        lane.mark = first - 1
+        lane.expects_refusal_of = first
 
-    def available(self, block: Block) -> None:
-        for letter in self.letters_of(block):
-            letter.stored = True
-            letter.copies = {each: Copy() for each in self.lists_of(letter.address)}
+    def is_stored(self, letter: Letter) -> bool:
+        return letter.lsn <= self.stored_lsn
 
     def confirmed(self, command: Confirmed) -> None:
-        lane = self.lanes[command.lane]
-        if lane.closed:
+        lane = self.lanes.get(command.lane)
+        if lane is None or lane.closed:
             return
         assert command.last <= lane.mark, "confirmed what never came"
         self._safe_up_to(lane, command.last)
@@ -186,7 +147,8 @@ class Model:
     def _safe_up_to(self, lane: Lane, last: int) -> None:
         for letter in self.letters.values():
             if letter.lane == lane.identity and letter.sequence <= last:
-                assert letter.stored, "confirmed before it was stored"
+                in_time = self.is_stored(letter) or not letter.persistent or letter.of_transaction
+                assert in_time, "confirmed before it was stored"
 
     def refused(self, identity: LaneId, first: int) -> None:
         lane = self.lanes[identity]
@@ -208,48 +170,89 @@ class Model:
 
     # ---- consuming
 
-    def dispatched(self, command: Dispatched) -> None:
+    def dispatched(self, command: Dispatched) -> list[Letter]:
         span = command.span
         taker = self.takers[command.consumer]
         contents = unpack(b"".join(slice_span(span)))
         assert contents.count == span.stop - span.start
         assert command.tag == taker.next_tag, "tags have no gap"
-        sender = self.lanes[contents.lane]
-        assert command.user == sender.user or (sender.closed and not command.user)
+        sender = self.lanes.get(contents.lane)
+        assert command.user == (sender.user if sender else "") or (
+            sender is not None and sender.closed and not command.user
+        )
+        found = []
         for index, body in enumerate(contents.bodies):
             letter = self.letters[contents.lane, contents.first + index]
             assert body == letter.body
             assert contents.persistent == letter.persistent
-            assert (contents.timestamps or [contents.timestamp] * contents.count)[index] == letter.timestamp
+            timestamps = contents.timestamps or [contents.timestamp] * contents.count
+            assert timestamps[index] == letter.timestamp
             assert span.block.number + span.start + index == letter.number
-            self._hand_out(letter, taker, span.deliveries)
+            found.append(letter)
+            if taker.browses:
+                self._show(letter, taker)
+            else:
+                self._hand_out(letter, taker, span.deliveries)
+        return found
+
+    def _show(self, letter: Letter, taker: Taker) -> None:
+        assert taker.credit > 0, "more than the browser asked for"
+        assert letter in taker.may_see, "it did not wait when the browser came"
+        taker.may_see.remove(letter)
+        taker.credit -= 1
+        taker.next_tag += 1
+
+    def browsed(self, taker: Taker) -> None:
+        """The browser was told that this is all: what waited all the while, it has seen."""
+        for letter in taker.may_see:
+            copy = letter.copies[QUEUE_LIST]
+            undisturbed = copy.waits and not copy.late and not copy.deliveries and not letter.due
+            assert not undisturbed or letter.is_expired(self.now), "a message that waits was not shown"
 
     def _hand_out(self, letter: Letter, taker: Taker, deliveries: int) -> None:
         copy = letter.copies.get(taker.list)
-        assert copy is not None, "handed out before it was stored, or to somebody who came later"
+        assert copy is not None, "handed out to somebody who came later, or did not want it"
+        assert self.is_stored(letter), "handed out before it was stored"
         assert not copy.done, "handed out again after it was done"
         assert copy.holder is None, "two holders at a time"
         assert deliveries == copy.deliveries, "a redelivery is marked, and nothing else is"
         assert taker.credit > 0, "more than the consumer asked for"
-        self._check_order(letter, taker.list)
+        assert not letter.is_expired(self.now), "handed out after it expired"
+        assert letter.due <= self.now, "handed out before its time"
+        assert copy.not_before <= self.now, "handed out again too soon"
+        assert matches(taker.selector, letter), "not what the consumer selects"
+        self._check_order(letter, taker)
         taker.credit -= 1
         taker.held[taker.next_tag] = letter
         taker.next_tag += 1
         copy.holder = taker.identity
         copy.note(self.tick, "dispatched")
 
-    def _check_order(self, letter: Letter, of: ConsumerId) -> None:
-        for other in self.waiting(letter.address, of):
-            assert other.priority <= letter.priority, "higher priorities go first"
+    def _check_order(self, letter: Letter, taker: Taker) -> None:
+        if letter.is_late_in(taker.list):
+            return  # what comes late finds its place where it can
+        for other in self.eligible(taker):
+            if other.is_late_in(taker.list):
+                continue
+            if letter.address not in self.selective:
+                assert other.priority <= letter.priority, "higher priorities go first"
             if other.priority == letter.priority:
                 if (other.lane, other.persistent) == (letter.lane, letter.persistent):
-                    assert other.sequence >= letter.sequence, "out of order"
-                if other.copies[of].deliveries:
+                    assert other.number >= letter.number, "out of order"
+                if other.copies[taker.list].deliveries:
                     assert other.number >= letter.number, "overtook one that had returned"
 
-    def waiting(self, address: Address, of: ConsumerId) -> Iterator[Letter]:
+    def waiting(self, address: Address, of: int) -> Iterator[Letter]:
         for letter in self.letters.values():
-            if letter.address == address and of in letter.copies and letter.copies[of].waits:
+            if letter.address == address and of in letter.copies and self.is_stored(letter):
+                if letter.copies[of].waits:
+                    yield letter
+
+    def eligible(self, taker: Taker) -> Iterator[Letter]:
+        """What waits and could be given to a consumer now."""
+        for letter in self.waiting(taker.address, taker.list):
+            timely = letter.due <= self.now and not letter.is_expired(self.now)
+            if timely and letter.copies[taker.list].not_before <= self.now and matches(taker.selector, letter):
                 yield letter
 
     def settled(self, taker: Taker, ranges: list[tuple[int, int]], *, returned: bool) -> tuple[int, bool]:
@@ -267,50 +270,120 @@ class Model:
     def _settle(self, letter: Letter, taker: Taker, *, returned: bool) -> None:
         copy = letter.copies[taker.list]
         copy.holder = None
-        if returned:
-            copy.deliveries += 1
-        else:
+        if not returned:
             copy.done = True
-        copy.note(self.tick, "returned" if returned else "done")
+            copy.note(self.tick, "done")
+            return
+        policy = self.policy_of(letter.address)
+        if policy.redelivery_limit and copy.deliveries + 1 >= policy.redelivery_limit:
+            copy.dying = True
+        else:
+            self._comes_back(copy, policy.delay_before(copy.deliveries + 2))
+
+    def _comes_back(self, copy: Copy, delay: float) -> None:
+        copy.deliveries += 1
+        if delay:
+            copy.not_before = self.now + int(delay * SECOND)
+            copy.late = True
+        copy.note(self.tick, "returned")
+
+    def recovered(self, taker: Taker) -> None:
+        """Everything that it has not settled comes again."""
+        held, taker.held = taker.held, {}
+        taker.credit += len(held)
+        for letter in held.values():
+            self._settle(letter, taker, returned=True)
 
     def detached(self, identity: ConsumerId) -> None:
         taker = self.takers.pop(identity)
+        subscriber = self.subscribers.get(taker.list)
+        if subscriber is not None and not subscriber.durable:
+            if not any(other.list == taker.list for other in self.takers.values()):
+                self.unsubscribed(subscriber)
+                return
         for letter in taker.held.values():
             self._settle(letter, taker, returned=True)
-        if taker.list != QUEUE_LIST:
-            for letter in self.letters.values():
-                letter.copies.pop(identity, None)
+
+    # ---- the dead
+
+    def buried(self, block: Block, origin: Address, of: int, *, lsn: int) -> None:
+        """The dead message queue was given these messages of a list."""
+        assert block.buffer is not None
+        contents = unpack(block.buffer)
+        policy = self.policy_of(origin)
+        for head in map(decode_head, contents.heads or []):
+            facts = head.properties
+            assert facts[ORIGINAL_DESTINATION] == origin
+            letter = self.letter_named(str(facts[ORIGINAL_ID]))
+            copy = letter.copies[of]
+            assert not copy.done, "buried though it was done"
+            if facts[REASON] == "redelivery-limit":
+                assert copy.dying, "it came back less often than is allowed"
+                assert facts[DELIVERIES] == copy.deliveries + 1
+            else:
+                assert copy.waits
+                self._check_reason(str(facts[REASON]), letter, policy)
+            assert facts.get("color", "") == letter.color, "its own properties are kept"
+            copy.dying, copy.done = False, True
+            copy.note(self.tick, "done")
+        self.accepted(block, DEAD_MESSAGES, lsn=lsn)
+
+    def _check_reason(self, reason: str, letter: Letter, policy: Policy) -> None:
+        if reason == "expired":
+            assert letter.is_expired(self.now)
+            assert policy.expired_to_dead
+        else:
+            assert reason == "undeliverable"
+            patience = int(policy.undelivered_to_dead_after * SECOND)
+            assert patience
+            assert letter.timestamp + patience < self.now
+
+    def not_buried(self, names: list[tuple[LaneId, int]], of: int) -> None:
+        """There was no room among the dead: they are tried again later."""
+        for name in names:
+            copy = self.letters[name].copies[of]
+            if copy.dying:
+                copy.dying = False
+                self._comes_back(copy, BURY_AGAIN / SECOND)
+            else:
+                copy.not_before, copy.late = self.now + BURY_AGAIN, True
+
+    def letter_named(self, name: str) -> Letter:
+        return next(each for each in self.letters.values() if message_id(each.lane, each.sequence) == name)
+
+    def expired(self, letter: Letter, of: int) -> None:
+        """The engine has it no more, which is right only for messages that are past their time."""
+        assert letter.is_expired(self.now), "a message is gone that nobody had"
+        assert not self.policy_of(letter.address).expired_to_dead, "it is neither here nor among the dead"
+        letter.copies[of].done = True
+        letter.copies[of].note(self.tick, "done")
+
+    def deleted(self, address: Address) -> None:
+        """A destination is gone with all that was in it."""
+        for key in [key for key, letter in self.letters.items() if letter.address == address]:
+            del self.letters[key]
+        for identity in [each for each, taker in self.takers.items() if taker.address == address]:
+            del self.takers[identity]
+        self.next_number.pop(address, None)
 
     # ---- what is counted
 
-    def depth(self, address: Address) -> int:
-        return sum(1 for of in self.lists_of(address) for _ in self.waiting(address, of))
-
     def in_flight(self, address: Address) -> int:
         return sum(len(taker.held) for taker in self.takers.values() if taker.address == address)
-
-    def live(self) -> dict[int, int]:
-        """How many messages must be held, by segment."""
-        held: Counter[int] = Counter()
-        for letter in self.letters.values():
-            if letter.places:
-                copies = sum(not copy.done for copy in letter.copies.values()) if letter.stored else 1
-                held[segment_of(letter.places[-1][1])] += copies
-        return dict(+held)
-
-    def moved(self, moves: dict[int, int]) -> None:
-        for letter in self.letters.values():
-            if letter.places and letter.places[-1][1] in moves:
-                letter.places.append((self.tick, moves[letter.places[-1][1]]))
 
     # ---- crashes
 
     def crashed(self, kept: int, *, lost_machine: bool) -> None:
         """Only what had happened by the end of tick `kept` is known; consumers and connections are gone."""
         self.takers.clear()
+        for address, policies in self.policies.items():
+            self.policies[address] = [each for each in policies if each[0] <= kept]
         for lane in self.lanes.values():
             lane.cut_off = True
             lane.closed = lane.closed or lane.opened > kept  # nobody remembers it: its client opens another
+        for identity, subscriber in list(self.subscribers.items()):
+            if not subscriber.survives(kept):
+                del self.subscribers[identity]
         for key, letter in list(self.letters.items()):
             if self._survives(letter, kept):
                 self._restore(letter, kept, lost_machine=lost_machine)
@@ -318,24 +391,19 @@ class Model:
                 del self.letters[key]
 
     def _survives(self, letter: Letter, kept: int) -> bool:
-        if not letter.persistent or kind_of(letter.address) is not Kind.QUEUE:
+        if not letter.persistent:
             return False
-        lane = self.lanes[letter.lane]
+        letter.copies = {
+            of: copy for of, copy in letter.copies.items() if of == QUEUE_LIST or of in self.subscribers
+        }
         if letter.tick > kept:
-            assert letter.sequence > lane.confirmed, "confirmed, persistent and lost"
+            lane = self.lanes.get(letter.lane)
+            lost = lane is not None and letter.copies and letter.sequence <= lane.confirmed
+            assert not lost or letter.of_transaction, "confirmed, persistent and lost"
             return False
-        return True
+        return bool(letter.copies)
 
     def _restore(self, letter: Letter, kept: int, *, lost_machine: bool) -> None:
-        letter.stored = True
-        letter.places = [place for place in letter.places if place[0] <= kept]
-        copy = letter.copies.setdefault(QUEUE_LIST, Copy())
-        copy.history = [entry for entry in copy.history if entry[0] <= kept]
-        _, what, copy.deliveries = copy.history[-1] if copy.history else (0, "", 0)
-        copy.holder, copy.done = None, what == "done"
-        if what == "dispatched":
-            copy.deliveries += 1
-        if lost_machine:
-            copy.deliveries = max(copy.deliveries, 1)
-        if not copy.done:
-            copy.note(kept, "restarted")
+        letter.lsn = 0
+        for copy in letter.copies.values():
+            copy.restore(kept, lost_machine=lost_machine)

@@ -9,17 +9,24 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
 import msgspec
 
 from heliograph.journal.records import Record, RecordKind, position_of, segment_of
 from heliograph.journal.segments import Segments
-from heliograph.model.errors import CorruptJournal
+from heliograph.model.errors import CorruptJournal, StorageFull
 
 RECORDS_PER_SEGMENT = 4
 _SEGMENT_SIZE = 1000
 
 Then = Callable[[list[bytes] | CorruptJournal], None]
+
+
+class Listener(Protocol):
+    """Who is told when a bulky record found no room."""
+
+    def journal_refused(self, lsns: list[int], error: StorageFull) -> None: ...
 
 
 class Boundary(msgspec.Struct, frozen=True):
@@ -54,9 +61,15 @@ class MemoryJournal:
         self._payloads: dict[int, bytes] = {}
         self._loading: deque[tuple[list[bytes], Then]] = deque()
         self._in_segment = 0
+        self._pending = 0  # records since the end of the last tick
         self.next_lsn = 1
+        self.tick = 1
         self.is_full = False
+        self.is_tight = False  # whether producers are told to wait is not this journal's business
+        self.disk_bytes = 0
+        self.snapshot_due = False  # the world decides when
         self.refused: list[int] = []
+        self.listener: Listener | None = None
 
     # ---- the interface of the journal on disk
 
@@ -82,10 +95,19 @@ class MemoryJournal:
             self._segments.add(self._segments.newest + 1, _SEGMENT_SIZE)
             self._in_segment = 0
         self._in_segment += 1
+        self._pending += 1
         position = position_of(self._segments.newest, self._in_segment * 100)
         self.records.append(Record(kind, destination, list_number, lsn, position, payload))
         self._payloads[position] = payload
         return position
+
+    @property
+    def has_pending(self) -> bool:
+        return self._pending > 0
+
+    def reserve(self, _size: int) -> bool:
+        """A tick is one write here: whatever there is room for stands in one frame."""
+        return not self.is_full
 
     def load(self, positions: Sequence[int], then: Then) -> None:
         for position in positions:
@@ -105,12 +127,17 @@ class MemoryJournal:
 
     # ---- what the world does with it
 
-    def end_of_tick(self, tick: int) -> None:
+    def end_of_tick(self) -> None:
+        self._pending = 0
         self._segments.end_of_tick(self.next_lsn - 1)
-        boundary = Boundary(tick, len(self.records), self.next_lsn)
+        if self.refused and self.listener is not None:
+            self.listener.journal_refused(self.refused, StorageFull("the disk is full"))
+            self.refused = []
+        boundary = Boundary(self.tick, len(self.records), self.next_lsn)
         if self.boundaries[-1].next_lsn == boundary.next_lsn:
             self.boundaries.pop()  # nothing was written meanwhile
         self.boundaries.append(boundary)
+        self.tick += 1
 
     def store_up_to(self, boundary: Boundary) -> int:
         """Everything up to the end of a tick is on disk. Returns the last LSN of it."""
@@ -169,6 +196,7 @@ class MemoryJournal:
         self.next_lsn = kept.next_lsn
         self._loading.clear()
         self._writing = None
+        self._pending = 0
         self.refused.clear()
         self._reopen()
 
@@ -183,7 +211,9 @@ class MemoryJournal:
             self._segments.replay_segment = self.snapshot.replay_segment
         self._in_segment = sum(segment_of(record.position) == newest for record in self.records)
 
-    def replay(self, on_snapshot: Callable[[memoryview], None], on_record: Callable[[Record], None]) -> None:
+    def recover(
+        self, *, on_snapshot: Callable[[memoryview], None], on_record: Callable[[Record], None]
+    ) -> None:
         begin = 0
         if self.snapshot is not None:
             on_snapshot(memoryview(self.snapshot.payload))

@@ -143,7 +143,6 @@ def render(report: Mapping[str, Any], where: str, *, rows: int | None = None) ->
     table.add_column("destination", overflow="ellipsis", no_wrap=True)
     for title in ("waiting", "in flight", "consumers", "in/s", "out/s", "size"):
         table.add_column(title, justify="right", no_wrap=True)
-    table.add_column("", no_wrap=True)
     destinations = [entry for entry in report["destinations"] if not _is_idle_and_ours(entry)]
     shown = destinations if rows is None else destinations[: max(rows, 1)]
     for entry in shown:
@@ -170,14 +169,14 @@ def _cells(entry: Mapping[str, Any]) -> list[RenderableType]:
     is_busy = entry["in_per_second"] or entry["out_per_second"]
     return [
         Text(harmless(entry["address"]), style="cyan" if is_busy else ""),
-        f"{entry['depth']:,}",
+        # Producers are told to wait while there is so much.
+        Text(f"blocked {entry['depth']:,}", style="red") if entry["blocked"] else f"{entry['depth']:,}",
         f"{entry['in_flight']:,}",
         # Messages that wait where nobody listens deserve a look.
         Text(f"{entry['consumers']:,}", style="yellow" if entry["depth"] and not entry["consumers"] else ""),
         rate_of(entry["in_per_second"]),
         rate_of(entry["out_per_second"]),
         bytes_of(entry["held_bytes"]),
-        Text(f"blocked ({entry['blocked']})" if entry["blocked"] else "", style="red"),
     ]
 
 

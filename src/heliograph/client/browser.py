@@ -67,8 +67,9 @@ class Browser(Consumer):
     async def acknowledge(self, *, confirm: bool) -> None:
         """The session acknowledges what was received; this was not."""
 
-    def suspend(self) -> None:
+    def suspend(self) -> int:
         """What was only looked at does not come again."""
+        return 0
 
     @property
     def has_consumed(self) -> bool:

@@ -2,8 +2,8 @@
 
 Acknowledgements travel as merged ranges: when a quarter of the credit is collected, when nothing more
 waits, and otherwise at the end of the loop's turn, but then not again within `PAUSE_SECONDS`; so a slow
-application is acknowledged message by message and a quick one in large steps. In mode "dups-ok" only the
-first and a pause of `LAZY_SECONDS` count.
+application is acknowledged message by message and a quick one in large steps. In mode "dups-ok" it takes the
+first, a pause of `LAZY_SECONDS`, or `LAZY_MESSAGES` when nothing more waits.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from heliograph.frontends.native.frames import (
     DONE,
     REPLENISH,
     Completed,
+    Retire,
     Return,
     Subscribe,
     Unsubscribe,
@@ -35,7 +36,7 @@ from heliograph.frontends.native.frames import (
 )
 from heliograph.model.errors import ClientFault, ConnectionLost, HeliographError, ProtocolFault
 from heliograph.model.large import LargeReference
-from heliograph.model.limits import HANDSHAKE_SECONDS, MAX_ERROR_LENGTH
+from heliograph.model.limits import HANDSHAKE_SECONDS, MAX_ERROR_LENGTH, PRIORITY_PREFETCH
 from heliograph.model.message import Body
 
 if TYPE_CHECKING:
@@ -47,6 +48,11 @@ T = TypeVar("T")
 PAUSE_SECONDS = 0.002
 # How long acknowledgements may wait for company where the application does not mind duplicates.
 LAZY_SECONDS = 0.1
+# When nothing more is here, they do not wait if there are as many: a queue with priorities sends few ahead,
+# and may be waiting for them.
+LAZY_MESSAGES = PRIORITY_PREFETCH // 2
+# Modes in which messages stay undecided after they were handed over, together with others of the session.
+_DECIDED_LATER = frozenset({Mode.CLIENT, Mode.TRANSACTED})
 # Messages of one `receive_batch` unless told otherwise: enough that the call itself does not count.
 BATCH_MESSAGES = 1024
 
@@ -79,6 +85,7 @@ class Consumer:
         self._wire: Wire | None = None
         self._changed = Signal()
         self._is_closed = False
+        self._is_retired = False  # closed, with messages that are not decided yet
         self._is_acknowledging = False
         self._ended: HeliographError | None = None
         self._settling: deque[asyncio.Future[None]] = deque()
@@ -155,7 +162,7 @@ class Consumer:
         inbox = self.inbox
         found = inbox.take_next()
         if self._acknowledges_itself:
-            if inbox.is_due or (not found and inbox.mode is Mode.AUTO):
+            if inbox.is_due or (not found and (inbox.mode is Mode.AUTO or inbox.done.count >= LAZY_MESSAGES)):
                 self._settle()
             elif not found and inbox.done.count:
                 self.acknowledge_soon()
@@ -174,6 +181,7 @@ class Consumer:
 
     async def acknowledge_message(self, delivery: Delivery, index: int, *, confirm: bool) -> None:
         """What `Message.acknowledge` does in each mode."""
+        self._session.check_not_closed()
         if self.inbox.mode is Mode.CLIENT:
             await self._session.acknowledge(confirm=confirm)
         elif self.inbox.mode is Mode.INDIVIDUAL and self._mark(delivery, index, confirm=confirm):
@@ -184,6 +192,7 @@ class Consumer:
 
     def acknowledge_from_thread(self, delivery: Delivery, index: int, *, confirm: bool) -> None:
         """The same for the blocking face, called on the application's thread."""
+        self._session.check_not_closed()
         if self._acknowledges_itself:
             return
         if self.inbox.mode is Mode.INDIVIDUAL and not confirm and not self._loop.is_closed():
@@ -191,9 +200,9 @@ class Consumer:
         else:
             self.run_from_thread(self.acknowledge_message(delivery, index, confirm=confirm))
 
-    def open_large(self, reference: LargeReference) -> MessageStream:
+    def open_large(self, destination: str, reference: LargeReference) -> MessageStream:
         """What `Message.open` does for a large message."""
-        return self._session.open_large(self.destination, reference)
+        return self._session.open_large(destination, reference)
 
     def run_from_thread(self, work: Coroutine[Any, Any, T]) -> T:
         """Do something for a message of the blocking face, and wait for it."""
@@ -224,6 +233,8 @@ class Consumer:
             settled = self._loop.create_future()
             self._settling.append(settled)
             await settled
+        if self._is_retired and not self._settling:
+            await self.unsubscribe()  # it has nothing left
         if confirm and is_too_late:
             raise _unconfirmed()
 
@@ -276,14 +287,17 @@ class Consumer:
         options.setdefault("correlation_id", message.correlation_id or message.id)
         await self._session.reply(message.reply_to, body, options)
 
-    def suspend(self) -> None:
-        """All that is not settled is about to come again: forget it, and what arrives until `go_on`."""
+    def suspend(self) -> int:
+        """All that is not settled is about to come again: forget it, and what arrives until `go_on`.
+
+        Returns the last tag that was handed to the application.
+        """
         if self._acknowledges_itself:
             self.inbox.complete_but_last()
         if self._acknowledges_itself or self.inbox.mode is Mode.INDIVIDUAL:
             self._settle()
-        self.inbox.reset(wanted=True)
         self._is_suspended = True
+        return self.inbox.reset(wanted=True)
 
     def go_on(self) -> None:
         self._is_suspended = False
@@ -304,8 +318,9 @@ class Consumer:
         self.inbox.stop()
 
     def start(self) -> None:
-        self.inbox.start()
-        self._changed.wake()
+        if not self._is_closed:
+            self.inbox.start()
+            self._changed.wake()
 
     # ---- what the server said
 
@@ -318,7 +333,7 @@ class Consumer:
         except UnicodeDecodeError:
             raise ProtocolFault("a delivery's user id is not text") from None
         inbox = self.inbox
-        if self._is_suspended:
+        if self._is_suspended or self._is_closed:
             return
         inbox.put(
             open_delivery(
@@ -343,7 +358,7 @@ class Consumer:
     # ---- the connection
 
     def subscription(self) -> Subscribe:
-        return self._terms.frame(self._session.number, self.number)
+        return self._terms.frame(self._session.number, self.number, prompt=self._acknowledges_itself)
 
     @property
     def is_closed(self) -> bool:
@@ -353,6 +368,11 @@ class Consumer:
     def is_resumable(self) -> bool:
         """Whether it goes on when there is another connection."""
         return not self._is_closed
+
+    @property
+    def is_missed(self) -> bool:
+        """Whether the session's next acknowledgement comes too late for what it handed over."""
+        return self.inbox.has_forgotten
 
     def attach(self, wire: Wire) -> None:
         self._wire = wire
@@ -366,7 +386,7 @@ class Consumer:
 
     def end(self, error: HeliographError) -> None:
         """Nothing more will come; what was not handed over is the server's to give to somebody else."""
-        if self._ended is None and not self._is_closed:
+        if self._ended is None:
             self._ended = error
             self.detach()
             self._changed.wake()
@@ -380,13 +400,16 @@ class Consumer:
     async def close(self) -> None:
         """End it.
 
-        Messages not handed over return to the destination; in mode "auto" those handed over are done. In a
-        transacted session both wait for the commit or rollback, where anything was handed over.
+        Messages not handed over return to the destination; in mode "auto" those handed over are done. In
+        modes "transacted" and "client" they stay with the session until it decides about them.
         """
         await self.leave(complete=True)
 
-    async def leave(self, *, complete: bool) -> None:
-        """Close; `complete`: the message in the application's hands is processed (mode "auto")."""
+    async def leave(self, *, complete: bool, with_session: bool = False) -> None:
+        """Close; `complete`: the message in the application's hands is processed (mode "auto").
+
+        `with_session`: nobody is going to decide about what was handed over.
+        """
         if self._is_closed:
             return
         inbox = self.inbox
@@ -397,18 +420,35 @@ class Consumer:
             inbox.complete()
         if self._acknowledges_itself or inbox.mode is Mode.INDIVIDUAL:
             self._settle()
-        must_wait = inbox.mode is Mode.TRANSACTED and self.has_consumed and self._ended is None
+        is_undecided = inbox.mode in _DECIDED_LATER and self.has_consumed and self._ended is None
         self._is_closed = True
         self._changed.wake()
-        if not must_wait:
+        if is_undecided and not with_session:
+            await self._retire()
+        else:
             await self.unsubscribe()
+
+    async def _retire(self) -> None:
+        """Take nothing more, but keep what was handed over until it is decided."""
+        self._is_retired = True
+        self.inbox.waiting.clear()
+        if self._wire is not None:
+            retiring = Retire(
+                request=0, number=self._session.number, consumer=self.number, seen=self.inbox.last_seen
+            )
+            # If the server ended it meanwhile, that is told elsewhere.
+            with suppress(HeliographError, TimeoutError):
+                async with asyncio.timeout(HANDSHAKE_SECONDS):
+                    await self._wire.request(retiring, Completed)
 
     async def unsubscribe(self) -> None:
         """Tell the server that a closed consumer is gone."""
         wire, self._wire = self._wire, None
         self._session.forget_consumer(self)
         if wire is not None and self._ended is None:
-            leaving = Unsubscribe(request=0, number=self._session.number, consumer=self.number)
+            leaving = Unsubscribe(
+                request=0, number=self._session.number, consumer=self.number, seen=self.inbox.last_seen
+            )
             # If it cannot be told, the server ends the consumer with the connection.
             with suppress(ConnectionLost, TimeoutError):
                 async with asyncio.timeout(HANDSHAKE_SECONDS):

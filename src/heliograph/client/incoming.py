@@ -128,6 +128,7 @@ class Inbox:
         self._held: list[Range] = []  # a batch in the application's hands
         self._returned: set[int] = set()  # given back, and still to be met on the way to `done`
         self._last_taken = 0
+        self._last_seen = 0
 
     def put(self, delivery: Delivery) -> None:
         self.waiting.append(delivery)
@@ -140,6 +141,7 @@ class Inbox:
         self.complete()
         if length_hint(self._bodies):
             return True
+        self._last_seen = self.last_seen
         self._current = None
         if self.stopped or not self.waiting:
             return False
@@ -187,6 +189,13 @@ class Inbox:
         return True
 
     @property
+    def last_seen(self) -> int:
+        """The last tag that was handed to the application, 0 if none was that the server still knows."""
+        delivery = self._current
+        handed = 0 if delivery is None else self._handed(delivery)
+        return self._last_seen if delivery is None or not handed else delivery.first_tag + handed - 1
+
+    @property
     def is_due(self) -> bool:
         """Whether enough is done to be worth a frame of its own."""
         return self.done.count >= max(1, self.credit // 4)
@@ -203,24 +212,29 @@ class Inbox:
     def start(self) -> None:
         self.stopped = False
 
-    def reset(self, *, wanted: bool = False) -> None:
+    def reset(self, *, wanted: bool = False) -> int:
         """The server delivers again whatever is not settled, under new tags.
 
-        That was `wanted`, or happened because the connection was lost.
+        That was `wanted`, or happened because the connection was lost. Returns `last_seen`.
         """
+        self._put_back()  # so that nobody draws more
+        seen = self._last_seen
         self.complete()
         # Elsewhere a message's own acknowledgement knows that it comes too late.
         if self.mode is Mode.CLIENT and self.done.count and not wanted:
             self._has_forgotten = True
         self.epoch += 1
-        list(self._bodies)  # draws the rest, so that nobody else does
         self.waiting.clear()
         self.done.clear()
         self._held.clear()
         self._returned.clear()
         self._last_taken = 0
-        self._current = None
-        self._collected = 0
+        self._last_seen = 0
+        return seen
+
+    @property
+    def has_forgotten(self) -> bool:
+        return self._has_forgotten
 
     def forgive(self) -> bool:
         """Whether messages handed over on an earlier connection can no longer be settled; said once."""
@@ -261,6 +275,8 @@ class Inbox:
             return
         rest = list(self._bodies)
         handed = delivery.start + len(delivery.bodies) - len(rest)
+        if handed:
+            self._last_seen = delivery.first_tag + handed - 1
         if self.mode is not Mode.INDIVIDUAL and handed > self._collected:
             self._held.append((delivery.first_tag + self._collected, delivery.first_tag + handed - 1))
         if rest:

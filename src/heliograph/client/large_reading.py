@@ -21,7 +21,7 @@ from heliograph.frontends.native.frames import (
     advance_frame,
     control_frame,
 )
-from heliograph.model.errors import ClientFault, ConnectionLost, HeliographError
+from heliograph.model.errors import ClientFault, ConnectionLost, Unavailable
 from heliograph.model.large import LargeReference
 from heliograph.model.limits import CHUNK_BYTES, TRANSFER_WINDOW_BYTES
 
@@ -156,9 +156,7 @@ class Download(Transfer):
         size = self._reference.size
         if self._received > size or (self._received == size and self._checksum != self._reference.checksum):
             self.end(
-                HeliographError(
-                    "what arrived is not what was sent: the checksums differ", code="large-damaged"
-                )
+                Unavailable("what arrived is not what was sent: the checksums differ", code="large-damaged")
             )
             return
         self._pieces.append(bytes(data))

@@ -43,7 +43,7 @@ class Settler(Protocol):
 
     def run_from_thread(self, work: Coroutine[Any, Any, T]) -> T: ...
 
-    def open_large(self, reference: LargeReference) -> MessageStream: ...
+    def open_large(self, destination: str, reference: LargeReference) -> MessageStream: ...
 
 
 class Delivery:
@@ -233,7 +233,7 @@ class Received(msgspec.Struct, frozen=True, eq=False, gc=False):
     def _stream(self) -> MessageStream:
         body = self.body
         if isinstance(body, LargeReference):
-            return self._delivery.owner.open_large(body)
+            return self._delivery.owner.open_large(self.destination, body)
         return BodyStream(self._delivery.contents.bodies[self._index])
 
 

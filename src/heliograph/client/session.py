@@ -8,7 +8,7 @@ consumers subscribe anew.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Unpack
 
@@ -23,7 +23,7 @@ from heliograph.client.outgoing import Lane
 from heliograph.client.preparing import MessageOptions, ProducerOptions
 from heliograph.client.producer import Producer
 from heliograph.client.requesting import is_temporary
-from heliograph.client.sender import Sender
+from heliograph.client.sender import Sender, renewed
 from heliograph.client.subscribing import ConsumerOptions, Terms, browsing, terms_of
 from heliograph.client.transaction import Transaction, not_transacted
 from heliograph.frontends.native.frames import (
@@ -219,6 +219,7 @@ class Session:
             raise ClientFault(
                 "the session acknowledges individually: use message.acknowledge()", code="acknowledge-mode"
             )
+        self.check_not_closed()
         if self._mode is Mode.CLIENT:
             await asyncio.gather(
                 *[consumer.acknowledge(confirm=confirm) for consumer in self._consumers.values()]
@@ -230,13 +231,18 @@ class Session:
             raise ClientFault("a transacted session has rollback() instead", code="transacted")
         self._check_open()
         wire = await self._link.ready()
-        await self.have_all_again(wire, Recover(request=0, number=self.number))
+        await self.end_closed_consumers()
+        await self.have_all_again(wire, lambda seen: Recover(request=0, number=self.number, seen=seen))
 
-    async def have_all_again(self, wire: Wire, request: Recover | Rollback) -> None:
-        """The server's answer comes before anything it delivers again; what arrives until then is stale."""
+    async def have_all_again(
+        self, wire: Wire, make: Callable[[list[tuple[int, int]]], Recover | Rollback]
+    ) -> None:
+        """The server's answer comes before anything it delivers again; what arrives until then is stale.
+
+        `make` is given how far the application has come with each consumer.
+        """
         consumers = list(self._consumers.values())
-        for consumer in consumers:
-            consumer.suspend()
+        request = make([(consumer.number, consumer.suspend()) for consumer in consumers])
 
         def go_on() -> None:
             for consumer in consumers:
@@ -268,7 +274,7 @@ class Session:
         await self.transaction.roll_back()
 
     async def end_closed_consumers(self) -> None:
-        """Consumers that were closed in the transaction had to stay until it was decided."""
+        """Consumers that were closed had to stay until it was decided what becomes of their messages."""
         for consumer in list(self._consumers.values()):
             if consumer.is_closed:
                 await consumer.unsubscribe()
@@ -427,7 +433,8 @@ class Session:
 
     async def _resume_consumer(self, wire: Wire, consumer: Consumer) -> None:
         if not consumer.is_resumable:
-            self.forget_consumer(consumer)
+            if not consumer.is_missed:
+                self.forget_consumer(consumer)
             return
         consumer.attach(wire)
         if not consumer.is_subscribed:
@@ -453,6 +460,11 @@ class Session:
     def _check_open(self) -> None:
         if self._ended is not None:
             raise ClientFault(f"the session is over: {self._ended.sentence}", code=self._ended.code)
+
+    def check_not_closed(self) -> None:
+        """Unlike what was lost, what was closed is the application's own doing: it has to know."""
+        if self._ended is not None and self._ended.code == "closed":
+            raise renewed(self._ended)
 
     def end(self, error: HeliographError) -> None:
         """The connection is over: tell everybody who waits."""
@@ -498,7 +510,10 @@ class Session:
             for sender in self._lanes.values():
                 sender.push()  # without waiting, where something went wrong
         for consumer in list(self._consumers.values()):
-            await consumer.leave(complete=complete)
+            if consumer.is_closed:
+                await consumer.unsubscribe()
+            else:
+                await consumer.leave(complete=complete, with_session=True)
         wire = self._wire
         self._link.sessions.pop(self.number, None)
         self.end(ClientFault("the session is closed", code="closed"))

@@ -37,7 +37,8 @@ class Terms:
     no_local: bool = False
     is_browser: bool = False
 
-    def frame(self, session: int, consumer: int) -> Subscribe:
+    def frame(self, session: int, consumer: int, *, prompt: bool) -> Subscribe:
+        """`prompt`: it settles each message as it goes, so the server need not send many ahead."""
         return Subscribe(
             request=0,
             number=session,
@@ -50,6 +51,7 @@ class Terms:
             shared=self.is_shared,
             no_local=self.no_local,
             browse=self.is_browser,
+            prompt=prompt,
         )
 
 

@@ -157,8 +157,12 @@ class Transaction:
                 sender.lane.discard_open()
             # What they have returns, so that it need not be given to them once more.
             await self._session.end_closed_consumers()
-            rollback = Rollback(request=0, number=self._session.number, transaction=self._number)
-            await self._session.have_all_again(wire, rollback)
+            await self._session.have_all_again(
+                wire,
+                lambda seen: Rollback(
+                    request=0, number=self._session.number, transaction=self._number, seen=seen
+                ),
+            )
         self._begin(error)
 
     def _begin(self, error: HeliographError | None) -> None:

@@ -49,6 +49,7 @@ Request = (
     | frames.OpenLane
     | frames.Subscribe
     | frames.Unsubscribe
+    | frames.Retire
     | frames.EndSubscription
     | frames.Recover
     | frames.Commit

@@ -44,6 +44,7 @@ from heliograph.model.large import FileId, LargeReference
 from heliograph.model.limits import MAX_UPLOADS
 
 UPLOAD_UNKNOWN = "upload-unknown"
+_UNKNOWN = "the upload is not known here: begin again"
 
 
 class State(enum.Enum):
@@ -109,7 +110,7 @@ class Uploads:
             return self._resumed(event, file)
         if len(self._by_file) >= MAX_UPLOADS:
             sentence = f"{MAX_UPLOADS} large messages are on their way already: try again later"
-            return [_rejected(event.request, "too-many-uploads", sentence)]
+            return [_rejected(event.request, code="too-many-uploads", sentence=sentence)]
         upload = Upload(file, event.session, event.transfer)
         self._by_file[file] = upload
         self._by_transfer[event.session, event.transfer] = upload
@@ -118,7 +119,11 @@ class Uploads:
     def _resumed(self, event: UploadBegun, file: FileId) -> list[AnyLargeEffect]:
         upload = self._by_file.get(file)
         if upload is None or upload.session != event.session:
-            return [_rejected(event.request, UPLOAD_UNKNOWN, "the upload is not known here: begin again")]
+            return [
+                _rejected(
+                    event.request, code=UPLOAD_UNKNOWN, sentence="the upload is not known here: begin again"
+                )
+            ]
         self._by_transfer.pop((upload.session, upload.transfer), None)
         upload.transfer = event.transfer
         self._by_transfer[upload.session, upload.transfer] = upload
@@ -137,7 +142,7 @@ class Uploads:
         data = event.data
         if event.offset > upload.received:
             sentence = f"byte {event.offset} came after byte {upload.received}: some between are missing"
-            return self._fail(upload, "upload-gap", sentence)
+            return self._fail(upload, code="upload-gap", sentence=sentence)
         again = upload.received - event.offset
         if again >= len(data) and again:
             return []
@@ -150,10 +155,17 @@ class Uploads:
     def _ended(self, event: UploadEnded) -> list[AnyLargeEffect]:
         upload = self._by_transfer.get((event.session, event.transfer))
         if upload is None or upload.state in (State.RESTING, State.REOPENING):
-            return [_rejected(event.request, UPLOAD_UNKNOWN, "the upload is not known here: begin again")]
+            return [
+                _rejected(
+                    event.request, code=UPLOAD_UNKNOWN, sentence="the upload is not known here: begin again"
+                )
+            ]
         if upload.received != event.size:
             sentence = f"the upload has {upload.received} bytes, and {event.size} were said to be sent"
-            return [*self._drop(upload), _rejected(event.request, "upload-incomplete", sentence)]
+            return [
+                *self._drop(upload),
+                _rejected(event.request, code="upload-incomplete", sentence=sentence),
+            ]
         if upload.state is State.COMPLETE:
             return self._compare(upload, event.request, event.checksum)
         known = upload.state is State.STORING
@@ -191,18 +203,18 @@ class Uploads:
         if upload.checksum == said:
             return [Multicast(Answered(request, {}))]
         sentence = "what arrived is not what was sent: the checksums differ"
-        return [*self._drop(upload), _rejected(request, "large-damaged", sentence)]
+        return [*self._drop(upload), _rejected(request, code="large-damaged", sentence=sentence)]
 
     def _failed(self, event: FileFailed) -> list[AnyLargeEffect]:
         upload = self._by_file.get(event.file)
-        return self._fail(upload, event.code, event.sentence) if upload is not None else []
+        return self._fail(upload, code=event.code, sentence=event.sentence) if upload is not None else []
 
     # ---- the end
 
-    def _fail(self, upload: Upload, code: str, sentence: str) -> list[AnyLargeEffect]:
+    def _fail(self, upload: Upload, *, code: str, sentence: str) -> list[AnyLargeEffect]:
         effects = self._drop(upload)
         if upload.state in (State.STORING, State.REOPENING):
-            effects.append(_rejected(upload.request, code, sentence))
+            effects.append(_rejected(upload.request, code=code, sentence=sentence))
         else:
             effects.append(Multicast(TransferFailed(upload.session, upload.transfer, code, sentence)))
         return effects
@@ -253,5 +265,5 @@ def _ready(request: int, upload: Upload) -> Multicast:
     return Multicast(Answered(request, {"file": upload.file, "offset": upload.received}))
 
 
-def _rejected(request: int, code: str, sentence: str) -> Multicast:
+def _rejected(request: int, *, code: str, sentence: str) -> Multicast:
     return Multicast(Rejected(request, code, sentence))

@@ -360,13 +360,13 @@ class Journal:
 
     @property
     def snapshot_due(self) -> bool:
-        """Enough was written since the last one, or one would free room on a full disk."""
+        """Enough was written since the last one, or one would free room on a disk that is nearly full."""
         if self._snapshot_running or self._writer.has_failed:
             return False
         return (
             self._writer.bytes_written - self._bytes_at_snapshot >= self._settings.snapshot_every_bytes
             or self.next_lsn - 1 - self._snapshot_lsn >= self._settings.snapshot_every_records
-            or (self.is_full and self._segments.frees_room())
+            or (self.is_tight and self._segments.frees_room())
         ) and time.monotonic() >= self._snapshot_retry_at
 
     def snapshot(self, parts: list[bytes | memoryview]) -> None:

@@ -89,10 +89,10 @@ class LargeStore:
     def start(self, is_remembered: Callable[[SessionId], bool]) -> None:
         """After recovery: keep what messages refer to, and what a client may go on with; the rest goes."""
         found = self._files.open()
-        for file, (session, _size) in found.items():
+        for file, session in found.items():
             if self._references.is_referenced(file):
-                continue
-            if is_remembered(session):
+                self._publish(file)
+            elif is_remembered(session):
                 self._uploads.found(file, session)
             else:
                 self._carry_out([RemoveFile(file)])
@@ -134,7 +134,8 @@ class LargeStore:
         """A record with a reference was appended."""
         file = FileId(reference_of(block).file)
         self._references.persisted(block.position, file)
-        self._uploads.published(file)
+        if self._uploads.published(file):
+            self._publish(file)
 
     def accepted(self, reference: LargeReference) -> None:
         """A message with this reference was taken; if nobody wants it, its content is not wanted either."""
@@ -205,6 +206,9 @@ class LargeStore:
 
         self._reader.post(job, then)
 
+    def _publish(self, file: FileId) -> None:
+        self._writer.post(lambda: self._files.publish(file), _report)
+
     def _remove(self, file: FileId) -> None:
         """Behind whatever the writer still has to do with it."""
 
@@ -235,4 +239,4 @@ def _ignore(_result: object) -> None:
 
 def _report(result: object) -> None:
     if isinstance(result, Exception):
-        log.error("a file of the large store could not be removed: %s", result)
+        log.error("a file of the large store could not be renamed or removed: %s", result)

@@ -230,7 +230,7 @@ class MessageManager:
             effects: list[AnyEffect] = []
             if intake.accept(block, effects, number=False):  # otherwise it is here already
                 sentence = "the content of the large message is not here: send it again"
-                intake.stage_refused(block, "large-unknown", sentence, effects)
+                intake.stage_refused(block, code="large-unknown", sentence=sentence, effects=effects)
             self.run(destination, effects)
             return
         if command.staged:

@@ -437,6 +437,8 @@ class Session:
 
     def _retire(self, command: Retire) -> list[AnySessionEffect]:
         """A consumer takes nothing more and keeps what it saw until that is settled."""
+        if command.consumer in self._wildcards:
+            return [Done(command.request)]  # what topics send it is nobody else's
         consumer = self._consumers.get(command.consumer)
         if consumer is None:
             return [Fail(command.request, "consumer-unknown", f"there is no consumer {command.consumer}")]
@@ -528,7 +530,7 @@ class Session:
             consumed.append((Address(""), ConsumerId(b""), ranges))
         request = self._ask(Commit, command.request, command.transaction, Address(""))
         asked = CommitAsked(request, self.identity, command.transaction, command.messages, consumed)
-        return [Multicast(asked), *released]
+        return [*released, Multicast(asked)]
 
     def _rollback(self, command: Rollback) -> list[AnySessionEffect]:
         request = self._ask(Rollback, command.request, command.transaction, Address(""))

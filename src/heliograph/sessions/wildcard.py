@@ -156,10 +156,13 @@ class Wildcard:
         attachment.granted -= count
         attachment.outstanding += count
         self._held.append(decision)
-        return [*self._top_up((attachment,)), *self._release()]
+        return [*self._release(), *self._top_up((attachment,))]
 
     def _release(self) -> list[AnySessionEffect]:
-        """Hand to the client what it has credit for."""
+        """Hand to the client what it has credit for.
+
+        This comes before anything that a topic is told: its answer may be more messages.
+        """
         effects: list[AnySessionEffect] = []
         while self._held and self._client_credit > 0:
             decision = self._held.popleft()
@@ -195,7 +198,7 @@ class Wildcard:
     def grant(self, count: int) -> list[AnySessionEffect]:
         self._client_credit += count
         self._shared_credit += count
-        return [*self._top_up(self._attachments.values()), *self._release()]
+        return [*self._release(), *self._top_up(self._attachments.values())]
 
     def settle(self, command: Settle) -> tuple[list[AnySessionEffect], ClientFault | None]:
         """What the topics are told. With a fault, what stands before it in the command holds."""
@@ -217,7 +220,7 @@ class Wildcard:
             if command.replenish:
                 self._shared_credit += _count(ranges)
                 effects += self._top_up((attachment,))
-        return [*effects, *self._release()], fault
+        return [*self._release(), *effects], fault
 
     def _take(self, first: int, last: int, into: dict[ConsumerId, Ranges]) -> None:
         for identity, low, high in self._tags.take(first, last):

@@ -221,10 +221,6 @@ def test_4_1_8_a_queue_keeps_messages_without_a_consumer(stage: Stage) -> None:
     assert bodies_of(stage.left_in(queue)) == ["persistent", "non-persistent"]
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="what was sent ahead counts as delivered when the consumer leaves, and is buried in the end",
-)
 @pytest.mark.req("J10")
 def test_4_1_8_consumers_that_come_and_go_cost_no_message(stage: Stage) -> None:
     """4.1.8: a message that no application was handed stays, however often consumers came and left."""

@@ -329,7 +329,6 @@ def test_6_1_8_closing_a_connection_acknowledges_nothing_for_the_client(stage: S
     assert (again.body, again.redelivered) == ("b", True)
 
 
-@pytest.mark.xfail(strict=True, reason="the client library ignores it")
 def test_6_1_8_acknowledging_after_the_close_is_an_illegal_state(stage: Stage) -> None:
     """6.1.8: a message of a closed connection can be read but not be acknowledged."""
     queue = stage.queue()

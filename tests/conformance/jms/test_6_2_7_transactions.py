@@ -358,7 +358,6 @@ def test_8_8_what_a_closed_consumer_received_stays_in_the_transaction(stage: Sta
     assert (again.body, again.redelivered) == ("a", True)
 
 
-@pytest.mark.xfail(strict=True, reason="a closed consumer of a transaction keeps what it was sent ahead")
 def test_8_8_what_a_closed_consumer_was_sent_ahead_is_for_others_at_once(stage: Stage) -> None:
     """8.8: closing ends delivery: what the client has not got does not wait for the commit."""
     queue = stage.queue()
@@ -376,7 +375,6 @@ def test_8_8_what_a_closed_consumer_was_sent_ahead_is_for_others_at_once(stage: 
     assert stage.left_in(queue) == []
 
 
-@pytest.mark.xfail(strict=True, reason="a closed consumer of a transaction still takes messages")
 def test_8_8_a_closed_consumer_of_a_transaction_takes_nothing_new(stage: Stage) -> None:
     """8.8: what is sent after the close goes to other consumers, though the transaction is still open."""
     queue = stage.queue()

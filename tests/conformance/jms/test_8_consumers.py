@@ -163,7 +163,6 @@ def test_8_3_2_another_selector_is_refused_while_it_is_in_use(stage: Stage) -> N
         session.consumer(topic, shared=name)
 
 
-@pytest.mark.xfail(strict=True, reason="a subscription name is looked up in its own topic only")
 @pytest.mark.needs("shared")
 def test_8_3_2_another_topic_is_refused_while_it_is_in_use(stage: Stage) -> None:
     """8.3.2: a consumer with the same name on another topic is an error while one is active."""
@@ -261,7 +260,6 @@ def test_8_3_3_another_selector_makes_it_anew(stage: Stage) -> None:
         assert bodies_of(stage.up_to_fence(consumer, topic, n=-5)) == ["for the new one"]
 
 
-@pytest.mark.xfail(strict=True, reason="a subscription name is looked up in its own topic only")
 @pytest.mark.needs("durable", "client-id")
 def test_8_3_3_another_topic_makes_it_anew(stage: Stage) -> None:
     """8.3.3: the same name on another topic deletes the old subscription and makes a new one."""
@@ -292,9 +290,6 @@ def test_8_3_3_another_no_local_makes_it_anew(stage: Stage) -> None:
     assert stage.up_to_fence(consumer, topic) == []
 
 
-@pytest.mark.xfail(
-    strict=True, reason="no-local is tied to a connection, so every reconnection makes the subscription anew"
-)
 @pytest.mark.req("J9")
 @pytest.mark.needs("durable", "client-id", "no-local")
 def test_8_3_3_no_local_holds_for_the_client_identifier(stage: Stage) -> None:
@@ -450,7 +445,6 @@ def test_8_3_4_another_selector_makes_it_anew_when_nobody_uses_it(stage: Stage) 
     assert stage.up_to_fence(consumer, topic, a=2) == []
 
 
-@pytest.mark.xfail(strict=True, reason="a subscription name is looked up in its own topic only")
 @pytest.mark.needs("durable", "shared")
 def test_8_3_4_another_topic_is_refused_while_it_is_in_use(stage: Stage) -> None:
     """8.3.4: a consumer with the same name on another topic is an error while one is active."""
@@ -642,9 +636,6 @@ def test_8_8_auto_messages_delivered_before_the_close_are_acknowledged(stage: St
     assert stage.left_in(queue) == []
 
 
-@pytest.mark.xfail(
-    strict=True, reason="what a consumer did not acknowledge returns when it is closed, not with its session"
-)
 @pytest.mark.req("J4")
 def test_8_8_client_messages_may_be_acknowledged_after_the_close(stage: Stage) -> None:
     """8.8: it makes no difference whether the acknowledgement comes before or after the close."""
@@ -658,9 +649,6 @@ def test_8_8_client_messages_may_be_acknowledged_after_the_close(stage: Stage) -
     assert bodies_of(stage.left_in(queue)) == ["c"]
 
 
-@pytest.mark.xfail(
-    strict=True, reason="what a consumer did not acknowledge returns when it is closed, not with its session"
-)
 @pytest.mark.req("J4")
 @pytest.mark.needs("recover")
 def test_8_8_client_messages_of_a_closed_consumer_are_nobody_elses(stage: Stage) -> None:

@@ -22,9 +22,10 @@ SERVER = {
 }
 
 
-def destination(address: str, **counts: int) -> dict[str, Any]:
-    names = ("depth", "in_flight", "consumers", "published", "delivered", "settled", "bytes")
-    return {"address": address, "kind": address.partition(":")[0], **dict.fromkeys(names, 0), **counts}
+def destination(address: str, **facts: int | str) -> dict[str, Any]:
+    names = ("depth", "in_flight", "consumers", "published", "delivered", "settled", "bytes", "held_bytes")
+    counts = dict.fromkeys(names, 0)
+    return {"address": address, "kind": address.partition(":")[0], **counts, "blocked": "", **facts}
 
 
 def sample(seconds: float, *destinations: dict[str, Any], cpu: float = 1.0) -> Sample:
@@ -91,7 +92,8 @@ def test_busy_destinations_come_first_then_full_ones() -> None:
 
 def test_the_table_shows_destinations_and_the_server() -> None:
     report = compare(
-        sample(0), sample(1, destination("queue:orders", depth=1200, in_flight=3, consumers=2, bytes=4096))
+        sample(0),
+        sample(1, destination("queue:orders", depth=1200, in_flight=3, consumers=2, held_bytes=4096)),
     )
     text = shown(report)
     assert text.startswith(
@@ -100,6 +102,21 @@ def test_the_table_shows_destinations_and_the_server() -> None:
     assert [line.split() for line in text.splitlines() if "orders" in line] == [
         ["queue:orders", "1,200", "3", "2", "0", "0", "4.0", "KiB"]
     ]
+
+
+@pytest.mark.req("M7")
+def test_who_is_blocked_is_shown() -> None:
+    report = compare(sample(0), sample(1, destination("queue:full", depth=9, blocked="messages")))
+    assert "blocked 9" in shown(report)
+    report["server"]["blocked"] = "disk"
+    assert "all producers wait: disk" in shown(report)
+
+
+@pytest.mark.req("M11")
+def test_the_servers_own_destinations_are_shown_when_something_is_in_them() -> None:
+    report = compare(sample(0), sample(1, destination("queue:_DMQ", depth=1), destination("topic:_LOG")))
+    assert "queue:_DMQ" in shown(report)
+    assert "topic:_LOG" not in shown(report)
 
 
 def test_an_empty_server_says_what_to_do() -> None:

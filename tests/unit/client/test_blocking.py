@@ -227,3 +227,21 @@ def test_a_callback_that_would_wait_for_itself_is_told(server: Server) -> None:
         producer.send(b"x", on_completion=send_another)
         producer.flush()
     assert outcomes == ["called-from-callback"]
+
+
+@pytest.mark.parametrize("confirm", [False, True])
+@pytest.mark.parametrize("what", ["session", "connection"])
+@pytest.mark.parametrize("mode", ["auto", "client", "individual", "dups-ok", "transacted"])
+def test_acknowledging_after_the_close_is_an_error(
+    server: Server, mode: str, what: str, confirm: bool
+) -> None:
+    with heliograph.connect_blocking(server.peer.url) as connection:
+        session = connection.session(acknowledge=mode)  # type: ignore[arg-type]
+        consumer = session.consumer("queue:a")
+        server.call(lambda: deliver(server.peer, 1, 1))
+        message = consumer.receive(DEADLINE_SECONDS)
+        assert message is not None
+        (session if what == "session" else connection).close()
+        with pytest.raises(ClientFault) as caught:
+            message.acknowledge(confirm=confirm)
+        assert caught.value.code == "closed"

@@ -53,6 +53,36 @@ def test_neighbouring_tags_become_one_range() -> None:
     assert (ranges.take(), ranges.count) == ([], 0)
 
 
+@pytest.mark.parametrize("mode", list(Mode))
+def test_the_last_tag_the_application_saw_is_known_however_it_was_handed_over(mode: Mode) -> None:
+    box = inbox(delivery(1, 3), delivery(4, 4), delivery(8, 2), mode=mode)
+    assert box.last_seen == 0
+    assert box.take_next()
+    assert box.last_seen == 0, "it can be drawn, but nobody has"
+    assert draw(box, 2) == [1, 2]
+    assert box.last_seen == 2
+    box.stop()
+    assert box.last_seen == 2
+    box.start()
+    assert box.take_next()
+    assert box.last_seen == 2
+    assert draw(box, 1) == [3]
+    assert box.take_next()
+    assert box.last_seen == 3
+    assert len(box.take_batch(2)) == 2
+    assert box.last_seen == 5
+    assert draw(box, 10) == [6, 7, 8, 9]
+    assert not box.take_next()
+    assert box.last_seen == 9
+    box.put(delivery(10, 2))
+    assert draw(box, 1) == [10]
+    assert box.reset(wanted=True) == 10
+    assert box.last_seen == 0, "the server gives other tags now"
+    box.put(delivery(12, 2, epoch=1))
+    box.stop()
+    assert box.reset() == 0
+
+
 @given(st.lists(st.integers(1, 60)))
 def test_merged_ranges_hold_the_same_tags_in_order_and_apart(tags: list[int]) -> None:
     ranges = merged([(tag, tag) for tag in tags])

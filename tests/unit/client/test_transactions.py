@@ -359,6 +359,7 @@ async def test_a_consumer_closed_in_a_transaction_ends_when_that_is_decided() ->
         with pytest.raises(ClientFault):
             await consumer.receive()
         assert peer.asked(frames.Unsubscribe) == []
+        assert [(asked.consumer, asked.seen) for asked in peer.asked(frames.Retire)] == [(1, 2)]
         await session.commit()
         assert peer.asked(frames.Commit)[0].consumed == [(1, [(1, 2)])]
         assert [leaving.consumer for leaving in peer.asked(frames.Unsubscribe)] == [1]
@@ -377,6 +378,22 @@ async def test_before_a_rollback_a_closed_consumer_leaves_so_that_it_gets_nothin
         await session.rollback()
         kinds = [type(message) for message in peer.line.received]
         assert kinds.index(frames.Unsubscribe) < kinds.index(frames.Rollback)
+
+
+@story
+async def test_a_rollback_says_how_far_the_application_has_come() -> None:
+    async with listening() as peer, connect(peer.url) as connection:
+        session = await connection.session(acknowledge="transacted")
+        first = await session.consumer("queue:in")
+        await session.consumer("queue:also")
+        deliver(peer, 1, 5)
+        deliver(peer, 1, 5, consumer=2)
+        assert len(await first.receive_batch(3)) == 3
+        await session.rollback()
+        deliver(peer, 6, 5, earlier=1)
+        assert await first.receive() is not None
+        await session.rollback()
+        assert [asked.seen for asked in peer.asked(frames.Rollback)] == [[(1, 3), (2, 0)], [(1, 6), (2, 0)]]
 
 
 @story

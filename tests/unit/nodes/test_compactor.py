@@ -34,7 +34,6 @@ class Story:
         self.catalogue = Catalogue(Residence(resident_bytes))
         self.compactor = Compactor(cast("Journal", self.journal), self.catalogue)
         self.orders = self.catalogue.find_or_make(ORDERS, [], create=True)
-        self._tick = 0
         for sequence in range(1, RECORDS_PER_SEGMENT + 1):
             self.run(self.orders.handle(Published(ORDERS, lone(sequence)), NOW))
         for _ in range(2 * RECORDS_PER_SEGMENT):
@@ -68,8 +67,7 @@ class Story:
         self.journal.load(effect.page.positions, then)
 
     def end_tick(self) -> None:
-        self._tick += 1
-        self.journal.end_of_tick(self._tick)
+        self.journal.end_of_tick()
 
     def store(self) -> None:
         self.end_tick()

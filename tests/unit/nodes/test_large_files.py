@@ -40,6 +40,18 @@ def test_what_is_written_is_read_and_its_checksum_is_that_of_all(tmp_path: Path)
     assert files.read(FILE, 6, 100) == b""
 
 
+@pytest.mark.parametrize("size", [1, 4095, 4096, 4097, 300_000])
+def test_any_part_of_a_file_can_be_read(tmp_path: Path, size: int) -> None:
+    content = os.urandom(size)
+    files = files_in(tmp_path)
+    files.make(FILE, SESSION)
+    files.write(FILE, 0, content)
+    files.store(FILE)
+    for offset in (0, 1, 4095, 4096, 4097, size - 1, size, size + 5000):
+        for length in (1, 100, 4096, 262_144):
+            assert files.read(FILE, offset, length) == content[offset : offset + length]
+
+
 def test_a_long_file_is_forced_to_disk_in_steps(tmp_path: Path) -> None:
     files = files_in(tmp_path)
     files.make(FILE, SESSION)
@@ -53,11 +65,23 @@ def test_another_run_of_the_server_finds_a_file_with_its_session_and_goes_on(tmp
     first.make(FILE, SESSION)
     first.write(FILE, 0, b"abc")
     again = LargeFiles(tmp_path / "large", forces=True, quota_bytes=0, reserve_bytes=0)
-    assert again.open() == {FILE: (SESSION, 3)}
+    assert again.open() == {FILE: SESSION}
     assert again.reopen(FILE) == 3
     again.write(FILE, 3, b"def")
     assert again.store(FILE) == crc32c(b"abcdef")
     assert again.used_bytes == 6
+
+
+def test_a_file_that_a_message_refers_to_is_nobodys_upload(tmp_path: Path) -> None:
+    files = files_in(tmp_path)
+    files.make(FILE, SESSION)
+    files.write(FILE, 0, b"abc")
+    files.store(FILE)
+    files.publish(FILE)
+    files.publish(FILE)
+    assert files.read(FILE, 0, 3) == b"abc"
+    again = LargeFiles(tmp_path / "large", forces=True, quota_bytes=0, reserve_bytes=0)
+    assert again.open() == {FILE: b""}
 
 
 def test_files_of_others_are_left_alone(tmp_path: Path) -> None:

@@ -1,0 +1,102 @@
+"""What a message manager finds around it, in virtual time: a loop, a tick, a bus, a clock and a disk in memory."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from heliograph.model.block import Block, parse
+from heliograph.nodes import committing, gravedigger, message_manager, own_messages
+from tests.properties.memory_journal import Listener, MemoryJournal
+
+SECOND = 1_000_000
+START = 1_000 * SECOND
+
+
+class Timer:
+    """A call that is due at some time, unless it is cancelled."""
+
+    def __init__(self, due: int, order: int, call: Callable[[], None]) -> None:
+        self.due = due
+        self.order = order
+        self.call = call
+        self.is_cancelled = False
+
+    def cancel(self) -> None:
+        self.is_cancelled = True
+
+    def __lt__(self, other: Timer) -> bool:
+        return (self.due, self.order) < (other.due, other.order)
+
+
+class Failure:
+    """The future that a manager sets when it has to give up, which is never."""
+
+    def done(self) -> bool:
+        return False
+
+    def set_result(self, error: Exception) -> None:
+        raise AssertionError(f"the manager gave up: {error!r}")
+
+
+class Loop:
+    """An event loop that does nothing by itself. Time is in microseconds."""
+
+    def __init__(self, now: int) -> None:
+        self.now = now
+        self.soon: list[Callable[[], None]] = []
+        self._timers: list[Timer] = []
+        self._made = 0
+
+    def call_soon(self, call: Callable[..., None], *arguments: Any) -> None:
+        self.soon.append(lambda: call(*arguments))
+
+    def call_later(self, delay: float, call: Callable[[], None]) -> Timer:
+        self._made += 1
+        timer = Timer(self.now + round(delay * SECOND), self._made, call)
+        heapq.heappush(self._timers, timer)
+        return timer
+
+    def create_future(self) -> Failure:
+        return Failure()
+
+    def next_due(self, until: int) -> Timer | None:
+        """The next timer up to a moment, taken out."""
+        while self._timers and self._timers[0].due <= until:
+            timer = heapq.heappop(self._timers)
+            if not timer.is_cancelled:
+                return timer
+        return None
+
+
+class Surroundings:
+    """The world that managers are made in."""
+
+    def __init__(self) -> None:
+        self.loop = Loop(START)
+        self.journal = MemoryJournal()
+        self.boot = b""
+        self.copied: Callable[[bytes], Block] = parse  # sees what the dead message queue is given
+
+    def open_journal(self, *_arguments: object, listener: Listener, **_settings: object) -> MemoryJournal:
+        self.journal.listener = listener
+        return self.journal
+
+
+HERE = Surroundings()
+
+
+def put_managers_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Managers that are made from now on live in `HERE`."""
+    monkeypatch.setattr(gravedigger, "parse", lambda buffer: HERE.copied(buffer))
+    running = SimpleNamespace(get_running_loop=lambda: HERE.loop)
+    monkeypatch.setattr(message_manager, "asyncio", running)
+    monkeypatch.setattr(message_manager, "Journal", lambda *given, **named: HERE.open_journal(*given, **named))
+    monkeypatch.setattr(message_manager, "boot_id", lambda: HERE.boot)
+    monkeypatch.setattr(message_manager, "now", lambda: HERE.loop.now / SECOND)
+    for module in (message_manager, committing, gravedigger, own_messages):
+        monkeypatch.setattr(module, "microseconds", lambda: HERE.loop.now)
