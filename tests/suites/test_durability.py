@@ -234,7 +234,7 @@ def test_a_queue_comes_into_being_on_first_use_and_stays(tmp_path: Path) -> None
         await server.restart()
         async with connect(server.url) as connection:
             figures = (await connection.ask("destinations"))["destinations"]
-        assert {each["address"] for each in figures} == {
+        assert {each["address"] for each in figures if ":_" not in each["address"]} == {
             "queue:by a producer",
             "queue:by a consumer",
             "topic:by a consumer",
@@ -346,9 +346,9 @@ def test_what_was_not_acknowledged_returns_in_order_and_marked_when_its_consumer
         assert [message.body for message in again] == [
             numbered(10)[index] for index in (0, 2, 4, 5, 6, 7, 8, 9)
         ]
-        # The sixth to eighth were sent ahead; whether their consumer looked at them, nobody knows.
-        assert [message.delivery_count for message in again] == [2] * 6 + [1] * 2
-        assert [message.redelivered for message in again] == [True] * 6 + [False] * 2
+        # What was only sent ahead, nobody has seen: that does not count.
+        assert [message.delivery_count for message in again] == [2] * 3 + [1] * 5
+        assert [message.redelivered for message in again] == [True] * 3 + [False] * 5
 
     tell(story, tmp_path)
 

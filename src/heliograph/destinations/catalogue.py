@@ -99,7 +99,6 @@ class Catalogue:
         self.transactions = Transactions()
         self.large = LargeReferences()
         self.rules = rules
-        self.tight = ""  # why all producers are told to wait, if they are
         self._next_number = 1
 
     # ---- destinations
@@ -113,7 +112,7 @@ class Catalogue:
             return [Multicast(Rejected(command.request, error.code, error.sentence))]
         self.lane_used(command.lane, command.address)
         last = destination.intake.resume(command.lane)
-        body = {"last": last, "blocked": destination.flow.blocked, "everywhere": self.tight}
+        body = {"last": last, "blocked": destination.flow.blocked}
         effects.append(Multicast(Answered(command.request, body)))
         return effects
 
@@ -293,7 +292,7 @@ class Catalogue:
             if address in self.by_address
         ]
         blocked = {address: self.by_address[address].flow.blocked for _, address, _ in lanes}
-        body = {"lanes": lanes, "blocked": blocked, "everywhere": self.tight}
+        body = {"lanes": lanes, "blocked": blocked}
         return [Multicast(Answered(command.request, body))]
 
     def session_lost(self, command: SessionLost, now: float) -> None:

@@ -21,7 +21,6 @@ from heliograph.model.block import PRIORITIES, Block, priority_runs
 from heliograph.model.policy import Policy
 
 
-
 class LevelState(msgspec.Struct, array_like=True):
     """One priority of a queue: pages, and entries that are handed out."""
 

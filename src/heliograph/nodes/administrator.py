@@ -45,7 +45,7 @@ class Administrator:
             {
                 "journal": manager.journal.stats(),
                 "resident_bytes": manager.catalogue.residence.used,
-                "blocked": manager.catalogue.tight,
+                "blocked": "disk" if manager.journal.is_tight else "",
             }
         )
 

@@ -25,7 +25,6 @@ from heliograph.bus.commands import (
     DestinationDeleted,
     DestinationWanted,
     Dispatched,
-    FlowChanged,
     Published,
     Refused,
     Rejected,
@@ -66,7 +65,6 @@ from heliograph.destinations.waiting import Residence
 from heliograph.journal.files import Journal, JournalSettings
 from heliograph.journal.records import RecordKind
 from heliograph.model.block import LARGE, Block
-from heliograph.model.destination import Address
 from heliograph.model.errors import CorruptJournal, HeliographError, StorageFull, Unavailable
 from heliograph.model.ids import IdIssuer, SessionId
 from heliograph.model.limits import LARGE_RESERVE_BYTES, SESSION_MEMORY_SECONDS, UPLOAD_MEMORY_SECONDS
@@ -144,6 +142,7 @@ class MessageManager:
         self._sweeping: asyncio.TimerHandle | None = None
         self.failed: asyncio.Future[HeliographError] = self._loop.create_future()
         self.recovered_messages = 0
+        self._is_tight = False
 
     # ---- life
 
@@ -422,16 +421,15 @@ class MessageManager:
         if journal.has_pending:
             journal.end_of_tick()  # what was stored just now was handed out: write that down before it leaves
         self.large.end_of_tick(journal.next_lsn)
-        if journal.is_tight != bool(self.catalogue.tight):
-            self._tell_tight(journal.is_tight)
+        if journal.is_tight != self._is_tight:
+            self._note_tight(journal.is_tight)
         if journal.snapshot_due:
             journal.snapshot([snapshot_of(self.catalogue, self._boot)])
 
-    def _tell_tight(self, tight: bool) -> None:
-        """The disk is about to be full, or has room again: that concerns every producer (M7)."""
-        self.catalogue.tight = "disk" if tight else ""
+    def _note_tight(self, tight: bool) -> None:
+        """Whoever sends is told by a refusal (storage-full); whoever watches, by the event log."""
+        self._is_tight = tight
         self.record("disk-full" if tight else "disk-has-room", disk_bytes=self.journal.disk_bytes)
-        self._bus.multicast(FlowChanged(Address(""), self.catalogue.tight))
 
     def journal_stored(self, lsn: int) -> None:
         persisting = self._persisting
