@@ -23,7 +23,7 @@ DMQ = "queue:_DMQ"
 async def dead(connection: Connection, count: int = 1) -> list[Message]:
     session = await connection.session(acknowledge="client")
     consumer = await session.consumer(DMQ)
-    messages = []
+    messages: list[Message] = []
     for _ in range(count):
         message = await consumer.receive(timeout=15)
         assert message is not None, f"{len(messages)} of {count} died"

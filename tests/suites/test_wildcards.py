@@ -281,17 +281,20 @@ def test_a_topic_that_is_deleted_leaves_the_others_and_may_come_again(tmp_path: 
 @pytest.mark.req("M8")
 def test_after_a_restart_the_pattern_is_subscribed_again(tmp_path: Path) -> None:
     async def story() -> None:
-        async with ServerProcess(tmp_path) as server:
-            async with heliograph.connect(server.url) as one, heliograph.connect(server.url) as two:
-                consumer = await one.consumer("topic:glob:t.*")
-                await publish(two, "topic:t.a", b"1")
-                assert await received(consumer, 1) == [("topic:t.a", b"1")]
-                await server.restart()
-                await until(lambda: one.is_alive() and two.is_alive(), "both are back")
-                await one.ask("server")  # answered when the connection and its consumers are there again
-                await publish(two, "topic:t.a", b"2")
-                await publish(two, "topic:t.b", b"3")
-                assert await received(consumer, 2) == [("topic:t.a", b"2"), ("topic:t.b", b"3")]
+        async with (
+            ServerProcess(tmp_path) as server,
+            heliograph.connect(server.url) as one,
+            heliograph.connect(server.url) as two,
+        ):
+            consumer = await one.consumer("topic:glob:t.*")
+            await publish(two, "topic:t.a", b"1")
+            assert await received(consumer, 1) == [("topic:t.a", b"1")]
+            await server.restart()
+            await until(lambda: one.is_alive() and two.is_alive(), "both are back")
+            await one.ask("server")  # answered when the connection and its consumers are there again
+            await publish(two, "topic:t.a", b"2")
+            await publish(two, "topic:t.b", b"3")
+            assert await received(consumer, 2) == [("topic:t.a", b"2"), ("topic:t.b", b"3")]
 
     play(story())
 

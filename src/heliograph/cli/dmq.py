@@ -83,27 +83,17 @@ def certificate(message: Message) -> dict[str, Any]:
 
 
 def _show_list(dead: list[Message]) -> None:
+    """One line for each, and below it the last word of a consumer, if there was one."""
     from datetime import datetime
 
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(box=box.SIMPLE_HEAD, header_style="bold", pad_edge=False)
-    for title in ("id", "came from", "reason", "deliveries", "died", "last error"):
-        table.add_column(title, overflow="fold", no_wrap=title in ("id", "died"))
     for message in dead:
         known = certificate(message)
         died = known["died_at"]
-        table.add_row(
-            str(known["id"]),
-            harmless(str(known["original_destination"])),
-            harmless(str(known["reason"])),
-            str(known["deliveries"]),
-            f"{datetime.fromtimestamp(died):%Y-%m-%d %H:%M:%S}" if isinstance(died, int | float) else "–",
-            harmless(known["last_error"] or "–"),
-        )
-    Console(highlight=False).print(table)
+        when = f"{datetime.fromtimestamp(died):%Y-%m-%d %H:%M:%S}" if isinstance(died, int | float) else "–"
+        where, why = harmless(str(known["original_destination"])), harmless(str(known["reason"]))
+        typer.echo(f"{when}  {known['id']}  {where}: {why}, delivered {known['deliveries']} times")
+        if known["last_error"]:
+            typer.secho(f"                     {harmless(known['last_error'])}", dim=True)
 
 
 @app.command("show")
