@@ -162,7 +162,34 @@ FROM_CLIENT: dict[str, frames.FromClient] = {
     "subscribe": frames.Subscribe(
         request=5, number=0, consumer=70_000, destination="topic:prices", credit=1000
     ),
+    "subscribe-durable": frames.Subscribe(
+        request=5,
+        number=0,
+        consumer=7,
+        destination="topic:prices",
+        credit=10,
+        selector="size > 3",
+        subscription="evening",
+        durable=True,
+        shared=True,
+        no_local=True,
+        prompt=False,
+    ),
+    "subscribe-browse": frames.Subscribe(
+        request=5, number=0, consumer=8, destination="queue:orders", credit=10, browse=True
+    ),
     "unsubscribe": frames.Unsubscribe(request=6, number=0, consumer=70_000),
+    "unsubscribe-seen": frames.Unsubscribe(request=6, number=0, consumer=7, seen=41),
+    "retire": frames.Retire(request=6, number=0, consumer=7, seen=41),
+    "end-subscription": frames.EndSubscription(request=6, number=0, subscription="evening"),
+    "return": frames.Return(number=0, consumer=7, ranges=[(3, 5)], error="no such customer"),
+    "recover": frames.Recover(request=6, number=0, seen=[(7, 41)]),
+    "commit": frames.Commit(request=6, number=0, transaction=9, messages=100, consumed=[(7, [(1, 41)])]),
+    "rollback": frames.Rollback(request=6, number=0, transaction=9, seen=[(7, 41)]),
+    "make-temporary": frames.MakeTemporary(request=6, number=0, kind="queue"),
+    "delete-temporary": frames.DeleteTemporary(
+        request=6, number=0, destination="queue:_temporary.1.2.18bcfe56800.1.1"
+    ),
     "begin-upload": frames.BeginUpload(request=8, number=0, transfer=5, destination="queue:films"),
     "begin-upload-again": frames.BeginUpload(
         request=8, number=0, transfer=5, destination="queue:films", resume=_LARGE.file
@@ -203,6 +230,7 @@ FROM_SERVER: dict[str, frames.FromServer] = {
     "transfer-failed": frames.TransferFailed(
         number=0, transfer=5, code="storage-full", sentence="the disk is full"
     ),
+    "browse-ended": frames.BrowseEnded(number=0, consumer=8),
     "settled": frames.Settled(number=0, consumer=70_000),
     "goodbye-of-the-server": frames.Goodbye(code="server-stopping", sentence="the server is stopping"),
 }

@@ -92,7 +92,7 @@ def _control_payload(name: str) -> bytes:
 def test_every_control_message_and_every_kind_has_a_golden_frame() -> None:
     shown = {type(message) for message in (*FROM_CLIENT.values(), *FROM_SERVER.values())}
     assert shown == set(Control.__subclasses__())
-    assert {raw[4] for raw in HOT_FRAMES.values()} == set(range(CONTROL + 1, frames.HEARTBEAT + 1))
+    assert {raw[4] for raw in HOT_FRAMES.values()} == set(range(CONTROL + 1, frames.DELIVER_FROM + 1))
 
 
 def test_the_preamble_stays() -> None:
