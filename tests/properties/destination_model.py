@@ -267,7 +267,7 @@ class Model:
             count += len(tags)
         return count, False
 
-    def _settle(self, letter: Letter, taker: Taker, *, returned: bool) -> None:
+    def _settle(self, letter: Letter, taker: Taker, *, returned: bool, suspect: bool = True) -> None:
         copy = letter.copies[taker.list]
         copy.holder = None
         if not returned:
@@ -275,7 +275,7 @@ class Model:
             copy.note(self.tick, "done")
             return
         policy = self.policy_of(letter.address)
-        if policy.redelivery_limit and copy.deliveries + 1 >= policy.redelivery_limit:
+        if suspect and policy.redelivery_limit and copy.deliveries + 1 >= policy.redelivery_limit:
             copy.dying = True
         else:
             self._comes_back(copy, policy.delay_before(copy.deliveries + 2))
@@ -301,8 +301,10 @@ class Model:
             if not any(other.list == taker.list for other in self.takers.values()):
                 self.unsubscribed(subscriber)
                 return
+        # What the application saw is not known: only the oldest is suspected of its end.
+        oldest = min(taker.held.values(), key=lambda letter: letter.number, default=None)
         for letter in taker.held.values():
-            self._settle(letter, taker, returned=True)
+            self._settle(letter, taker, returned=True, suspect=letter is oldest)
 
     # ---- the dead
 

@@ -160,12 +160,12 @@ class Taker(msgspec.Struct):
     address: Address
     session: SessionId
     credit: int
+    may_see: list[Letter] = []
     list: int = QUEUE_LIST
     selector: str = EVERYTHING
     held: dict[int, Letter] = {}
     next_tag: int = 1
     browses: bool = False
-    may_see: list[Letter] = []
 
     def __repr__(self) -> str:
         return f"{text_of(self.identity)} of {self.address} {self.selector}, has {sorted(self.held)}"

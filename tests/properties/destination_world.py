@@ -25,7 +25,6 @@ from heliograph.bus.commands import (
     DestinationWanted,
     Dispatched,
     Published,
-    Recovered,
     Refused,
     Rejected,
     RollbackAsked,
@@ -459,9 +458,12 @@ class World:
         return is_kept and any(letter.persistent for letter in named)
 
     def recover(self, taker: Taker) -> None:
-        """The client wants everything again that it has not settled."""
+        """The client wants everything again that it has not settled; it is not in a transaction."""
+        if any(client.session == taker.session and client.staged for client in self.clients.values()):
+            return
         self.model.recovered(taker)
-        self._tell(Recovered(taker.address, taker.identity, self._ask()))
+        consumers = [(taker.address, taker.identity, -1)]
+        self._tell(RollbackAsked(self._ask(), taker.session, 0, consumers))
         self.end_of_tick()
 
     def detach(self, taker: Taker) -> None:
@@ -517,7 +519,7 @@ class World:
         ]
         for taker in takers:
             self.model.recovered(taker)
-        consumers = [(taker.address, taker.identity) for taker in takers]
+        consumers = [(taker.address, taker.identity, -1) for taker in takers]
         self._tell(RollbackAsked(self._ask(), client.session, client.transactions, consumers))
         self.end_of_tick()
 

@@ -145,6 +145,11 @@ class MemoryJournal:
             self.stored = boundary
         return self.stored.next_lsn - 1
 
+    def sync_now(self) -> None:
+        self.end_of_tick()
+        if self.boundaries:
+            self.store_up_to(self.boundaries[-1])
+
     def unstored(self) -> list[Boundary]:
         """The ends of ticks that a crash may lose."""
         return [boundary for boundary in self.boundaries if boundary.next_lsn > self.stored.next_lsn]

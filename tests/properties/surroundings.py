@@ -55,6 +55,9 @@ class Loop:
     def call_soon(self, call: Callable[..., None], *arguments: Any) -> None:
         self.soon.append(lambda: call(*arguments))
 
+    def call_soon_threadsafe(self, _call: Callable[..., None], *_arguments: Any) -> None:
+        """What threads bring back, files that were removed, is nobody's concern here."""
+
     def call_later(self, delay: float, call: Callable[[], None]) -> Timer:
         self._made += 1
         timer = Timer(self.now + round(delay * SECOND), self._made, call)
