@@ -1,4 +1,4 @@
-"""What happened on this node, for people who watch it (M15): events with fields, to a file and to `topic:_LOG`.
+"""What happened on this node, for people who watch it (M15): events, to a file and to `topic:_LOG`.
 
 Shells record events; recording only puts them in a bounded queue. A task of its own passes them on: to the
 topic, and on a thread to `events.jsonl`, one JSON object a line, which is rotated by size. When the queue or

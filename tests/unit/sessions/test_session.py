@@ -51,7 +51,7 @@ from heliograph.sessions.commands import (
     Subscribe,
     Unsubscribe,
 )
-from heliograph.sessions.session import FromBus, Session
+from heliograph.sessions.session import ConnectionFacts, FromBus, Session
 
 ANN = Identity("ann", ("clerk",))
 RULES = [
@@ -77,6 +77,7 @@ class Story:
             issuer=issuer,
             next_request=lambda: next(requests),
             create_on_first_use=create,
+            connection=ConnectionFacts(issuer.connection(), ""),
         )
         self.facts: list[Fact] = []
         self.said: list[AnySessionEffect] = []
