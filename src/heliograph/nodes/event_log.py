@@ -31,6 +31,8 @@ from heliograph.model.limits import (
 from heliograph.nodes.clock import now
 
 Event = dict[str, Any]
+# Events that are passed on before others on the loop get their turn: a few milliseconds.
+_BATCH = 200
 _encode = msgspec.json.Encoder().encode
 
 
@@ -109,9 +111,10 @@ class EventLog:
                 return
 
     def _take(self) -> list[Event]:
-        batch = list(self._waiting)
-        self._waiting.clear()
-        if self._dropped:
+        batch = [self._waiting.popleft() for _ in range(min(len(self._waiting), _BATCH))]
+        if self._waiting:
+            self._woken.set()
+        elif self._dropped:
             lost = {"time": round(now(), 3), "node": self._node, "event": "events-dropped"}
             batch.append({**lost, "count": self._dropped})
             self._dropped = 0
