@@ -78,7 +78,7 @@ class Connection:
 
     @property
     def on_blocked(self) -> OnBlocked | None:
-        """Called with a destination and why it is blocked, and with an empty reason when it is not any more."""
+        """Called with a destination and why it is blocked, or with an empty reason when it is not any more."""
         return self._link.blocks.on_change
 
     @on_blocked.setter

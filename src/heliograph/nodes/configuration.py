@@ -363,8 +363,8 @@ def _policy_lines() -> list[str]:
     lines = [
         "",
         "# Policies of destinations, as many as you like. The first whose pattern matches is given to a",
-        "# destination when it is made; `helio admin destination set` changes it later. In the pattern * stands",
-        "# for any characters and ? for one.",
+        "# destination when it is made; `helio admin destination set` changes it later. In the pattern *",
+        "# stands for any characters and ? for one.",
         "# [[policies]]",
         '# destinations = "queue:orders.*"',
     ]
@@ -393,7 +393,8 @@ helio serve --config heliograph.toml
 ```
 
 A key that does not exist, or a value that it does not accept, stops the start with the code `{INVALID}` and a
-sentence that names the key; in a policy the code is `policy-invalid`. These are all settings with their defaults:
+sentence that names the key; in a policy the code is `policy-invalid`. These are all settings, with their
+defaults:
 
 ```toml
 {render_defaults()}```

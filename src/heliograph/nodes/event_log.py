@@ -1,4 +1,4 @@
-"""What happened on this node, for people who watch it (M15): events with fields, to a file and to `topic:_LOG`.
+"""What happened on this node, for people who watch it (M15): events, to a file and to `topic:_LOG`.
 
 Shells record events; recording only puts them in a bounded queue. A task of its own passes them on: to the
 topic, and on a thread to `events.jsonl`, one JSON object a line, which is rotated by size. When the queue or
@@ -31,6 +31,8 @@ from heliograph.model.limits import (
 from heliograph.nodes.clock import now
 
 Event = dict[str, Any]
+# Events that are passed on before others on the loop get their turn: a few milliseconds.
+_BATCH = 200
 _encode = msgspec.json.Encoder().encode
 
 
@@ -109,9 +111,10 @@ class EventLog:
                 return
 
     def _take(self) -> list[Event]:
-        batch = list(self._waiting)
-        self._waiting.clear()
-        if self._dropped:
+        batch = [self._waiting.popleft() for _ in range(min(len(self._waiting), _BATCH))]
+        if self._waiting:
+            self._woken.set()
+        elif self._dropped:
             lost = {"time": round(now(), 3), "node": self._node, "event": "events-dropped"}
             batch.append({**lost, "count": self._dropped})
             self._dropped = 0

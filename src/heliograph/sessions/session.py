@@ -545,7 +545,7 @@ class Session:
             for consumer in self._consumers.values()
         ]
         for wildcard in self._wildcards.values():
-            consumers += wildcard.returned()
+            consumers += wildcard.returned(last_seen.get(wildcard.number, -1))
         return [Multicast(RollbackAsked(request, self.identity, transaction, consumers))]
 
     # ---- temporary destinations

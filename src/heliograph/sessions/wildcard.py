@@ -81,6 +81,14 @@ class Tags:
                 code="settlement-unknown",
             )
 
+    def seen(self, last: int) -> dict[ConsumerId, int]:
+        """For each attachment, its highest tag that is outstanding and not beyond the client's tag `last`."""
+        highest: dict[ConsumerId, int] = {}
+        for first, (count, attachment, tag) in zip(self._firsts, self._runs, strict=True):
+            if first <= last:
+                highest[attachment] = tag + min(count - 1, last - first)
+        return highest
+
     def clear(self) -> int:
         """Forget all of them. Returns how many messages that were."""
         count = sum(run[0] for run in self._runs)
@@ -241,14 +249,23 @@ class Wildcard:
     def after_commit(self) -> list[AnySessionEffect]:
         return self._release()
 
-    def returned(self) -> list[tuple[Address, ConsumerId, int]]:
-        """Everything goes back and comes again, under other tags."""
+    def returned(self, last_seen: int) -> list[tuple[Address, ConsumerId, int]]:
+        """Everything goes back and comes again, under other tags.
+
+        `last_seen`: the client's last tag that reached the application, -1 if that is not known. The same is
+        said for each topic.
+        """
+        seen = self._tags.seen(last_seen)
+        unseen = -1 if last_seen < 0 else 0
         self._client_credit += self._tags.clear()
         self._held.clear()
         for each in self._attachments.values():
             each.granted += each.outstanding
             each.outstanding = 0
-        return [(each.address, each.identity, -1) for each in self._attachments.values()]
+        return [
+            (each.address, each.identity, seen.get(each.identity, unseen))
+            for each in self._attachments.values()
+        ]
 
 
 def _count(ranges: Ranges) -> int:

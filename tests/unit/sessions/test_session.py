@@ -77,7 +77,7 @@ class Story:
             issuer=issuer,
             next_request=lambda: next(requests),
             create_on_first_use=create,
-            connection=ConnectionFacts(bytes(16), ""),
+            connection=ConnectionFacts(issuer.connection(), ""),
         )
         self.facts: list[Fact] = []
         self.said: list[AnySessionEffect] = []
