@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Any, Final
 
 import heliograph
-from benchmarks.processes import BenchmarkError, Server, port_answers
 from benchmarks.peers.interface import program
+from benchmarks.processes import BenchmarkError, Server, port_answers
 
 BODY: Final = b"x" * 256
 ROUNDS: Final = 3
@@ -52,7 +52,16 @@ async def own_server(folder: Path, *options: str) -> AsyncIterator[str]:
     """A Heliograph server of its own process; its URL."""
     ready = folder / "ready"
     ready.unlink(missing_ok=True)
-    command = [sys.executable, "-m", "heliograph.cli.main", "serve", "--port", "0", "--data", str(folder / "data")]
+    command = [
+        sys.executable,
+        "-m",
+        "heliograph.cli.main",
+        "serve",
+        "--port",
+        "0",
+        "--data",
+        str(folder / "data"),
+    ]
     server = Server([*command, "--ready-file", str(ready), *options], folder=folder, name="heliograph")
     with server:
         deadline = time.monotonic() + 30
@@ -214,9 +223,11 @@ async def stopped(folder: Path, seconds: float = 30.0, rate: int = 100_000) -> d
 
 async def _three_subscribers(url: str, seconds: float, rate: int, *, stop_one: bool) -> dict[str, Any]:
     topic = f"topic:stopped-{time.monotonic_ns()}"
-    async with heliograph.connect(url) as sending, heliograph.connect(url) as receiving, heliograph.connect(
-        url
-    ) as slow:
+    async with (
+        heliograph.connect(url) as sending,
+        heliograph.connect(url) as receiving,
+        heliograph.connect(url) as slow,
+    ):
         session = await receiving.session(acknowledge="dups-ok")
         others = [await session.consumer(topic) for _ in range(2)]
         last = await (await slow.session(acknowledge="dups-ok")).consumer(topic)
@@ -250,7 +261,9 @@ MEASUREMENTS: Final[dict[str, Callable[[Path], Coroutine[Any, Any, dict[str, Any
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("measurements", nargs="*", choices=[*MEASUREMENTS, []], metavar="WHICH")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
@@ -262,7 +275,9 @@ def main() -> None:
             except (BenchmarkError, heliograph.HeliographError) as error:
                 results[name] = {"failed": str(error), "met": False}
         if not options.json:
-            print(f"{name}: " + ", ".join(f"{key} {value}" for key, value in results[name].items()), flush=True)
+            print(
+                f"{name}: " + ", ".join(f"{key} {value}" for key, value in results[name].items()), flush=True
+            )
     if options.json:
         print(json.dumps(results, indent=2))
 

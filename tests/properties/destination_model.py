@@ -244,15 +244,19 @@ class Model:
 
     def waiting(self, address: Address, of: int) -> Iterator[Letter]:
         for letter in self.letters.values():
-            if letter.address == address and of in letter.copies and self.is_stored(letter):
-                if letter.copies[of].waits:
-                    yield letter
+            is_there = letter.address == address and of in letter.copies and self.is_stored(letter)
+            if is_there and letter.copies[of].waits:
+                yield letter
 
     def eligible(self, taker: Taker) -> Iterator[Letter]:
         """What waits and could be given to a consumer now."""
         for letter in self.waiting(taker.address, taker.list):
             timely = letter.due <= self.now and not letter.is_expired(self.now)
-            if timely and letter.copies[taker.list].not_before <= self.now and matches(taker.selector, letter):
+            if (
+                timely
+                and letter.copies[taker.list].not_before <= self.now
+                and matches(taker.selector, letter)
+            ):
                 yield letter
 
     def settled(self, taker: Taker, ranges: list[tuple[int, int]], *, returned: bool) -> tuple[int, bool]:
@@ -297,10 +301,10 @@ class Model:
     def detached(self, identity: ConsumerId) -> None:
         taker = self.takers.pop(identity)
         subscriber = self.subscribers.get(taker.list)
-        if subscriber is not None and not subscriber.durable:
-            if not any(other.list == taker.list for other in self.takers.values()):
-                self.unsubscribed(subscriber)
-                return
+        is_last = not any(other.list == taker.list for other in self.takers.values())
+        if subscriber is not None and not subscriber.durable and is_last:
+            self.unsubscribed(subscriber)
+            return
         # What the application saw is not known: only the oldest is suspected of its end.
         oldest = min(taker.held.values(), key=lambda letter: letter.number, default=None)
         for letter in taker.held.values():

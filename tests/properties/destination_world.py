@@ -347,10 +347,18 @@ class World:
     # ---- receiving
 
     def attach(
-        self, client: Client, address: Address, credit: int, *, selector: str = EVERYTHING, browse: bool = False
+        self,
+        client: Client,
+        address: Address,
+        credit: int,
+        *,
+        selector: str = EVERYTHING,
+        browse: bool = False,
     ) -> Taker:
         """A consumer or a browser of a queue, or a subscriber of a topic for as long as it is there."""
-        taker = Taker(self._issuer.consumer(), address, client.session, credit, selector=selector, browses=browse)
+        taker = Taker(
+            self._issuer.consumer(), address, client.session, credit, selector=selector, browses=browse
+        )
         self.model.takers[taker.identity] = taker
         if address == TOPIC:
             self._subscribe(client, taker, Subscriber(address, "", "", False, False, selector))
@@ -393,18 +401,16 @@ class World:
 
     def subscriber_like(self, wish: Subscriber) -> Subscriber | None:
         for each in self.model.subscribers.values():
-            if (each.client, each.name, each.durable) == (wish.client, wish.name, wish.durable):
-                if each.is_there_for(wish.address):
-                    return each
+            is_same = (each.client, each.name, each.durable) == (wish.client, wish.name, wish.durable)
+            if is_same and each.is_there_for(wish.address):
+                return each
         return None
 
     def subscribe(self, client: Client, wish: Subscriber, credit: int) -> Taker | None:
         """A subscription with a name. None: it is refused."""
         taker = Taker(self._issuer.consumer(), TOPIC, client.session, credit, selector=wish.selector)
         found = self.subscriber_like(wish)
-        used = found is not None and any(
-            other.list == found.identity for other in self.model.takers.values()
-        )
+        used = found is not None and any(other.list == found.identity for other in self.model.takers.values())
         if (
             (wish.durable and not wish.shared and not wish.client)
             or (found is not None and found.shared != wish.shared)
@@ -425,9 +431,7 @@ class World:
     def unsubscribe(self, client: str, name: str) -> None:
         wish = Subscriber(TOPIC, client, name, True, False, "")
         found = self.subscriber_like(wish)
-        used = found is not None and any(
-            other.list == found.identity for other in self.model.takers.values()
-        )
+        used = found is not None and any(other.list == found.identity for other in self.model.takers.values())
         self._tell(SubscriptionEnded(self._ask(must_fail=found is None or used), client, name))
         if found is not None and not used:
             self.model.unsubscribed(found)
@@ -454,7 +458,9 @@ class World:
         """Whether the answer has to wait for the disk."""
         subscriber = self.model.subscribers.get(taker.list)
         is_kept = subscriber is None or subscriber.durable
-        named = [taker.held[tag] for first, last in ranges for tag in range(first, last + 1) if tag in taker.held]
+        named = [
+            taker.held[tag] for first, last in ranges for tag in range(first, last + 1) if tag in taker.held
+        ]
         return is_kept and any(letter.persistent for letter in named)
 
     def recover(self, taker: Taker) -> None:
@@ -513,9 +519,7 @@ class World:
         client.staged.clear()
         client.last = Transaction(client.transactions, 1, False, self.model.tick, committed=False)
         takers = [
-            each
-            for each in self.model.takers.values()
-            if each.session == client.session and not each.browses
+            each for each in self.model.takers.values() if each.session == client.session and not each.browses
         ]
         for taker in takers:
             self.model.recovered(taker)
@@ -677,9 +681,9 @@ class World:
         self.pass_time(60)
         takers = [self.attach(client, address, 10**6) for address in (QUEUE, DEAD_MESSAGES)]
         for wish in [each for each in self.model.subscribers.values() if not each.ended]:
-            taker = self.subscribe(client, msgspec.structs.replace(wish), 10**6)
-            assert taker is not None
-            takers.append(taker)
+            subscribed = self.subscribe(client, msgspec.structs.replace(wish), 10**6)
+            assert subscribed is not None
+            takers.append(subscribed)
         for _ in range(10_000):
             if not self._calm_step(takers):
                 break
@@ -716,4 +720,3 @@ class World:
 def _answer(heard: list[Command]) -> dict[str, Any]:
     (answer,) = [each for each in heard if isinstance(each, Answered)]
     return answer.body
-

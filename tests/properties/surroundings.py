@@ -93,12 +93,16 @@ class Surroundings:
 HERE = Surroundings()
 
 
+def _open_journal(*given: Any, **named: Any) -> Any:
+    return HERE.open_journal(*given, **named)
+
+
 def put_managers_here(monkeypatch: pytest.MonkeyPatch) -> None:
     """Managers that are made from now on live in `HERE`."""
-    monkeypatch.setattr(gravedigger, "parse", lambda buffer: HERE.copied(buffer))
+    monkeypatch.setattr(gravedigger, "parse", lambda buffer: HERE.copied(buffer))  # noqa: PLW0108 - another HERE by then
     running = SimpleNamespace(get_running_loop=lambda: HERE.loop)
     monkeypatch.setattr(message_manager, "asyncio", running)
-    monkeypatch.setattr(message_manager, "Journal", lambda *given, **named: HERE.open_journal(*given, **named))
+    monkeypatch.setattr(message_manager, "Journal", _open_journal)
     monkeypatch.setattr(message_manager, "boot_id", lambda: HERE.boot)
     monkeypatch.setattr(message_manager, "now", lambda: HERE.loop.now / SECOND)
     for module in (message_manager, committing, gravedigger, own_messages):

@@ -139,9 +139,7 @@ def snapshot_of(catalogue: Catalogue, boot: bytes) -> bytes:
         for _, destination, block in transactions.all_staged()
         if block.buffer is not None
     ]
-    return _encode(
-        CatalogueState(sessions, destinations, boot, stages, catalogue.large.pairs())
-    )
+    return _encode(CatalogueState(sessions, destinations, boot, stages, catalogue.large.pairs()))
 
 
 def _state_of(destination: Destination) -> DestinationState:
@@ -225,10 +223,7 @@ def _sequences_of(group: Group, topic: Topic) -> list[SequenceState]:
     for block in topic.intake.pending:
         if block.persistent:
             _add_pending(group, topic, block, pages)
-    return [
-        SequenceState(*group.key, priority, kept)
-        for priority, kept in pages.items()
-    ]
+    return [SequenceState(*group.key, priority, kept) for priority, kept in pages.items()]
 
 
 def _add_pending(group: Group, topic: Topic, block: Block, pages: dict[int, list[Page]]) -> None:

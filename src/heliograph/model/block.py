@@ -85,7 +85,9 @@ class BodyKind(enum.IntEnum):
     BYTES = 0
     TEXT = 1
     DATA = 2  # a map or list, as MessagePack
-    LARGE = 3  # a reference to content that travels on its own; the block has the flag LARGE and no other message
+    LARGE = (
+        3  # a reference to content that travels on its own; the block has the flag LARGE and no other message
+    )
     MIXED = 255
 
 

@@ -29,6 +29,18 @@ class Owner:
     def acknowledge_from_thread(self, delivery: Any, index: int, *, confirm: bool) -> None:
         raise AssertionError
 
+    async def return_message(self, delivery: Any, index: int, error: str) -> None:
+        raise AssertionError
+
+    async def reply(self, message: Any, body: Any, options: Any) -> None:
+        raise AssertionError
+
+    def run_from_thread(self, work: Any) -> Any:
+        raise AssertionError
+
+    def open_large(self, destination: str, reference: Any) -> Any:
+        raise AssertionError
+
 
 def message(body: Body, *, earlier: int = 0, priority: int = 4, head: Head | None = None) -> Message:
     kind, raw = encode_body(body)
