@@ -16,9 +16,9 @@ _sync = os.fdatasync
 
 
 def slow(seconds: float) -> None:
-    def sync(descriptor: Any) -> None:
+    def sync(fd: Any) -> None:
         time.sleep(seconds)
-        _sync(descriptor)
+        _sync(fd)
 
     os.fdatasync = sync
 
