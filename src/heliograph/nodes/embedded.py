@@ -12,6 +12,7 @@ from heliograph.bus.local import LocalBus
 from heliograph.journal.files import JournalSettings
 from heliograph.model.errors import HeliographError, Unavailable
 from heliograph.model.ids import IdIssuer
+from heliograph.nodes.allocation import keep_large_buffers
 from heliograph.nodes.client_manager import ClientManager
 from heliograph.nodes.configuration import Configuration
 from heliograph.nodes.connection import Connection
@@ -80,6 +81,7 @@ class EmbeddedServer:
         gc.collect()
         gc.freeze()
         gc.set_threshold(*_COLLECT_AFTER)
+        keep_large_buffers()
 
     async def _listen(self, loop: asyncio.AbstractEventLoop, clients: ClientManager) -> None:
         server = self.configuration.server
