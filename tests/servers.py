@@ -22,6 +22,7 @@ from heliograph.nodes.configuration import load
 from heliograph.nodes.embedded import EmbeddedServer
 
 CLEAN = {name: value for name, value in os.environ.items() if not name.startswith("HELIO_")}
+ROOT = Path(__file__).resolve().parent.parent
 START_SECONDS = 60.0
 STOP_SECONDS = 30.0
 _POLL_SECONDS = 0.005
@@ -34,7 +35,11 @@ Settings = Mapping[str, object]
 class ServerProcess:
     """`helio serve` on one folder and, from its first start on, one port."""
 
-    def __init__(self, folder: Path, settings: Settings | None = None, *, port: int = 0) -> None:
+    def __init__(
+        self, folder: Path, settings: Settings | None = None, *, port: int = 0, sync_seconds: float = 0.0
+    ) -> None:
+        """`sync_seconds`: its disk takes that much longer for every sync."""
+        self._sync_seconds = sync_seconds
         self.folder = folder
         self.data = folder / "data"
         self.port = port
@@ -71,13 +76,17 @@ class ServerProcess:
         """Start, and wait until it is ready; `start_seconds` says how long that took."""
         assert not self.is_running, "it runs already"
         self._ready.unlink(missing_ok=True)
-        command = [sys.executable, "-m", "heliograph.cli.main", "serve", "--config", str(self._configuration)]
+        command = [sys.executable, "-m", "heliograph.cli.main"]
+        if self._sync_seconds:
+            command = [sys.executable, "-m", "tests.slow_disk", str(self._sync_seconds)]
+        command += ["serve", "--config", str(self._configuration)]
         command += ["--host", "127.0.0.1", "--port", str(self.port), "--data", str(self.data)]
         command += ["--ready-file", str(self._ready)]
         began = time.monotonic()
         with self._errors.open("ab") as errors:
             self._process = subprocess.Popen(
                 command,
+                cwd=ROOT,
                 env=CLEAN,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
@@ -192,13 +201,12 @@ def play(story: Coroutine[Any, Any, T], seconds: float = 60.0) -> T:
 @asynccontextmanager
 async def helper(module: str, *arguments: str) -> AsyncIterator[asyncio.subprocess.Process]:
     """Another Python process of ours, `python -m module …`, that prints `ready` when it is."""
-    root = Path(__file__).resolve().parent.parent
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
         module,
         *arguments,
-        cwd=root,
+        cwd=ROOT,
         env=CLEAN,
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,

@@ -16,6 +16,7 @@ from heliograph.journal.files import JournalSettings
 from heliograph.model.destination import EVENT_LOG
 from heliograph.model.errors import HeliographError, Unavailable
 from heliograph.model.ids import IdIssuer
+from heliograph.nodes.allocation import keep_large_buffers
 from heliograph.nodes.client_manager import ClientManager
 from heliograph.nodes.configuration import Configuration
 from heliograph.nodes.connection import Connection
@@ -109,6 +110,7 @@ class EmbeddedServer:
         gc.collect()
         gc.freeze()
         gc.set_threshold(*_COLLECT_AFTER)
+        keep_large_buffers()
 
     async def _listen(self, loop: asyncio.AbstractEventLoop, clients: ClientManager) -> None:
         server = self.configuration.server

@@ -1,0 +1,139 @@
+"""A client that misbehaves in a process of its own: `python -m tests.suites.disturber KIND URL`.
+
+It prints `ready` once its bad behaviour has begun, and goes on until it is killed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import sys
+from collections.abc import Awaitable, Callable
+
+import uvloop
+
+from heliograph.client import Consumer, Producer, connect
+from heliograph.frontends.native import frames
+from heliograph.model.limits import MIB
+
+HUGE_BYTES = 7 * MIB
+FEED = bytes(1024)
+# Its own queue, which grows while the flood is faster than its consumer, is kept to this many messages.
+FLOOD_BACKLOG = 50_000
+
+
+async def huge(url: str) -> None:
+    """Sends bodies of 7 MiB as fast as they are taken, and consumes them, so that disks do not fill."""
+    async with connect(url, client_name="huge") as connection:
+        consumer = await connection.consumer("queue:huge", credit=4)
+        producer = await connection.producer("queue:huge")
+        body = bytes(HUGE_BYTES)
+        await producer.send_confirmed(body)
+        await _both(consumer, lambda: producer.send(body))
+
+
+async def flood(url: str) -> None:
+    """Sends small messages to a queue of its own at full speed, and consumes them."""
+    async with connect(url, client_name="flood") as connection:
+        consumer = await connection.consumer("queue:flood")
+        producer = await connection.producer("queue:flood")
+        received = 0
+        sent = 0
+
+        async def send_many() -> None:
+            nonlocal sent
+            while sent - received > FLOOD_BACKLOG:
+                await asyncio.sleep(0)
+            for _ in range(1000):
+                await producer.send(FEED)
+            sent += 1000
+            await asyncio.sleep(0)
+
+        async def receive_all() -> None:
+            nonlocal received
+            while True:
+                received += len(await consumer.receive_batch())
+
+        await send_many()
+        await producer.flush()
+        receiving = asyncio.create_task(receive_all())
+        _ready()
+        while True:
+            await send_many()
+            if receiving.done():
+                receiving.result()
+
+
+async def blocked(url: str) -> None:
+    """Subscribes to a queue and a topic with as much credit as there is, never reads, and feeds both."""
+    line = await asyncio.to_thread(_subscribe_and_never_read, url)
+    async with connect(url, client_name="feeder") as connection:
+        queue = await connection.producer("queue:blocked")
+        topic = await connection.producer("topic:blocked", persistent=False)
+        for _ in range(20_000):
+            await queue.send(FEED)
+            await topic.send(FEED)
+        await queue.flush()
+        await topic.flush()
+        _ready()
+        while True:
+            await _send_some(queue, 200)
+            await _send_some(topic, 200)
+            await asyncio.sleep(0.02)
+    line.close()
+
+
+def _subscribe_and_never_read(url: str) -> socket.socket:
+    host, _, port = url.removeprefix("helio://").partition(":")
+    line = socket.create_connection((host, int(port)))
+    # A small window, so that the server's bytes pile up at the server.
+    line.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    reader = frames.FrameReader()
+
+    def ask(message: frames.Control) -> object:
+        line.sendall(frames.control_frame(message))
+        while True:
+            for kind, _flags, _number, payload in reader.feed(line.recv(65536)):
+                if kind == frames.CONTROL:
+                    return frames.decode_from_server(payload)
+
+    line.sendall(frames.PREAMBLE)
+    # It shows its life now and then, or the server would rightly end it.
+    welcome = ask(frames.Hello(client="blocked", heartbeat_seconds=3600))
+    assert isinstance(welcome, frames.Welcome), welcome
+    assert isinstance(ask(frames.OpenSession(request=1, number=1)), frames.SessionOpened)
+    for number, destination in enumerate(("queue:blocked", "topic:blocked"), start=1):
+        subscribe = frames.Subscribe(
+            request=1 + number, number=1, consumer=number, destination=destination, credit=1_000_000
+        )
+        assert isinstance(ask(subscribe), frames.Completed)
+    return line
+
+
+async def _send_some(producer: Producer, count: int) -> None:
+    for _ in range(count):
+        await producer.send(FEED)
+    await producer.flush()
+
+
+async def _both(consumer: Consumer, send: Callable[[], Awaitable[None]]) -> None:
+    async def receive_all() -> None:
+        while True:
+            await consumer.receive_batch()
+
+    receiving = asyncio.create_task(receive_all())
+    _ready()
+    while True:
+        await send()
+        if receiving.done():
+            receiving.result()
+
+
+def _ready() -> None:
+    print("ready", flush=True)
+
+
+KINDS = {"huge": huge, "flood": flood, "blocked": blocked}
+
+if __name__ == "__main__":
+    uvloop.run(KINDS[sys.argv[1]](sys.argv[2]))
