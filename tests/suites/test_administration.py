@@ -117,19 +117,21 @@ def test_a_purged_queue_is_empty_and_stays_so_while_consumers_keep_what_they_hav
                 await producer.send(b"%d" % n)
             await producer.send(b"later", delay=60)
             await producer.flush()
-            session = await connection.session(acknowledge="client")
-            consumer = await session.consumer("queue:a", credit=3)
-            held = [await consumer.receive(timeout=10) for _ in range(3)]
+            session = await connection.session(acknowledge="individual")
+            consumer = await session.consumer("queue:a", credit=4)
+            held = [await consumer.receive(timeout=10) for _ in range(4)]
+            for message in (held[0], held[2]):
+                assert message is not None
+                await message.acknowledge(confirm=True)
             answer = await connection.ask("destination.purge", destination="queue:a")
-            assert answer["messages"] == 8
+            assert answer["messages"] == 5  # two more were handed out when there was credit again
             await producer.send_confirmed(b"new")
-            assert [message.body for message in held if message] == [b"0", b"1", b"2"]
             figures = await connection.ask("destination.show", destination="queue:a")
-            assert (figures["depth"], figures["in_flight"]) == (1, 3)
+            assert (figures["depth"], figures["in_flight"]) == (1, 4)
         async with embedded(tmp_path) as server, heliograph.connect(url_of(server)) as connection:
             again = await connection.consumer("queue:a")
-            bodies = [(await again.receive(timeout=10)) for _ in range(4)]
-            assert [message.body for message in bodies if message] == [b"0", b"1", b"2", b"new"]
+            bodies = [(await again.receive(timeout=10)) for _ in range(5)]
+            assert [message.body for message in bodies if message] == [b"1", b"3", b"4", b"5", b"new"]
             assert await again.receive(timeout=0.2) is None
 
     play(story())
@@ -162,6 +164,27 @@ def test_a_purge_reaches_durable_subscriptions_and_no_more_than_waits(tmp_path: 
                 assert message is not None
                 assert message.body == b"after"
                 assert await consumer.receive(timeout=0.1) is None
+
+    play(story())
+
+
+def test_a_subscriber_in_the_middle_of_a_topic_goes_on_behind_a_purge(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with embedded(tmp_path) as server, heliograph.connect(url_of(server)) as connection:
+            session = await connection.session(acknowledge="client")
+            consumer = await session.consumer("topic:t", credit=2)
+            producer = await connection.producer("topic:t")
+            for n in range(10):
+                await producer.send_confirmed(b"%d" % n)
+            assert [(await consumer.receive(timeout=10)).body for _ in range(2)] == [b"0", b"1"]  # type: ignore[union-attr]
+            assert (await connection.ask("destination.purge", destination="topic:t"))["messages"] == 8
+            for n in range(10, 20):
+                await producer.send_confirmed(b"%d" % n)
+            found: list[object] = []
+            while len(found) < 10:
+                await session.acknowledge()
+                found += [message.body for message in await consumer.receive_batch(2, timeout=10)]
+            assert found == [b"%d" % n for n in range(10, 20)]
 
     play(story())
 
