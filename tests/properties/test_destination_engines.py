@@ -466,6 +466,8 @@ def machine_settings(max_examples: int, steps: int) -> settings:
 
 
 @pytest.mark.req("J1", "J3", "J4", "J5", "J6", "J7", "J8", "J9", "J10", "J11", "M11")
+@pytest.mark.nightly  # every world starts the threads of a message manager: too slow for each change
+@pytest.mark.timeout(3600)
 def test_destinations_agree_with_the_model() -> None:
     run_machine(Destinations, settings=machine_settings(100, 50))
 
