@@ -20,12 +20,12 @@ from heliograph.bus.commands import (
     Confirmed,
     ConsumerAttached,
     ConsumerDetached,
+    ConsumerRetired,
     CreditGranted,
     DestinationDeleted,
     DestinationWanted,
     Dispatched,
     Published,
-    Recovered,
     Refused,
     Rejected,
     RollbackAsked,
@@ -45,14 +45,14 @@ from heliograph.journal.files import JournalSettings
 from heliograph.journal.records import RecordKind
 from heliograph.model.block import Block, parse
 from heliograph.model.destination import DEAD_MESSAGES, TEMPORARY_PREFIX, Address
-from heliograph.model.ids import IdIssuer, LaneId, SessionId, lane_of, text_of
+from heliograph.model.ids import ConsumerId, IdIssuer, LaneId, SessionId, lane_of, text_of
 from heliograph.model.policy import Policy
 from heliograph.nodes.gravedigger import Gravedigger
 from heliograph.nodes.message_manager import MessageManager
 from heliograph.nodes.tick import Step, Tick
-from tests.properties.destination_model import Model
-from tests.properties.destination_parties import EVERYTHING, QUEUE_LIST, Lane, Sent, Subscriber, Taker
-from tests.properties.engine_view import check_engine
+from tests.properties.destination_model import UNKNOWN, Model
+from tests.properties.destination_parties import EVERYTHING, QUEUE_LIST, Lane, Letter, Sent, Subscriber, Taker
+from tests.properties.engine_view import check_engine, note_expired
 from tests.properties.memory_journal import Boundary, MemoryJournal
 from tests.properties.surroundings import HERE, SECOND, START, Loop
 
@@ -123,7 +123,7 @@ class World:
         self._grave: tuple[Address, int] | None = None
         self._copies = 0
         self._heard: list[Command] | None = None
-        HERE.copied = self.copied
+        HERE.copied, HERE.added = self.copied, self.model.added
         self._start(b"machine 1")
 
     def _start(self, boot: bytes) -> None:
@@ -277,7 +277,6 @@ class World:
 
     def resume_session(self, client: Client) -> None:
         """The client learns how far each lane has come, and sends again what is missing."""
-        client.staged.clear()
         heard: list[Command] = []
         self._tell(SessionResumed(self._ask(), client.session, client.user, b"t"), heard)
         told = {number: last for number, _, last in _answer(heard)["lanes"]}
@@ -288,12 +287,17 @@ class World:
                 last = self._want_again(lane)
             self.model.resumed(lane.identity, last)
             for sent in lane.unconfirmed:
+                if sent.first > lane.mark + 1 and not lane.fresh:  # what lies between was of a transaction
+                    self.model.resumed(lane.identity, self._want(lane))
                 self.send(lane, sent.buffer)
         self.end_of_tick()
 
     def _want_again(self, lane: Lane) -> int:
         """A lane of which nothing was stored is not remembered with its session."""
         assert not any(letter.lane == lane.identity for letter in self.model.letters.values())
+        return self._want(lane)
+
+    def _want(self, lane: Lane) -> int:
         heard: list[Command] = []
         self._tell(DestinationWanted(self._ask(), lane.address, True, lane.identity), heard)
         last = _answer(heard)["last"]
@@ -348,10 +352,18 @@ class World:
     # ---- receiving
 
     def attach(
-        self, client: Client, address: Address, credit: int, *, selector: str = EVERYTHING, browse: bool = False
+        self,
+        client: Client,
+        address: Address,
+        credit: int,
+        *,
+        selector: str = EVERYTHING,
+        browse: bool = False,
     ) -> Taker:
         """A consumer or a browser of a queue, or a subscriber of a topic for as long as it is there."""
-        taker = Taker(self._issuer.consumer(), address, client.session, credit, selector=selector, browses=browse)
+        taker = Taker(
+            self._issuer.consumer(), address, client.session, credit, selector=selector, browses=browse
+        )
         self.model.takers[taker.identity] = taker
         if address == TOPIC:
             self._subscribe(client, taker, Subscriber(address, "", "", False, False, selector))
@@ -362,7 +374,7 @@ class World:
 
     def _attach(self, client: Client, taker: Taker, wish: Subscriber | None = None) -> None:
         if taker.browses:
-            taker.may_see = list(self.model.waiting(taker.address, QUEUE_LIST))
+            taker.may_see = self.model.present(taker.address)
         elif taker.selector and taker.address != TOPIC:
             self.model.selective.add(taker.address)
         command = ConsumerAttached(
@@ -394,18 +406,16 @@ class World:
 
     def subscriber_like(self, wish: Subscriber) -> Subscriber | None:
         for each in self.model.subscribers.values():
-            if (each.client, each.name, each.durable) == (wish.client, wish.name, wish.durable):
-                if each.is_there_for(wish.address):
-                    return each
+            key = (each.client, each.name, each.durable)
+            if key == (wish.client, wish.name, wish.durable) and each.is_there_for(wish.address):
+                return each
         return None
 
     def subscribe(self, client: Client, wish: Subscriber, credit: int) -> Taker | None:
         """A subscription with a name. None: it is refused."""
         taker = Taker(self._issuer.consumer(), TOPIC, client.session, credit, selector=wish.selector)
         found = self.subscriber_like(wish)
-        used = found is not None and any(
-            other.list == found.identity for other in self.model.takers.values()
-        )
+        used = found is not None and any(other.list == found.identity for other in self.model.takers.values())
         if (
             (wish.durable and not wish.shared and not wish.client)
             or (found is not None and found.shared != wish.shared)
@@ -426,9 +436,7 @@ class World:
     def unsubscribe(self, client: str, name: str) -> None:
         wish = Subscriber(TOPIC, client, name, True, False, "")
         found = self.subscriber_like(wish)
-        used = found is not None and any(
-            other.list == found.identity for other in self.model.takers.values()
-        )
+        used = found is not None and any(other.list == found.identity for other in self.model.takers.values())
         self._tell(SubscriptionEnded(self._ask(must_fail=found is None or used), client, name))
         if found is not None and not used:
             self.model.unsubscribed(found)
@@ -455,18 +463,20 @@ class World:
         """Whether the answer has to wait for the disk."""
         subscriber = self.model.subscribers.get(taker.list)
         is_kept = subscriber is None or subscriber.durable
-        named = [taker.held[tag] for first, last in ranges for tag in range(first, last + 1) if tag in taker.held]
+        named = [
+            taker.held[tag] for first, last in ranges for tag in range(first, last + 1) if tag in taker.held
+        ]
         return is_kept and any(letter.persistent for letter in named)
 
-    def recover(self, taker: Taker) -> None:
-        """The client wants everything again that it has not settled."""
-        self.model.recovered(taker)
-        self._tell(Recovered(taker.address, taker.identity, self._ask()))
+    def retire(self, taker: Taker, seen: int) -> None:
+        """It takes nothing more, and keeps what its application saw until that is settled."""
+        self.model.unseen(taker, seen)
+        self._tell(ConsumerRetired(taker.address, taker.identity, self._ask(), seen))
         self.end_of_tick()
 
-    def detach(self, taker: Taker) -> None:
-        self.model.detached(taker.identity)
-        self._tell(ConsumerDetached(taker.address, taker.identity, self._ask()))
+    def detach(self, taker: Taker, seen: int = UNKNOWN) -> None:
+        self.model.detached(taker.identity, seen)
+        self._tell(ConsumerDetached(taker.address, taker.identity, self._ask(), seen))
         self.end_of_tick()
 
     # ---- transactions
@@ -477,47 +487,63 @@ class World:
         staged, client.staged = client.staged, []
         messages = sum(sent.last - sent.first + 1 for _, sent in staged) + miscount
         consumed = [(taker, ranges) for taker, ranges in consumed if ranges]
+        fails = miscount != 0 or (self.journal.is_full and self._needs_room(staged))
         command = CommitAsked(
-            self._ask(must_fail=miscount != 0),
+            self._ask(must_fail=fails),
             client.session,
             client.transactions,
             messages,
             [(taker.address, taker.identity, ranges) for taker, ranges in consumed],
         )
         client.last = Transaction(
-            client.transactions, messages, bool(consumed), self.model.tick, committed=not miscount
+            client.transactions, messages, bool(consumed), self.model.tick, committed=not fails
         )
-        if not miscount:
+        letters: list[Letter] = []
+        if not fails:
             self._questions[command.request].stored_tick = self.model.tick
-            self._take_effect(staged, consumed)
+            letters = self._take_effect(staged, consumed)
         self._tell(command)
+        lsns = [record.lsn for record in self.journal.records if record.kind == RecordKind.COMMITTED]
+        for letter in letters:
+            letter.lsn = lsns[-1]
         self.end_of_tick()
 
-    def _take_effect(self, staged: list[tuple[Lane, Sent]], consumed: list[tuple[Taker, Ranges]]) -> None:
+    def _needs_room(self, staged: list[tuple[Lane, Sent]]) -> bool:
+        """Whether something that may be lost has to go to the disk because memory is short."""
+        blocks = [(self.destination(lane.address), parse(sent.buffer)) for lane, sent in staged]
+        return any(
+            destination is not None and not block.persistent and not destination.needs_no_disk(block)
+            for destination, block in blocks
+        )
+
+    def _take_effect(
+        self, staged: list[tuple[Lane, Sent]], consumed: list[tuple[Taker, Ranges]]
+    ) -> list[Letter]:
         for taker, ranges in consumed:
             count, unknown = self.model.settled(taker, ranges, returned=False)
             assert not unknown
             taker.credit += count
-        lsn = self.journal.next_lsn
+        letters: list[Letter] = []
         for lane, sent in staged:
             if not lane.closed:  # else its destination was temporary, and is gone
                 block = parse(sent.buffer)
-                self.model.accepted(block, lane.address, lsn=lsn)
-                for letter in self.model.letters_of(block):
-                    letter.of_transaction, letter.lsn = True, lsn
+                self.model.accepted(block, lane.address, lsn=self.journal.next_lsn)
+                letters += self.model.letters_of(block)
+        for letter in letters:
+            letter.of_transaction = True
+        return letters
 
-    def roll_back(self, client: Client) -> None:
+    def roll_back(self, client: Client, seen: dict[ConsumerId, int]) -> None:
+        """`seen`: for each consumer the last tag that reached the application."""
         client.transactions += 1
         client.staged.clear()
         client.last = Transaction(client.transactions, 1, False, self.model.tick, committed=False)
         takers = [
-            each
-            for each in self.model.takers.values()
-            if each.session == client.session and not each.browses
+            each for each in self.model.takers.values() if each.session == client.session and not each.browses
         ]
         for taker in takers:
-            self.model.recovered(taker)
-        consumers = [(taker.address, taker.identity) for taker in takers]
+            self.model.rolled_back(taker, seen.get(taker.identity, UNKNOWN))
+        consumers = [(taker.address, taker.identity, seen.get(taker.identity, UNKNOWN)) for taker in takers]
         self._tell(RollbackAsked(self._ask(), client.session, client.transactions, consumers))
         self.end_of_tick()
 
@@ -588,7 +614,7 @@ class World:
         effects: list[AnyEffect] = []
         self.catalogue.set_policy(address, policy, effects)
         self.model.policies.setdefault(address, []).append((self.model.tick, policy))
-        self.manager.run(None, effects)
+        self.manager.run(self.destination(address), effects)
         self.end_of_tick()
 
     def crash(self, kept: Boundary, *, machine: bool, clean: bool = False) -> None:
@@ -629,6 +655,7 @@ class World:
             self.model.next_number[address] = next_number - 1
 
     def end_of_tick(self) -> None:
+        note_expired(self.model, self.catalogue)
         for step in self._steps:
             step()
         self.model.tick = self.journal.tick
@@ -648,7 +675,12 @@ class World:
 
     def check(self) -> None:
         """Between any two steps."""
-        check_engine(self.model, self.catalogue, self.journal)
+        to_nowhere = [
+            what
+            for _, destination, what in self.manager._persisting
+            if isinstance(what, Block) and destination is not None and destination.has_ended
+        ]
+        check_engine(self.model, self.catalogue, self.journal, to_nowhere)
         self._check_consumers()
 
     def _check_consumers(self) -> None:
@@ -658,7 +690,8 @@ class World:
                 for consumer in messages.consumers.values():
                     taker = self.model.takers[consumer.identity]
                     assert consumer.credit == taker.credit
-                    assert taker.held or consumer.outstanding_bytes == 0, "its window shrinks for ever"
+                    is_free = consumer.outstanding_bytes == 0 or consumer.retired
+                    assert taker.held or is_free, "its window shrinks for ever"
                     if consumer.room > 0 and not busy:
                         assert not any(self.model.eligible(taker)), "nobody hands out"
 
@@ -675,9 +708,9 @@ class World:
         self.pass_time(60)
         takers = [self.attach(client, address, 10**6) for address in (QUEUE, DEAD_MESSAGES)]
         for wish in [each for each in self.model.subscribers.values() if not each.ended]:
-            taker = self.subscribe(client, msgspec.structs.replace(wish), 10**6)
-            assert taker is not None
-            takers.append(taker)
+            last = self.subscribe(client, msgspec.structs.replace(wish), 10**6)
+            assert last is not None
+            takers.append(last)
         for _ in range(10_000):
             if not self._calm_step(takers):
                 break
@@ -714,4 +747,3 @@ class World:
 def _answer(heard: list[Command]) -> dict[str, Any]:
     (answer,) = [each for each in heard if isinstance(each, Answered)]
     return answer.body
-

@@ -39,8 +39,7 @@ def topic() -> Topic:
         2,
         residence=Residence(10**9),
         user_of=user_of,
-        connection_of=lambda _lane: b"",
-        connection_of_session=lambda _session: b"",
+        senders_of=lambda _session: (b"", b""),
     )
 
 
