@@ -29,6 +29,8 @@ from tests.properties.destination_parties import (
 
 SECOND = 1_000_000
 BURY_AGAIN = 5 * SECOND
+UNKNOWN = -1  # what the application of a consumer saw
+ALL = 2**62
 
 
 class Model:
@@ -133,7 +135,13 @@ class Model:
         lane.mark = first - 1
         lane.expects_refusal_of = first
 
-    def is_stored(self, letter: Letter) -> bool:
+    def added(self, block: Block) -> None:
+        """From here on its messages wait."""
+        for letter in self.letters_of(block):
+            assert self.is_on_disk(letter), "there for all before it is stored"
+            letter.added = True
+
+    def is_on_disk(self, letter: Letter) -> bool:
         return letter.lsn <= self.stored_lsn
 
     def confirmed(self, command: Confirmed) -> None:
@@ -147,7 +155,7 @@ class Model:
     def _safe_up_to(self, lane: Lane, last: int) -> None:
         for letter in self.letters.values():
             if letter.lane == lane.identity and letter.sequence <= last:
-                in_time = self.is_stored(letter) or not letter.persistent or letter.of_transaction
+                in_time = self.is_on_disk(letter) or not letter.persistent or letter.of_transaction
                 assert in_time, "confirmed before it was stored"
 
     def refused(self, identity: LaneId, first: int) -> None:
@@ -206,13 +214,13 @@ class Model:
         """The browser was told that this is all: what waited all the while, it has seen."""
         for letter in taker.may_see:
             copy = letter.copies[QUEUE_LIST]
-            undisturbed = copy.waits and not copy.late and not copy.deliveries and not letter.due
+            undisturbed = copy.waits and not copy.late and not copy.history and not letter.due
+            undisturbed = undisturbed and letter.added and matches(taker.selector, letter)
             assert not undisturbed or letter.is_expired(self.now), "a message that waits was not shown"
 
     def _hand_out(self, letter: Letter, taker: Taker, deliveries: int) -> None:
         copy = letter.copies.get(taker.list)
         assert copy is not None, "handed out to somebody who came later, or did not want it"
-        assert self.is_stored(letter), "handed out before it was stored"
         assert not copy.done, "handed out again after it was done"
         assert copy.holder is None, "two holders at a time"
         assert deliveries == copy.deliveries, "a redelivery is marked, and nothing else is"
@@ -239,24 +247,28 @@ class Model:
             if other.priority == letter.priority:
                 if (other.lane, other.persistent) == (letter.lane, letter.persistent):
                     assert other.number >= letter.number, "out of order"
-                if other.copies[taker.list].deliveries:
+                alike = other.persistent == letter.persistent or letter.address not in self.selective
+                if other.copies[taker.list].deliveries and alike:
                     assert other.number >= letter.number, "overtook one that had returned"
 
     def waiting(self, address: Address, of: int) -> Iterator[Letter]:
         for letter in self.letters.values():
-            is_there = letter.address == address and of in letter.copies and self.is_stored(letter)
-            if is_there and letter.copies[of].waits:
+            if letter.address == address and letter.added and of in letter.copies and letter.copies[of].waits:
                 yield letter
+
+    def present(self, address: Address) -> list[Letter]:
+        """Everything in a queue that is not done, wherever it is."""
+        return [
+            letter
+            for letter in self.letters.values()
+            if letter.address == address and not letter.copies[QUEUE_LIST].done
+        ]
 
     def eligible(self, taker: Taker) -> Iterator[Letter]:
         """What waits and could be given to a consumer now."""
         for letter in self.waiting(taker.address, taker.list):
-            timely = letter.due <= self.now and not letter.is_expired(self.now)
-            if (
-                timely
-                and letter.copies[taker.list].not_before <= self.now
-                and matches(taker.selector, letter)
-            ):
+            timely = letter.due <= self.now and letter.copies[taker.list].not_before <= self.now
+            if timely and not letter.is_expired(self.now) and matches(taker.selector, letter):
                 yield letter
 
     def settled(self, taker: Taker, ranges: list[tuple[int, int]], *, returned: bool) -> tuple[int, bool]:
@@ -291,24 +303,39 @@ class Model:
             copy.late = True
         copy.note(self.tick, "returned")
 
-    def recovered(self, taker: Taker) -> None:
-        """Everything that it has not settled comes again."""
-        held, taker.held = taker.held, {}
-        taker.credit += len(held)
-        for letter in held.values():
-            self._settle(letter, taker, returned=True)
+    def returned(self, taker: Taker, seen: int) -> None:
+        """Everything that it has comes again. What the application never saw was as good as not handed out;
+        where nobody knows what it saw, only the oldest message can be the cause of its end."""
+        if seen == UNKNOWN:
+            held = sorted(taker.held.values(), key=lambda letter: letter.number)
+            for index, letter in enumerate(held):
+                self._settle(letter, taker, returned=True, suspect=index == 0)
+            taker.held = {}
+        else:
+            self.unseen(taker, seen)
+            held, taker.held = list(taker.held.values()), {}
+            for letter in held:
+                self._settle(letter, taker, returned=True)
 
-    def detached(self, identity: ConsumerId) -> None:
+    def unseen(self, taker: Taker, seen: int) -> None:
+        """What is behind tag `seen` goes back as it was."""
+        for tag in [tag for tag in taker.held if tag > seen]:
+            copy = taker.held.pop(tag).copies[taker.list]
+            copy.holder = None
+            copy.note(self.tick, "unseen")
+
+    def rolled_back(self, taker: Taker, seen: int) -> None:
+        taker.credit += len(taker.held)
+        self.returned(taker, ALL if seen == UNKNOWN else seen)
+
+    def detached(self, identity: ConsumerId, seen: int = UNKNOWN) -> None:
         taker = self.takers.pop(identity)
         subscriber = self.subscribers.get(taker.list)
-        is_last = not any(other.list == taker.list for other in self.takers.values())
-        if subscriber is not None and not subscriber.durable and is_last:
+        alone = all(other.list != taker.list for other in self.takers.values())
+        if subscriber is not None and not subscriber.durable and alone:
             self.unsubscribed(subscriber)
-            return
-        # What the application saw is not known: only the oldest is suspected of its end.
-        oldest = min(taker.held.values(), key=lambda letter: letter.number, default=None)
-        for letter in taker.held.values():
-            self._settle(letter, taker, returned=True, suspect=letter is oldest)
+        else:
+            self.returned(taker, seen)
 
     # ---- the dead
 
@@ -410,6 +437,6 @@ class Model:
         return bool(letter.copies)
 
     def _restore(self, letter: Letter, kept: int, *, lost_machine: bool) -> None:
-        letter.lsn = 0
+        letter.lsn, letter.added = 0, True
         for copy in letter.copies.values():
             copy.restore(kept, lost_machine=lost_machine)

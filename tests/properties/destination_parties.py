@@ -1,4 +1,4 @@
-"""Who and what the model of destinations knows: messages and their copies, lanes, subscriptions, consumers."""
+"""Who and what the model of destinations knows: messages, their copies, lanes, subscriptions, consumers."""
 
 from __future__ import annotations
 
@@ -64,6 +64,7 @@ class Letter(msgspec.Struct):
     due: int
     timestamp: int
     lsn: int = 0
+    added: bool = False  # it waits, or did
     of_transaction: bool = False
     copies: dict[int, Copy] = {}
 
@@ -87,7 +88,7 @@ def matches(selector: str, letter: Letter) -> bool:
 
 
 class Sent(msgspec.Struct, frozen=True):
-    """A block that a client keeps until it is confirmed. `staged`: it stands or falls with its transaction."""
+    """A block that a client keeps until it is confirmed. `staged`: it stands and falls with a transaction."""
 
     first: int
     last: int
@@ -153,6 +154,9 @@ class Subscriber(msgspec.Struct):
         return True
 
 
+Letters = list[Letter]
+
+
 class Taker(msgspec.Struct):
     """A consumer or browser, and what it has by tag."""
 
@@ -160,12 +164,12 @@ class Taker(msgspec.Struct):
     address: Address
     session: SessionId
     credit: int
-    may_see: list[Letter] = []
     list: int = QUEUE_LIST
     selector: str = EVERYTHING
     held: dict[int, Letter] = {}
     next_tag: int = 1
     browses: bool = False
+    may_see: Letters = []
 
     def __repr__(self) -> str:
         return f"{text_of(self.identity)} of {self.address} {self.selector}, has {sorted(self.held)}"

@@ -20,6 +20,7 @@ from heliograph.bus.commands import (
     Confirmed,
     ConsumerAttached,
     ConsumerDetached,
+    ConsumerRetired,
     CreditGranted,
     DestinationDeleted,
     DestinationWanted,
@@ -44,14 +45,14 @@ from heliograph.journal.files import JournalSettings
 from heliograph.journal.records import RecordKind
 from heliograph.model.block import Block, parse
 from heliograph.model.destination import DEAD_MESSAGES, TEMPORARY_PREFIX, Address
-from heliograph.model.ids import IdIssuer, LaneId, SessionId, lane_of, text_of
+from heliograph.model.ids import ConsumerId, IdIssuer, LaneId, SessionId, lane_of, text_of
 from heliograph.model.policy import Policy
 from heliograph.nodes.gravedigger import Gravedigger
 from heliograph.nodes.message_manager import MessageManager
 from heliograph.nodes.tick import Step, Tick
-from tests.properties.destination_model import Model
-from tests.properties.destination_parties import EVERYTHING, QUEUE_LIST, Lane, Sent, Subscriber, Taker
-from tests.properties.engine_view import check_engine
+from tests.properties.destination_model import UNKNOWN, Model
+from tests.properties.destination_parties import EVERYTHING, QUEUE_LIST, Lane, Letter, Sent, Subscriber, Taker
+from tests.properties.engine_view import check_engine, note_expired
 from tests.properties.memory_journal import Boundary, MemoryJournal
 from tests.properties.surroundings import HERE, SECOND, START, Loop
 
@@ -122,7 +123,7 @@ class World:
         self._grave: tuple[Address, int] | None = None
         self._copies = 0
         self._heard: list[Command] | None = None
-        HERE.copied = self.copied
+        HERE.copied, HERE.added = self.copied, self.model.added
         self._start(b"machine 1")
 
     def _start(self, boot: bytes) -> None:
@@ -276,7 +277,6 @@ class World:
 
     def resume_session(self, client: Client) -> None:
         """The client learns how far each lane has come, and sends again what is missing."""
-        client.staged.clear()
         heard: list[Command] = []
         self._tell(SessionResumed(self._ask(), client.session, client.user, b"t"), heard)
         told = {number: last for number, _, last in _answer(heard)["lanes"]}
@@ -287,12 +287,17 @@ class World:
                 last = self._want_again(lane)
             self.model.resumed(lane.identity, last)
             for sent in lane.unconfirmed:
+                if sent.first > lane.mark + 1 and not lane.fresh:  # what lies between was of a transaction
+                    self.model.resumed(lane.identity, self._want(lane))
                 self.send(lane, sent.buffer)
         self.end_of_tick()
 
     def _want_again(self, lane: Lane) -> int:
         """A lane of which nothing was stored is not remembered with its session."""
         assert not any(letter.lane == lane.identity for letter in self.model.letters.values())
+        return self._want(lane)
+
+    def _want(self, lane: Lane) -> int:
         heard: list[Command] = []
         self._tell(DestinationWanted(self._ask(), lane.address, True, lane.identity), heard)
         last = _answer(heard)["last"]
@@ -369,7 +374,7 @@ class World:
 
     def _attach(self, client: Client, taker: Taker, wish: Subscriber | None = None) -> None:
         if taker.browses:
-            taker.may_see = list(self.model.waiting(taker.address, QUEUE_LIST))
+            taker.may_see = self.model.present(taker.address)
         elif taker.selector and taker.address != TOPIC:
             self.model.selective.add(taker.address)
         command = ConsumerAttached(
@@ -401,8 +406,8 @@ class World:
 
     def subscriber_like(self, wish: Subscriber) -> Subscriber | None:
         for each in self.model.subscribers.values():
-            is_same = (each.client, each.name, each.durable) == (wish.client, wish.name, wish.durable)
-            if is_same and each.is_there_for(wish.address):
+            key = (each.client, each.name, each.durable)
+            if key == (wish.client, wish.name, wish.durable) and each.is_there_for(wish.address):
                 return each
         return None
 
@@ -463,18 +468,15 @@ class World:
         ]
         return is_kept and any(letter.persistent for letter in named)
 
-    def recover(self, taker: Taker) -> None:
-        """The client wants everything again that it has not settled; it is not in a transaction."""
-        if any(client.session == taker.session and client.staged for client in self.clients.values()):
-            return
-        self.model.recovered(taker)
-        consumers = [(taker.address, taker.identity, -1)]
-        self._tell(RollbackAsked(self._ask(), taker.session, 0, consumers))
+    def retire(self, taker: Taker, seen: int) -> None:
+        """It takes nothing more, and keeps what its application saw until that is settled."""
+        self.model.unseen(taker, seen)
+        self._tell(ConsumerRetired(taker.address, taker.identity, self._ask(), seen))
         self.end_of_tick()
 
-    def detach(self, taker: Taker) -> None:
-        self.model.detached(taker.identity)
-        self._tell(ConsumerDetached(taker.address, taker.identity, self._ask()))
+    def detach(self, taker: Taker, seen: int = UNKNOWN) -> None:
+        self.model.detached(taker.identity, seen)
+        self._tell(ConsumerDetached(taker.address, taker.identity, self._ask(), seen))
         self.end_of_tick()
 
     # ---- transactions
@@ -485,36 +487,54 @@ class World:
         staged, client.staged = client.staged, []
         messages = sum(sent.last - sent.first + 1 for _, sent in staged) + miscount
         consumed = [(taker, ranges) for taker, ranges in consumed if ranges]
+        fails = miscount != 0 or (self.journal.is_full and self._needs_room(staged))
         command = CommitAsked(
-            self._ask(must_fail=miscount != 0),
+            self._ask(must_fail=fails),
             client.session,
             client.transactions,
             messages,
             [(taker.address, taker.identity, ranges) for taker, ranges in consumed],
         )
         client.last = Transaction(
-            client.transactions, messages, bool(consumed), self.model.tick, committed=not miscount
+            client.transactions, messages, bool(consumed), self.model.tick, committed=not fails
         )
-        if not miscount:
+        letters: list[Letter] = []
+        if not fails:
             self._questions[command.request].stored_tick = self.model.tick
-            self._take_effect(staged, consumed)
+            letters = self._take_effect(staged, consumed)
         self._tell(command)
+        lsns = [record.lsn for record in self.journal.records if record.kind == RecordKind.COMMITTED]
+        for letter in letters:
+            letter.lsn = lsns[-1]
         self.end_of_tick()
 
-    def _take_effect(self, staged: list[tuple[Lane, Sent]], consumed: list[tuple[Taker, Ranges]]) -> None:
+    def _needs_room(self, staged: list[tuple[Lane, Sent]]) -> bool:
+        """Whether something that may be lost has to go to the disk because memory is short."""
+        blocks = [(self.destination(lane.address), parse(sent.buffer)) for lane, sent in staged]
+        return any(
+            destination is not None and not block.persistent and not destination.needs_no_disk(block)
+            for destination, block in blocks
+        )
+
+    def _take_effect(
+        self, staged: list[tuple[Lane, Sent]], consumed: list[tuple[Taker, Ranges]]
+    ) -> list[Letter]:
         for taker, ranges in consumed:
             count, unknown = self.model.settled(taker, ranges, returned=False)
             assert not unknown
             taker.credit += count
-        lsn = self.journal.next_lsn
+        letters: list[Letter] = []
         for lane, sent in staged:
             if not lane.closed:  # else its destination was temporary, and is gone
                 block = parse(sent.buffer)
-                self.model.accepted(block, lane.address, lsn=lsn)
-                for letter in self.model.letters_of(block):
-                    letter.of_transaction, letter.lsn = True, lsn
+                self.model.accepted(block, lane.address, lsn=self.journal.next_lsn)
+                letters += self.model.letters_of(block)
+        for letter in letters:
+            letter.of_transaction = True
+        return letters
 
-    def roll_back(self, client: Client) -> None:
+    def roll_back(self, client: Client, seen: dict[ConsumerId, int]) -> None:
+        """`seen`: for each consumer the last tag that reached the application."""
         client.transactions += 1
         client.staged.clear()
         client.last = Transaction(client.transactions, 1, False, self.model.tick, committed=False)
@@ -522,8 +542,8 @@ class World:
             each for each in self.model.takers.values() if each.session == client.session and not each.browses
         ]
         for taker in takers:
-            self.model.recovered(taker)
-        consumers = [(taker.address, taker.identity, -1) for taker in takers]
+            self.model.rolled_back(taker, seen.get(taker.identity, UNKNOWN))
+        consumers = [(taker.address, taker.identity, seen.get(taker.identity, UNKNOWN)) for taker in takers]
         self._tell(RollbackAsked(self._ask(), client.session, client.transactions, consumers))
         self.end_of_tick()
 
@@ -594,7 +614,7 @@ class World:
         effects: list[AnyEffect] = []
         self.catalogue.set_policy(address, policy, effects)
         self.model.policies.setdefault(address, []).append((self.model.tick, policy))
-        self.manager.run(None, effects)
+        self.manager.run(self.destination(address), effects)
         self.end_of_tick()
 
     def crash(self, kept: Boundary, *, machine: bool, clean: bool = False) -> None:
@@ -635,6 +655,7 @@ class World:
             self.model.next_number[address] = next_number - 1
 
     def end_of_tick(self) -> None:
+        note_expired(self.model, self.catalogue)
         for step in self._steps:
             step()
         self.model.tick = self.journal.tick
@@ -654,7 +675,12 @@ class World:
 
     def check(self) -> None:
         """Between any two steps."""
-        check_engine(self.model, self.catalogue, self.journal)
+        to_nowhere = [
+            what
+            for _, destination, what in self.manager._persisting
+            if isinstance(what, Block) and destination is not None and destination.has_ended
+        ]
+        check_engine(self.model, self.catalogue, self.journal, to_nowhere)
         self._check_consumers()
 
     def _check_consumers(self) -> None:
@@ -664,7 +690,8 @@ class World:
                 for consumer in messages.consumers.values():
                     taker = self.model.takers[consumer.identity]
                     assert consumer.credit == taker.credit
-                    assert taker.held or consumer.outstanding_bytes == 0, "its window shrinks for ever"
+                    is_free = consumer.outstanding_bytes == 0 or consumer.retired
+                    assert taker.held or is_free, "its window shrinks for ever"
                     if consumer.room > 0 and not busy:
                         assert not any(self.model.eligible(taker)), "nobody hands out"
 
@@ -681,9 +708,9 @@ class World:
         self.pass_time(60)
         takers = [self.attach(client, address, 10**6) for address in (QUEUE, DEAD_MESSAGES)]
         for wish in [each for each in self.model.subscribers.values() if not each.ended]:
-            subscribed = self.subscribe(client, msgspec.structs.replace(wish), 10**6)
-            assert subscribed is not None
-            takers.append(subscribed)
+            last = self.subscribe(client, msgspec.structs.replace(wish), 10**6)
+            assert last is not None
+            takers.append(last)
         for _ in range(10_000):
             if not self._calm_step(takers):
                 break

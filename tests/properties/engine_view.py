@@ -21,13 +21,14 @@ from heliograph.destinations.subscriptions import Group
 from heliograph.destinations.topic import Topic
 from heliograph.destinations.waiting import Level, Waiting
 from heliograph.journal.records import segment_of
-from heliograph.model.block import Span
+from heliograph.model.block import Block, Span
 from tests.properties.destination_model import Model
 from tests.properties.destination_parties import QUEUE_LIST, Letter
 from tests.properties.memory_journal import MemoryJournal
 
 
-def check_engine(model: Model, catalogue: Catalogue, journal: MemoryJournal) -> None:
+def check_engine(model: Model, catalogue: Catalogue, journal: MemoryJournal, to_nowhere: list[Block]) -> None:
+    """`to_nowhere`: blocks that are on their way to the disk for a destination that ended meanwhile."""
     for destination in catalogue.all_destinations():
         for of, messages in _lists(model, destination):
             _check_list(model, destination, of, messages)
@@ -39,8 +40,30 @@ def check_engine(model: Model, catalogue: Catalogue, journal: MemoryJournal) -> 
         assert figures.depth == depth
         if isinstance(destination, Topic):
             _check_chunks(model, destination)
-    assert journal.live() == _held(catalogue), "held and needed differ"
+    held = _held(catalogue)
+    for block in to_nowhere:
+        if block.position:
+            held[segment_of(block.position)] += block.count
+    assert journal.live() == held, "held and needed differ"
     assert catalogue.residence.used == _resident(catalogue), "memory is not accounted for"
+
+
+def note_expired(model: Model, catalogue: Catalogue) -> None:
+    """Messages that are past their time may be dropped at any moment: tell the model which were."""
+    overdue = [
+        (letter, of)
+        for letter in model.letters.values()
+        if letter.is_expired(model.now) and letter.added
+        for of, copy in letter.copies.items()
+        if copy.waits and of in model.lists_of(letter.address)
+    ]
+    for letter, of in overdue:
+        destination = catalogue.by_address[letter.address]
+        number = QUEUE_LIST if of == QUEUE_LIST else model.subscribers[of].number
+        messages = destination.list_by_number(number)
+        assert messages is not None
+        if letter.number not in _waiting(messages):
+            model.expired(letter, of)
 
 
 def _lists(model: Model, destination: Destination) -> Iterator[tuple[int, MessageList]]:
@@ -71,18 +94,18 @@ def _check_list(model: Model, destination: Destination, of: int, messages: Messa
         assert times == 1, "a message is in two places"
         assert number in letters, "a message is there that is done, or was never accepted"
     for number, letter in letters.items():
-        _check_letter(model, letter, of, number in waiting, number in outstanding)
+        _check_letter(letter, of, number in waiting, number in outstanding)
 
 
-def _check_letter(model: Model, letter: Letter, of: int, waits: bool, is_out: bool) -> None:
+def _check_letter(letter: Letter, of: int, waits: bool, is_out: bool) -> None:
     copy = letter.copies[of]
     assert not copy.dying, "it is neither here nor among the dead"
     if copy.holder is not None:
         assert is_out, "its consumer is not known to have it"
-    elif not model.is_stored(letter):
+    elif not letter.added:
         assert not waits
-    elif not waits:
-        model.expired(letter, of)
+    else:
+        assert waits, "a message is gone that nobody had"
 
 
 def _waiting(messages: MessageList) -> Iterator[int]:
@@ -141,15 +164,17 @@ def _numbers_in(chunk: Chunk) -> list[int]:
 # ---- segments
 
 
-def _held(catalogue: Catalogue) -> dict[int, int]:
+def _held(catalogue: Catalogue) -> Counter[int]:
     held: Counter[int] = Counter()
     for destination in catalogue.all_destinations():
         for position, count in _holds_of(destination):
             if position:
                 held[segment_of(position)] += count
-    for _, _, block in catalogue.transactions.all_staged():
-        held[segment_of(block.position)] += block.count
-    return dict(held)
+    for transaction in catalogue.transactions._open.values():
+        for _, block in transaction.staged:
+            if block.position:
+                held[segment_of(block.position)] += block.count
+    return held
 
 
 def _holds_of(destination: Destination) -> Iterator[tuple[int, int]]:

@@ -1,4 +1,4 @@
-"""What a message manager finds around it, in virtual time: a loop, a tick, a bus, a clock and a disk in memory."""
+"""What a message manager finds around it, in virtual time: a loop, a clock and a disk in memory."""
 
 from __future__ import annotations
 
@@ -9,6 +9,9 @@ from typing import Any
 
 import pytest
 
+from heliograph.destinations.effects import AnyEffect
+from heliograph.destinations.queue import Queue
+from heliograph.destinations.topic import Topic
 from heliograph.model.block import Block, parse
 from heliograph.nodes import committing, gravedigger, message_manager, own_messages
 from tests.properties.memory_journal import Listener, MemoryJournal
@@ -55,9 +58,6 @@ class Loop:
     def call_soon(self, call: Callable[..., None], *arguments: Any) -> None:
         self.soon.append(lambda: call(*arguments))
 
-    def call_soon_threadsafe(self, _call: Callable[..., None], *_arguments: Any) -> None:
-        """What threads bring back, files that were removed, is nobody's concern here."""
-
     def call_later(self, delay: float, call: Callable[[], None]) -> Timer:
         self._made += 1
         timer = Timer(self.now + round(delay * SECOND), self._made, call)
@@ -76,6 +76,16 @@ class Loop:
         return None
 
 
+class Idle:
+    """Stands where a node has a part that has nothing to do here: it takes everything and does nothing."""
+
+    def __init__(self, *_arguments: object, **_settings: object) -> None:
+        pass
+
+    def __getattr__(self, _name: str) -> Callable[..., None]:
+        return lambda *_arguments, **_settings: None
+
+
 class Surroundings:
     """The world that managers are made in."""
 
@@ -84,6 +94,7 @@ class Surroundings:
         self.journal = MemoryJournal()
         self.boot = b""
         self.copied: Callable[[bytes], Block] = parse  # sees what the dead message queue is given
+        self.added: Callable[[Block], None] = lambda _block: None  # sees what is there for all
 
     def open_journal(self, *_arguments: object, listener: Listener, **_settings: object) -> MemoryJournal:
         self.journal.listener = listener
@@ -93,17 +104,35 @@ class Surroundings:
 HERE = Surroundings()
 
 
-def _open_journal(*given: Any, **named: Any) -> Any:
-    return HERE.open_journal(*given, **named)
-
-
 def put_managers_here(monkeypatch: pytest.MonkeyPatch) -> None:
     """Managers that are made from now on live in `HERE`."""
-    monkeypatch.setattr(gravedigger, "parse", lambda buffer: HERE.copied(buffer))  # noqa: PLW0108 - another HERE by then
     running = SimpleNamespace(get_running_loop=lambda: HERE.loop)
     monkeypatch.setattr(message_manager, "asyncio", running)
-    monkeypatch.setattr(message_manager, "Journal", _open_journal)
+    monkeypatch.setattr(message_manager, "Journal", HERE.open_journal)
+    for part in ("LargeFiles", "LargeStore"):
+        monkeypatch.setattr(message_manager, part, Idle)
     monkeypatch.setattr(message_manager, "boot_id", lambda: HERE.boot)
     monkeypatch.setattr(message_manager, "now", lambda: HERE.loop.now / SECOND)
     for module in (message_manager, committing, gravedigger, own_messages):
         monkeypatch.setattr(module, "microseconds", lambda: HERE.loop.now)
+    _watch(monkeypatch)
+
+
+def _watch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two moments that no client sees: a block begins to wait, and a copy is made for the dead."""
+
+    def copied(buffer: bytes) -> Block:
+        return HERE.copied(buffer)
+
+    monkeypatch.setattr(gravedigger, "parse", copied)
+    kinds: tuple[type[Queue | Topic], ...] = (Queue, Topic)
+    for kind in kinds:
+        monkeypatch.setattr(kind, "add", _watched(kind.add))
+
+
+def _watched(add: Callable[..., int]) -> Callable[..., int]:
+    def adding(self: Queue | Topic, block: Block, effects: list[AnyEffect], now: int) -> int:
+        HERE.added(block)
+        return add(self, block, effects, now)
+
+    return adding

@@ -17,6 +17,7 @@ from heliograph.model.block import pack, pack_lone
 from heliograph.model.destination import DEAD_MESSAGES, Address
 from heliograph.model.message import Head, encode_head
 from heliograph.model.policy import Policy
+from tests.properties.destination_model import UNKNOWN
 from tests.properties.destination_parties import EVERYTHING, SELECTORS, Lane, Subscriber, Taker
 from tests.properties.destination_world import ADDRESSES, QUEUE, TOPIC, Client, Ranges, World
 from tests.properties.surroundings import HERE, SECOND, put_managers_here
@@ -148,7 +149,8 @@ class Destinations(RuleBasedStateMachine):
         lanes = self.world.lanes_of(client)
         lane = data.draw(st.sampled_from([lanes[0], *lanes]), label="lane")
         if lane.refused and data.draw(st.booleans(), label="resumes"):
-            self.world.resume_session(client)
+            self.world.lose_session(client)
+            lane = data.draw(st.sampled_from(self.world.lanes_of(client)), label="other lane")
         return lane
 
     def _taker(self, data: st.DataObject) -> Taker:
@@ -239,7 +241,14 @@ class Destinations(RuleBasedStateMachine):
 
     @rule(data=st.data())
     def roll_back(self, data: st.DataObject) -> None:
-        self.world.roll_back(self._client(data))
+        client = self._client(data)
+        takers = [each for each in self.world.model.takers.values() if each.session == client.session]
+        self.world.roll_back(client, {taker.identity: self._seen(data, taker) for taker in takers})
+
+    def _seen(self, data: st.DataObject, taker: Taker) -> int:
+        """The last tag that reached the application, if that is known."""
+        seen: int = data.draw(st.sampled_from([UNKNOWN, *range(taker.next_tag)]), label="seen")
+        return seen
 
     @rule(data=st.data())
     def repeat_commit(self, data: st.DataObject) -> None:
@@ -329,14 +338,16 @@ class Destinations(RuleBasedStateMachine):
         self.world.settle(taker, ranges, returned=returned, replenish=replenish, ask=ask)
 
     @rule(data=st.data())
-    def recover(self, data: st.DataObject) -> None:
-        self.world.recover(self._taker(data))
+    def retire(self, data: st.DataObject) -> None:
+        taker = self._taker(data)
+        self.world.retire(taker, max(self._seen(data, taker), 0))
 
     @rule(data=st.data())
     def detach(self, data: st.DataObject) -> None:
         takers = list(self.world.model.takers.values())
         if takers:
-            self.world.detach(data.draw(st.sampled_from(takers), label="consumer"))
+            taker = data.draw(st.sampled_from(takers), label="consumer")
+            self.world.detach(taker, self._seen(data, taker))
 
     # ---- destinations
 

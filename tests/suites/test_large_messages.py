@@ -684,6 +684,45 @@ def test_after_a_crash_waiting_messages_have_their_content_and_abandoned_files_g
     play(story())
 
 
+@pytest.mark.slow
+def test_content_stays_though_its_message_moves_about_in_the_journal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(message_manager, "_HOUSEKEEPING_SECONDS", 0.02)
+    settings = {"journal.segment_bytes": 65536, "journal.snapshot_every_bytes": 65536}
+
+    async def story() -> None:
+        async with embedded(tmp_path, settings) as server, heliograph.connect(url_of(server)) as connection:
+            producer = await connection.producer("queue:a")
+            topic = await connection.producer("topic:t")
+            session = await connection.session(acknowledge="individual")
+            await (await session.consumer("topic:t", durable="shelf", shared=True)).close()
+            noise = await connection.producer("queue:noise")
+            listener = await connection.consumer("queue:noise")
+            await producer.send_stream(Pieces(5))
+            await topic.send_stream(Pieces(6))
+            assert server._messages is not None
+            compactor = server._messages._compactor
+            while compactor.moved < 4:
+                for _ in range(20):
+                    await noise.send_confirmed(bytes(500))
+                while await listener.receive_batch(timeout=0.05):
+                    pass
+        async with embedded(tmp_path, settings) as server, heliograph.connect(url_of(server)) as connection:
+            assert len(large_files(tmp_path)) == 2
+            session = await connection.session(acknowledge="individual")
+            for consumer, source in (
+                (await session.consumer("queue:a"), Pieces(5)),
+                (await session.consumer("topic:t", durable="shelf", shared=True), Pieces(6)),
+            ):
+                message = await one(consumer)
+                assert await digest_of(message) == source.digest
+                await message.acknowledge(confirm=True)
+            await none_left(tmp_path)
+
+    play(story())
+
+
 @pytest.mark.crash
 @pytest.mark.slow
 def test_whenever_the_server_dies_no_message_is_without_its_content(tmp_path: Path) -> None:
@@ -697,7 +736,7 @@ def test_whenever_the_server_dies_no_message_is_without_its_content(tmp_path: Pa
             noise = await connection.producer("queue:noise")
             session = await connection.session(acknowledge="individual")
             consumer = await session.consumer("queue:a")
-            await connection.consumer("queue:noise")
+            listener = await connection.consumer("queue:noise")
 
             async def send() -> None:
                 for number in range(40):
@@ -706,6 +745,7 @@ def test_whenever_the_server_dies_no_message_is_without_its_content(tmp_path: Pa
                     sent[identity] = source.digest
                     for _ in range(10):
                         await noise.send(bytes(4000))
+                    await listener.receive_batch(timeout=0.01)
 
             sending = asyncio.create_task(send())
             received: dict[str, str] = {}

@@ -28,7 +28,7 @@ from heliograph.bus.commands import (
 )
 from heliograph.destinations.administration_topic import AdministrationTopic
 from heliograph.destinations.destination import Destination
-from heliograph.destinations.effects import AnyEffect, Multicast, Write
+from heliograph.destinations.effects import AnyEffect, Continue, Multicast, Write
 from heliograph.destinations.large_references import LargeReferences
 from heliograph.destinations.queue import Queue
 from heliograph.destinations.topic import Topic
@@ -69,6 +69,7 @@ class SessionRecord(msgspec.Struct, array_like=True):
     user: str
     token: bytes
     closed: bool = False
+    client: str = ""
 
 
 class KnownSession(msgspec.Struct):
@@ -197,6 +198,8 @@ class Catalogue:
         record = DestinationRecord(destination.number, address, policy)
         effects.append(Write(RecordKind.DESTINATION, _encode(record)))
         destination.measure(effects)
+        if any(messages.is_hungry for messages in destination.lists()):
+            effects.append(Continue())  # a consumer may have more ahead than before
 
     def topics_wanted(self, command: TopicsWanted) -> list[AnyEffect]:
         pattern = parse_pattern(command.pattern)
@@ -270,7 +273,7 @@ class Catalogue:
         self.sessions[command.session] = KnownSession(
             command.user, command.token, {}, connection=command.connection, client=command.client
         )
-        record = SessionRecord(command.session, command.user, command.token)
+        record = SessionRecord(command.session, command.user, command.token, client=command.client)
         effects += (
             Write(RecordKind.SESSION, _encode(record)),
             Multicast(Answered(command.request, {})),
@@ -335,7 +338,8 @@ class Catalogue:
         if record.closed:
             self._forget(identity)
         else:
-            self.sessions[identity] = KnownSession(record.user, record.token, {}, lost_at=now)
+            known = KnownSession(record.user, record.token, {}, lost_at=now, client=record.client)
+            self.sessions[identity] = known
 
     def all_destinations(self) -> Iterator[Destination]:
         return iter(self.by_number.values())

@@ -91,6 +91,7 @@ class Destination:
         self._published = 0
         self._bytes = 0
         self.may_expire = False  # whether any message ever came that expires
+        self.has_ended = False
         self._handlers: dict[type, Callable[..., None]] = {
             Published: self._published_block,
             Settled: self._settled,
@@ -156,7 +157,7 @@ class Destination:
         if not self.intake.accept(block, effects):
             return
         self.count(block)
-        if self._needs_no_disk(block):
+        if self.needs_no_disk(block):
             self.intake.confirm(block, effects)
             self.add(block, effects, now)
             self._dispatch(effects, now)
@@ -173,7 +174,7 @@ class Destination:
         if block.expiry or block.flags & EXPIRIES:
             self.may_expire = True
 
-    def _needs_no_disk(self, block: Block) -> bool:
+    def needs_no_disk(self, block: Block) -> bool:
         """Nobody will ever ask for it, or it may be lost and there is room for it in memory."""
         if not self._wants(block):
             return True
@@ -191,12 +192,19 @@ class Destination:
     def _stored(self, event: BlocksStored, effects: list[AnyEffect], now: int) -> None:
         self.intake.stored(event.blocks, effects)
         for block in event.blocks:
-            more = self.add(block, effects, now) - block.count  # it was held once when it was written
-            if more > 0:
-                effects.append(Retain(block.position, more))
-            elif more < 0:
-                effects.append(Release(block.position, -more))
+            self._take_in(block, effects, now)
         self._dispatch(effects, now)
+
+    def _take_in(self, block: Block, effects: list[AnyEffect], now: int) -> None:
+        """What is stored is there for all."""
+        held = 0 if self.has_ended else self.add(block, effects, now)
+        more = held - block.count  # it was held once when it was written
+        if not block.position:
+            return  # of a transaction, and not persistent: nothing was written
+        if more > 0:
+            effects.append(Retain(block.position, more))
+        elif more < 0:
+            effects.append(Release(block.position, -more))
 
     def _refused(self, event: BlockRefused, effects: list[AnyEffect], _now: int) -> None:
         self._published -= event.block.count
@@ -216,6 +224,7 @@ class Destination:
 
     def recovered(self) -> None:
         """What waits was found on disk. Whoever opens a lane hears whether to wait."""
+        self.may_expire = any(messages.depth for messages in self.lists())
         sizes = [sum(page.bytes for _, page in messages.waiting_pages()) for messages in self.lists()]
         self.flow.restore(max(sizes, default=0), self.intake.next_number)
         self.measure([])
@@ -291,7 +300,7 @@ class Destination:
     def _bury_failed(self, event: BuryFailed, effects: list[AnyEffect], now: int) -> None:
         messages = self.list_by_number(event.list_number)
         if messages is not None:
-            messages.not_buried(event.spans, effects, now)
+            messages.not_buried(event.spans, event.reason, effects, now)
 
     # ---- administration
 
@@ -315,7 +324,8 @@ class Destination:
         return [consumer for messages in self.lists() for consumer in messages.consumers]
 
     def end(self, effects: list[AnyEffect]) -> None:
-        """The destination is deleted with all that waits in it."""
+        """The destination is deleted with all that waits in it, and what is on its way to it."""
+        self.has_ended = True
         for messages in list(self.lists()):
             messages.end(effects)
 

@@ -52,3 +52,4 @@ class BuryFailed(Event):
 
     list_number: int
     spans: list[Span]
+    reason: str

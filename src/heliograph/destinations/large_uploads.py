@@ -181,7 +181,7 @@ class Uploads:
     def _reopened(self, event: FileReopened) -> list[AnyLargeEffect]:
         upload = self._by_file.get(event.file)
         if upload is None:
-            return []
+            return [RemoveFile(event.file)]  # dropped meanwhile, and open all the same
         upload.state, upload.received = State.OPEN, event.size
         return [_ready(upload.request, upload)]
 

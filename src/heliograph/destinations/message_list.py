@@ -51,6 +51,7 @@ _TIMED = EXPIRIES | DELIVERIES
 _SECOND = 1_000_000
 # A message that could not be buried because the disk is full is tried again after so long.
 _BURY_AGAIN = 5 * _SECOND
+_TOO_OFTEN = "redelivery-limit"
 
 
 class Consumer:
@@ -170,6 +171,7 @@ class MessageList:
         self.policy = policy
         for consumer in self.consumers.values():
             self._limit(consumer)
+            self._queue(consumer)
 
     def priorities(self) -> list[int]:
         """Highest first."""
@@ -387,7 +389,7 @@ class MessageList:
             self._levels[priority].put_back(level_spans)
         self._note(RecordKind.RETURNED, ranges, request, effects)
         if dead:
-            self._bury(dead, "redelivery-limit", effects)
+            self._bury(dead, _TOO_OFTEN, effects)
 
     def _note(self, kind: int, ranges: Ranges, request: int, effects: list[AnyEffect]) -> None:
         """Write it down, or, where nothing of it is on disk, answer at once."""
@@ -413,10 +415,16 @@ class MessageList:
                 _extend(ranges, number_of(span), span.stop - span.start)
         return ranges
 
-    def not_buried(self, spans: list[Span], effects: list[AnyEffect], now: int) -> None:
+    def not_buried(self, spans: list[Span], reason: str, effects: list[AnyEffect], now: int) -> None:
         """There was no room for them among the dead: they stay, and it is tried again later."""
+        ranges: Ranges = []
         for span in spans:
+            if reason == _TOO_OFTEN:  # it comes back after all
+                span.deliveries += 1
+                if span.block.persistent:
+                    _extend(ranges, number_of(span), span.stop - span.start)
             self._set_aside(now + _BURY_AGAIN, _priority(span), span, effects)
+        self._note(RecordKind.RETURNED, ranges, 0, effects)
 
     # ---- handing out
 
@@ -546,8 +554,8 @@ class MessageList:
                 block = span.block
                 if patience and block.timestamp and block.timestamp + patience < now:
                     self._bury([span], "undeliverable", effects)
-                elif self._timely(priority, span, now, effects) is not None:
-                    level.put_back([span])
+                elif (timely := self._timely(priority, span, now, effects)) is not None:
+                    level.put_back([timely])
                     break
             if patience or level.messages:
                 page = level.page_to_load()
@@ -573,7 +581,7 @@ class MessageList:
                 if span.block.persistent:
                     for entry in entries_of(span):
                         yield priority, entry
-        yield from self.schedule.entries()
+        yield from self.schedule.entries(spilled=False)
 
     def outstanding_entries(self) -> Iterator[tuple[int, Entry]]:
         for consumer in self.consumers.values():

@@ -162,6 +162,19 @@ class Page:
             return self.messages
         return sum(min(max(number - entry.number, 0), entry.messages) for entry in self.entries())
 
+    def between(self, first: int, last: int) -> Page:
+        """A page of its own with what has numbers first..last."""
+        part = Page(self.deliveries, self.origin)
+        for entry, spilled in zip(self.entries(), self.spilled(), strict=True):
+            skip = max(first - entry.number, 0)
+            count = min(entry.last, last) - entry.number - skip + 1
+            if count > 0:
+                start = entry.start + skip
+                part.append(
+                    entry.number + skip, entry.position, start, count, count * 512, persistent=not spilled
+                )
+        return part
+
     def behind(self, passed: int) -> Page:
         """The page without its first `passed` messages."""
         if not passed:
@@ -264,7 +277,12 @@ def entries_of(span: Span) -> list[Entry]:
     if block.positions is None:
         return [
             Entry(
-                block.number + span.start, block.position, span.start, span.stop - span.start, span.deliveries
+                block.number + span.start,
+                block.position,
+                span.start,
+                span.stop - span.start,
+                span.deliveries,
+                span.origin,
             )
         ]
     return [

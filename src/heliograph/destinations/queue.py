@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from heliograph.bus.commands import Answered, ConsumerAttached, ConsumerDetached, CreditGranted, Settled
+from heliograph.bus.commands import (
+    Answered,
+    ConsumerAttached,
+    ConsumerDetached,
+    CreditGranted,
+    Rejected,
+    Settled,
+)
 from heliograph.destinations.browsing import Browsers
 from heliograph.destinations.destination import Destination
 from heliograph.destinations.effects import AnyEffect, Multicast
@@ -15,6 +22,7 @@ from heliograph.destinations.selective import SelectiveLevel, Takers
 from heliograph.destinations.waiting import Residence, Waiting
 from heliograph.model.block import Block
 from heliograph.model.destination import Address
+from heliograph.model.errors import ClientFault
 from heliograph.model.ids import ConsumerId
 from heliograph.model.selector import parse_selector
 
@@ -70,9 +78,13 @@ class Queue(Destination):
         self.messages.dispatch(effects, now)
 
     def _attached(self, event: ConsumerAttached, effects: list[AnyEffect], now: int) -> None:
-        selector = parse_selector(event.selector)
+        try:
+            selector = parse_selector(event.selector)
+        except ClientFault as fault:
+            effects.append(Multicast(Rejected(event.request, fault.code, fault.sentence)))
+            return
         if event.browse:
-            self._browsers.attach(event, selector, effects, now)
+            self._browsers.attach(event, selector, self.intake.next_number - 1, effects, now)
             return
         self._takers.add(event.consumer, selector)
         if self._takers.any_selective or self.messages.selective:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterable
 from typing import Protocol
 
 import msgspec
@@ -18,7 +19,7 @@ from heliograph.destinations.topic import Topic
 from heliograph.destinations.topic_replay import CursorReplay, TopicReplay
 from heliograph.destinations.transactions import CommitRecord
 from heliograph.journal.records import Record, RecordKind
-from heliograph.model.block import LARGE, PRIORITIES, Block, parse_trusted
+from heliograph.model.block import LARGE, PRIORITIES, Block, Span, parse_trusted
 from heliograph.model.destination import Address
 from heliograph.model.ids import LaneId, SessionId, lane_number, session_of
 from heliograph.model.large import file_in
@@ -80,7 +81,7 @@ class CatalogueRecovery:
         self.started_on, self.stopped_clean = state.boot, False
         for session in state.sessions:
             lanes = {lane: Address(address) for lane, address in session.lanes}
-            known = KnownSession(session.user, session.token, lanes, lost_at=self._now)
+            known = KnownSession(session.user, session.token, lanes, lost_at=self._now, client=session.client)
             self._catalogue.sessions[SessionId(session.session)] = known
             if session.transaction:
                 number, committed = session.transaction
@@ -122,6 +123,7 @@ class CatalogueRecovery:
             for cursor_state in subscription_state.cursors:
                 cursor = replay.cursor(subscription, cursor_state.priority)
                 cursor.next_number = cursor_state.next_number
+                cursor.seen = cursor_state.seen
                 cursor.waiting.add(cursor_state.waiting)
                 cursor.dispatched.add(cursor_state.dispatched)
 
@@ -162,6 +164,8 @@ class CatalogueRecovery:
 
     def _destination(self, payload: bytes) -> None:
         record = self._catalogue.decode_destination(payload)
+        if self._catalogue.is_temporary(Address(record.address)):
+            return  # it ended with its process
         if record.deleted:
             self._catalogue.remove(record.number)
             self._queues.pop(record.number, None)
@@ -213,7 +217,11 @@ class CatalogueRecovery:
     def _committed(self, payload: bytes) -> None:
         record = _decode_commit(payload)
         session = SessionId(record.session)
-        stages = self._stages.pop(session, [])
+        stages = [
+            (destination, block)
+            for destination, block in self._stages.pop(session, [])
+            if self._catalogue.by_number.get(destination.number) is destination
+        ]
         if record.number:
             self._catalogue.transactions.restore_outcome(session, record.number, record.committed)
         if record.committed:
@@ -301,14 +309,19 @@ def relocate(destination: Destination, moves: dict[int, int]) -> None:
         for group in destination.groups():
             for sequence in group.sequences().values():
                 sequence.relocate(moves, segment)
+                _relocate_spans(sequence.spans(), moves)
     for messages in destination.lists():
         for _, page in messages.waiting_pages():
             if page.touches(segment):
                 page.relocate(moves)
         messages.schedule.relocate(moves)
-        for span in messages.all_spans():
-            block = span.block
-            block.position = moves.get(block.position, block.position)
-            if block.positions is not None:
-                for index, position in enumerate(block.positions):
-                    block.positions[index] = moves.get(position, position)
+        _relocate_spans(messages.all_spans(), moves)
+
+
+def _relocate_spans(spans: Iterable[Span], moves: dict[int, int]) -> None:
+    for span in spans:
+        block = span.block
+        block.position = moves.get(block.position, block.position)
+        if block.positions is not None:
+            for index, position in enumerate(block.positions):
+                block.positions[index] = moves.get(position, position)

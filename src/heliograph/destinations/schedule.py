@@ -19,18 +19,19 @@ class Schedule:
     __slots__ = ("_heap", "messages")
 
     def __init__(self) -> None:
-        # due, number, priority, origin, and either where it is or, for what is not on disk, itself
-        self._heap: list[tuple[int, int, int, int, Entry | _Held]] = []
+        # due, number, priority, whether it outlives the process, and either where it is or, for what is not
+        # on disk, itself
+        self._heap: list[tuple[int, int, int, bool, Entry | _Held]] = []
         self.messages = 0
 
     def add(self, due: int, priority: int, span: Span) -> None:
         self.messages += span.stop - span.start
         if span.block.position:
             for entry in entries_of(span):
-                heapq.heappush(self._heap, (due, entry.number, priority, span.origin, entry))
+                heapq.heappush(self._heap, (due, entry.number, priority, span.block.persistent, entry))
         else:
             number = span.block.number + span.start
-            heapq.heappush(self._heap, (due, number, priority, span.origin, _Held(span)))
+            heapq.heappush(self._heap, (due, number, priority, False, _Held(span)))
 
     @property
     def next_due(self) -> int:
@@ -40,42 +41,48 @@ class Schedule:
     def due(self, now: int) -> Iterator[tuple[int, Page | Span]]:
         """Take out what is due, by priority: runs on disk as pages, the rest as spans."""
         pages: dict[tuple[int, int, int], Page] = {}
-        taken: list[tuple[int, int, int, int, Entry | _Held]] = []
+        taken: list[tuple[int, int, int, bool, Entry | _Held]] = []
         while self._heap and self._heap[0][0] <= now:
             taken.append(heapq.heappop(self._heap))
         taken.sort(key=lambda item: item[1])
-        for _, _, priority, origin, what in taken:
+        for _, _, priority, persistent, what in taken:
             if isinstance(what, Entry):
                 self.messages -= what.messages
-                key = (priority, origin, what.deliveries)
-                page = pages.setdefault(key, Page(what.deliveries, origin))
-                page.append(what.number, what.position, what.start, what.messages, what.messages * 512)
+                key = (priority, what.origin, what.deliveries)
+                page = pages.setdefault(key, Page(what.deliveries, what.origin))
+                size = what.messages * 512
+                page.append(
+                    what.number, what.position, what.start, what.messages, size, persistent=persistent
+                )
             else:
                 self.messages -= what.span.stop - what.span.start
                 yield priority, what.span
         for (priority, _, _), page in pages.items():
             yield priority, page
 
-    def entries(self) -> Iterator[tuple[int, Entry]]:
-        """What is on disk, by priority."""
-        for _, _, priority, _, what in self._heap:
-            if isinstance(what, Entry):
+    def entries(self, *, spilled: bool) -> Iterator[tuple[int, Entry]]:
+        """What is on disk, by priority, with or without what a restart may lose."""
+        for _, _, priority, persistent, what in self._heap:
+            if isinstance(what, Entry) and (persistent or spilled):
                 yield priority, what
 
     def everything(self) -> Iterator[tuple[int, int, Entry | Span]]:
         """All of it, with its priority and origin."""
-        for _, _, priority, origin, what in self._heap:
-            yield priority, origin, what.span if isinstance(what, _Held) else what
+        for _, _, priority, _, what in self._heap:
+            if isinstance(what, _Held):
+                yield priority, what.span.origin, what.span
+            else:
+                yield priority, what.origin, what
 
     def clear(self) -> None:
         self._heap.clear()
         self.messages = 0
 
     def relocate(self, moves: dict[int, int]) -> None:
-        for index, (due, number, priority, origin, what) in enumerate(self._heap):
+        for index, (due, number, priority, persistent, what) in enumerate(self._heap):
             if isinstance(what, Entry) and what.position in moves:
                 moved = what._replace(position=moves[what.position])
-                self._heap[index] = (due, number, priority, origin, moved)
+                self._heap[index] = (due, number, priority, persistent, moved)
 
 
 class _Held:

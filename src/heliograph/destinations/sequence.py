@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from heliograph.destinations.effects import AnyEffect, Release, ReleasePage
 from heliograph.destinations.pages import Entry, Page, assemble, entries_of, pages_of, records_of
-from heliograph.destinations.waiting import OVERHEAD_BYTES, Residence, Waiting
+from heliograph.destinations.waiting import OVERHEAD_BYTES, Residence, Waiting, number_of
 from heliograph.model.block import Block, Span
 from heliograph.model.ids import ConsumerId
 from heliograph.model.limits import PAGE_BYTES, PAGE_MESSAGES
@@ -225,6 +225,7 @@ class SharedLevel:
         "_taken",
         "_unsettled",
         "_within",
+        "seen",
     )
 
     def __init__(self, sequence: Sequence, residence: Residence) -> None:
@@ -238,6 +239,8 @@ class SharedLevel:
         self._index = 0  # span in it
         self._offset = 0  # message in the span
         self._unsettled: dict[int, int] = {}  # chunks entered: messages handed out and not settled
+        # What has a lower number may have been handed out by a machine that was lost, without a trace.
+        self.seen = 0
 
     @property
     def messages(self) -> int:
@@ -247,10 +250,11 @@ class SharedLevel:
     def keeps_loaded(self) -> bool:
         return self._sequence.keeps_loaded
 
-    def restore(self, next_number: int, entries: list[Entry]) -> None:
+    def restore(self, next_number: int, entries: list[Entry], seen: int) -> None:
         """Recovery: the next message to read is `next_number`, or what follows it; `entries` were read and
         are not settled."""
         sequence = self._sequence
+        self.seen = seen
         self._taken = self._within = 0
         self._chunk = sequence.first_chunk
         while (chunk := sequence.chunk(self._chunk)) is not None and chunk.page is not None:
@@ -274,17 +278,19 @@ class SharedLevel:
             if span.block.persistent:
                 yield from entries_of(span)
         for page in self._private.cold_pages():
-            yield from page.entries()
+            persistent = page.persistent_part()
+            if persistent is not None:
+                yield from persistent.entries()
 
     @property
     def next_number(self) -> int:
         """The number of the next message that was not read, 0 if there is none."""
-        number, within = self._place()
-        while (chunk := self._sequence.chunk(number)) is not None:
-            page = _page_of(chunk).behind(within)
-            if len(page):
-                return page.first
-            number, within = number + 1, 0
+        for part in self._ahead():
+            if isinstance(part, Page):
+                if len(part):
+                    return part.first
+            elif part:
+                return number_of(part[0])
         return 0
 
     # ---- handing out
@@ -302,6 +308,9 @@ class SharedLevel:
         whole = chunk.spans[self._index]
         start = whole.start + self._offset
         count = min(whole.stop - start, limit)
+        unmarked = whole.block.number + start - self.seen
+        if unmarked < 0:
+            count = min(count, -unmarked)
         if start + count == whole.stop:
             self._index += 1
             self._offset = 0
@@ -310,7 +319,7 @@ class SharedLevel:
         self._taken += count
         self._within += count
         self._unsettled[chunk.number] = self._unsettled.get(chunk.number, 0) + count
-        return Span(whole.block, start, start + count, 0, chunk.number)
+        return Span(whole.block, start, start + count, 1 if unmarked < 0 else 0, chunk.number)
 
     def _current(self, effects: list[AnyEffect]) -> Chunk | None:
         """The chunk that the next message is in, or None while there is none."""
@@ -334,7 +343,7 @@ class SharedLevel:
 
     @property
     def _has_let_go(self) -> bool:
-        """Whether the chunk at the cursor is not held: all of it was settled, and no more of it came since."""
+        """Whether the chunk at the cursor is not held: all of it was settled, and no more came since."""
         chunk = self._sequence.chunk(self._chunk)
         return self._rested > 0 and (chunk is None or chunk.messages == self._rested)
 

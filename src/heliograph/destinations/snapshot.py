@@ -30,12 +30,16 @@ class LevelState(msgspec.Struct, array_like=True):
 
 
 class CursorState(msgspec.Struct, array_like=True):
-    """One subscription in one sequence: the next message to read, and what was read and is not settled."""
+    """One subscription in one sequence: the next message to read, and what was read and is not settled.
+
+    What has a number below `seen` may have been handed out without a trace.
+    """
 
     priority: int
     next_number: int
     waiting: list[Entry]
     dispatched: list[Entry]
+    seen: int = 0
 
 
 class SubscriptionState(msgspec.Struct, array_like=True):
@@ -77,6 +81,7 @@ class SessionState(msgspec.Struct, array_like=True):
     token: bytes
     lanes: list[tuple[int, str]]
     transaction: tuple[int, bool] | None
+    client: str = ""
 
 
 class StageState(msgspec.Struct, array_like=True):
@@ -126,6 +131,7 @@ def snapshot_of(catalogue: Catalogue, boot: bytes) -> bytes:
             session.token,
             [(lane, str(to)) for lane, to in session.lanes.items()],
             outcomes.get(identity),
+            session.client,
         )
         for identity, session in catalogue.sessions.items()
     ]
@@ -137,7 +143,7 @@ def snapshot_of(catalogue: Catalogue, boot: bytes) -> bytes:
     stages = [
         StageState(destination.number, block.position, block.buffer)
         for _, destination, block in transactions.all_staged()
-        if block.buffer is not None
+        if block.buffer is not None and not catalogue.is_temporary(destination.address)
     ]
     return _encode(CatalogueState(sessions, destinations, boot, stages, catalogue.large.pairs()))
 
@@ -253,7 +259,7 @@ def _cursor_of(messages: MessageList, priority: int, origins: dict[int, int], be
     level = messages.shared_level(priority)
     waiting = [
         *level.private_entries(),
-        *(entry for at, entry in messages.schedule.entries() if at == priority),
+        *(entry for at, entry in messages.schedule.entries(spilled=False) if at == priority),
     ]
     dispatched = [entry for at, entry in messages.outstanding_entries() if at == priority]
     return CursorState(
@@ -261,4 +267,5 @@ def _cursor_of(messages: MessageList, priority: int, origins: dict[int, int], be
         level.next_number or begins,
         sorted(entry._replace(origin=origins[entry.origin]) for entry in waiting),
         sorted(entry._replace(origin=origins[entry.origin]) for entry in dispatched),
+        level.seen,
     )

@@ -11,7 +11,7 @@ import msgspec
 from heliograph.bus.commands import Answered, ConsumerAttached, ConsumerDetached, Rejected
 from heliograph.destinations.destination import Destination, Figures
 from heliograph.destinations.effects import AnyEffect, Multicast, Write
-from heliograph.destinations.events import BlocksStored, PageLoaded
+from heliograph.destinations.events import PageLoaded
 from heliograph.destinations.flow import low_water
 from heliograph.destinations.message_list import MessageList, UserOf, spans_by_priority
 from heliograph.destinations.subscriptions import (
@@ -78,7 +78,8 @@ class Topic(Destination):
         return bool(self.subscriptions)
 
     def _keeps_loaded(self) -> bool:
-        return self._residence.used < self._residence.limit
+        # Until a new subscription begins, nothing may overtake what is before it.
+        return not self._beginning and self._residence.used < self._residence.limit
 
     def add(self, block: Block, _effects: list[AnyEffect], _now: int) -> int:
         held = 0
@@ -111,14 +112,10 @@ class Topic(Destination):
             return 0
         return fullest.backlog + sum(block.count for block in self.intake.pending)
 
-    def _stored(self, event: BlocksStored, effects: list[AnyEffect], now: int) -> None:
-        if not self._beginning:
-            super()._stored(event, effects, now)
-            return
-        for block in event.blocks:
-            super()._stored(BlocksStored([block]), effects, now)
-            while self._beginning and self._beginning[0][0] is block:
-                self.begin(self._beginning.popleft()[1])
+    def _take_in(self, block: Block, effects: list[AnyEffect], now: int) -> None:
+        super()._take_in(block, effects, now)
+        while self._beginning and self._beginning[0][0] is block:
+            self.begin(self._beginning.popleft()[1])
 
     def _dispatch(self, effects: list[AnyEffect], now: int) -> None:
         for subscription in self._by_consumer.values():
@@ -129,7 +126,11 @@ class Topic(Destination):
         messages = self.list_by_number(event.list_number)
         if messages is not None:
             messages.loaded(event.priority, event.page, event.buffers)
-        self._dispatch(effects, now)  # others may have waited for the same page
+        else:  # it ended meanwhile, and others of its group may wait for the same page
+            for group in self._groups.values():
+                for sequence in group.sequences().values():
+                    sequence.loaded(event.page, event.buffers)
+        self._dispatch(effects, now)
 
     # ---- subscribing
 
@@ -225,10 +226,10 @@ class Topic(Destination):
     def _detached(self, event: ConsumerDetached, effects: list[AnyEffect], now: int) -> None:
         subscription = self._by_consumer.pop(event.consumer, None)
         if subscription is not None:
-            subscription.messages.detach(event.consumer, effects, now, event.seen)
-            if subscription.ends_with_its_consumers and not subscription.messages.consumers:
+            if subscription.ends_with_its_consumers and len(subscription.messages.consumers) == 1:
                 self._end(subscription, effects)
             else:
+                subscription.messages.detach(event.consumer, effects, now, event.seen)
                 subscription.messages.dispatch(effects, now)
         if event.request:
             effects.append(Multicast(Answered(event.request, {})))

@@ -23,6 +23,11 @@ class SequenceReplay:
             self.pages.append(Page(origin=len(self.pages)))
         self.pages[-1].append(number, position, start, count, size)
 
+    @property
+    def end(self) -> int:
+        """The number behind the last message."""
+        return self.pages[-1].next if self.pages else 0
+
     def between(self, first: int, last: int) -> list[Entry]:
         """Entries with numbers first..last, cut to fit."""
         runs = EntryRuns()
@@ -32,12 +37,18 @@ class SequenceReplay:
         return runs.cut(first, last)
 
 
+def _seen(entry: Entry) -> Entry:
+    """Handed out at least once."""
+    return entry._replace(deliveries=max(entry.deliveries, 1))
+
+
 class CursorReplay:
     """One subscription in one sequence."""
 
     def __init__(self, sequence: SequenceReplay, next_number: int) -> None:
         self._sequence = sequence
         self.next_number = next_number
+        self.seen = 0  # what has a lower number may have been handed out without a trace
         self.waiting = EntryRuns()  # read and not settled
         self.dispatched = EntryRuns()
 
@@ -45,8 +56,14 @@ class CursorReplay:
         """The cursor has passed everything up to this number; what was passed waits until a record says
         more."""
         if number >= self.next_number:
-            self.waiting.add(self._sequence.between(self.next_number, number))
+            self.waiting.add(self._marked(self._sequence.between(self.next_number, number)))
             self.next_number = number + 1
+
+    def _marked(self, entries: list[Entry]) -> list[Entry]:
+        runs = EntryRuns()
+        runs.add(entries)
+        runs.add([_seen(entry) for entry in runs.cut(0, self.seen - 1)])
+        return runs.all()
 
     def was_dispatched(self, first: int, last: int) -> None:
         self._read_to(last)
@@ -64,13 +81,13 @@ class CursorReplay:
         self.waiting.cut(first, last)
 
     def restarted(self, *, everything_again: bool) -> None:
-        """What was handed out returns. `everything_again`: all that was read may have been, without a
-        trace."""
+        """What was handed out returns. `everything_again`: all may have been, without a trace."""
         self.waiting.add([again(entry) for entry in self.dispatched.all()])
         self.dispatched = EntryRuns()
         if everything_again:
             entries = self.waiting.all()
-            entries[:] = [entry._replace(deliveries=max(entry.deliveries, 1)) for entry in entries]
+            entries[:] = map(_seen, entries)
+            self.seen = self._sequence.end
 
 
 class TopicReplay:
@@ -128,6 +145,9 @@ class TopicReplay:
             cursor.dispatched.relocate(moves)
 
     def restarted(self, *, everything_again: bool) -> None:
+        if everything_again:
+            for number in self.topic.subscriptions:
+                self.of_list(number)  # also those to which nothing has happened yet
         for cursor in self._cursors.values():
             cursor.restarted(everything_again=everything_again)
 
@@ -143,7 +163,7 @@ class TopicReplay:
             for priority in subscription.group.sequences():
                 cursor = self.cursor(subscription, priority)
                 level = subscription.messages.shared_level(priority)
-                level.restore(cursor.next_number, cursor.waiting.all())
+                level.restore(cursor.next_number, cursor.waiting.all(), cursor.seen)
         for group in self.topic.groups():
             for sequence in group.sequences().values():
                 sequence.drop_unheld()

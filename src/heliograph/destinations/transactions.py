@@ -51,7 +51,7 @@ class Transactions:
 
     def __init__(self) -> None:
         self._open: dict[SessionId, Open] = {}
-        self._deciding: dict[SessionId, Deciding] = {}
+        self._deciding: dict[tuple[SessionId, int], Deciding] = {}
         self._outcomes: dict[SessionId, tuple[int, bool]] = {}
 
     def stage(self, session: SessionId, destination: Destination, block: Block) -> None:
@@ -80,11 +80,15 @@ class Transactions:
 
     def joins_deciding(self, session: SessionId, number: int, request: int) -> bool:
         """Whether this commit is under way already; its answer will be given to `request` too."""
-        deciding = self._deciding.get(session)
-        if deciding is None or deciding.number != number:
+        deciding = self._deciding.get((session, number))
+        if deciding is None:
             return False
         deciding.requests.append(request)
         return True
+
+    def staged_by(self, session: SessionId) -> list[tuple[Destination, Block]]:
+        found = self._open.get(session)
+        return found.staged if found is not None else []
 
     def messages_of(self, session: SessionId) -> int:
         found = self._open.get(session)
@@ -96,11 +100,11 @@ class Transactions:
         """Close the transaction for good; it takes effect when its record is stored. Returns what was
         staged."""
         transaction = self._open.pop(session, None)
-        deciding = self._deciding[session] = Deciding(session, number, [request])
+        deciding = self._deciding[session, number] = Deciding(session, number, [request])
         return deciding, transaction.staged if transaction is not None else []
 
     def committed(self, deciding: Deciding) -> None:
-        self._deciding.pop(deciding.session, None)
+        del self._deciding[deciding.session, deciding.number]
         self._outcomes[deciding.session] = (deciding.number, True)
 
     def roll_back(self, session: SessionId, number: int) -> list[tuple[Destination, Block]]:
@@ -127,7 +131,7 @@ class Transactions:
             (session, destination, block)
             for session, transaction in self._open.items()
             for destination, block in transaction.staged
-            if block.persistent
+            if block.persistent and not destination.has_ended
         ]
 
     def undecided(self) -> list[Deciding]:

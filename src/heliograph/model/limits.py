@@ -122,6 +122,8 @@ TRANSFER_WINDOW_BYTES = 2 * MIB
 LARGE_SYNC_BYTES = 4 * MIB
 # Uploads and downloads under way: of one session, and of a node. Each may hold its window in memory.
 MAX_TRANSFERS_PER_SESSION = 64
+# A transfer's number is the client's choice and travels in 32 bits.
+MAX_TRANSFER_NUMBER = 0xFFFFFFFF
 MAX_UPLOADS = 256
 MAX_FETCHES = 1024
 # An upload whose client went away can be taken up again for so long.

@@ -7,14 +7,15 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from heliograph.bus.commands import Answered, CommitAsked, Confirmed, Rejected, RollbackAsked
+from heliograph.bus.commands import Answered, CommitAsked, Rejected, RollbackAsked
 from heliograph.destinations.destination import Destination
-from heliograph.destinations.effects import AnyEffect, Multicast, Release
+from heliograph.destinations.effects import AnyEffect, Release
 from heliograph.destinations.transactions import CommitRecord, Deciding
 from heliograph.journal.records import RecordKind
 from heliograph.model.block import LARGE, Block
-from heliograph.model.errors import ClientFault
-from heliograph.model.ids import SessionId, session_of
+from heliograph.model.destination import Address
+from heliograph.model.errors import ClientFault, HeliographError, StorageFull
+from heliograph.model.ids import ConsumerId, SessionId, session_of
 from heliograph.nodes.clock import microseconds
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ class Committing:
             destination.intake.stage_refused(block, "storage-full", sentence, effects)
         else:
             # The commit's record comes behind it in the log: that is early enough to be sure of it.
-            effects.append(Multicast(Confirmed(block.lane, block.last)))
+            destination.intake.confirm(block, effects)
         manager.run(destination, effects)
 
     def commit(self, command: CommitAsked) -> None:
@@ -63,13 +64,13 @@ class Committing:
         elif not transactions.joins_deciding(command.session, command.number, command.request):
             try:
                 self._decide(command)
-            except ClientFault as fault:
+            except HeliographError as error:
                 self._drop(command.session, command.number)
-                self._manager.multicast(Rejected(command.request, fault.code, fault.sentence))
+                self._manager.multicast(Rejected(command.request, error.code, error.sentence))
 
     def _decide(self, command: CommitAsked) -> None:
-        """Raises ClientFault when something of the transaction is missing: then nothing of it takes
-        effect."""
+        """Raises ClientFault when something of the transaction is missing, and StorageFull when there is no
+        room for it: then nothing of it takes effect."""
         manager, transactions = self._manager, self._transactions
         staged_messages = transactions.messages_of(command.session)
         if staged_messages != command.messages:
@@ -79,7 +80,7 @@ class Committing:
                 code="transaction-rolled-back",
             )
         consumed = []
-        for address, consumer, ranges in command.consumed:
+        for (address, consumer), ranges in _by_consumer(command).items():
             destination = manager.catalogue.by_address.get(address)
             messages = destination.list_of(consumer) if destination is not None else None
             if destination is None or messages is None:
@@ -89,6 +90,7 @@ class Committing:
                 )
             messages.require_outstanding(consumer, ranges)
             consumed.append((destination, messages, consumer, ranges))
+        self._spill(command.session)
         done = []
         effects: list[AnyEffect] = []
         for destination, messages, consumer, ranges in consumed:
@@ -97,11 +99,16 @@ class Committing:
             if ended:
                 done.append((destination.number, messages.number, ended))
         deciding, staged = transactions.decide(command.session, command.number, command.request)
+        effects += _releases([stage for stage in staged if stage[0].has_ended])
+        staged = [stage for stage in staged if not stage[0].has_ended]
         for destination, block in staged:
             destination.intake.number(block)
             destination.intake.persist(block)
             destination.count(block)
-        numbers = [block.number for _, block in staged if block.persistent]
+        is_temporary = manager.catalogue.is_temporary  # those end with the process
+        numbers = [
+            block.number for to, block in staged if block.persistent and not is_temporary(to.address)
+        ]
         record = CommitRecord(command.session, command.number, True, done, numbers)
         lsn = manager.append(RecordKind.COMMITTED, 0, 0, _encode(record), wait=True)
         manager.await_commit(lsn, staged, deciding)
@@ -110,6 +117,13 @@ class Committing:
             again: list[AnyEffect] = []
             destination.dispatch(again, microseconds())
             manager.run(destination, again)
+
+    def _spill(self, session: SessionId) -> None:
+        """What may be lost and finds no room in memory goes to the disk: there it waits in its place."""
+        for destination, block in self._transactions.staged_by(session):
+            stays = block.position or destination.has_ended or destination.needs_no_disk(block)
+            if not stays and not self._manager.store(RecordKind.SPILLED, destination, block):
+                raise StorageFull("the disk, or the quota on it, is full: the transaction was rolled back")
 
     def committed(self, deciding: Deciding) -> None:
         """The record is stored: it has happened."""
@@ -146,10 +160,7 @@ class Committing:
             self._drop(session, 0)
 
     def _drop(self, session: SessionId, number: int) -> None:
-        staged = self._transactions.roll_back(session, number)
-        held: list[AnyEffect] = [
-            Release(block.position, block.count) for _, block in staged if block.position
-        ]
+        held = _releases(self._transactions.roll_back(session, number))
         self._manager.run(None, held)
         if held or number:
             record = CommitRecord(session, number, False, [], [])
@@ -161,3 +172,16 @@ class Committing:
         else:
             sentence = "the transaction was rolled back"
             self._manager.multicast(Rejected(request, "transaction-rolled-back", sentence))
+
+
+def _by_consumer(command: CommitAsked) -> dict[tuple[Address, ConsumerId], list[tuple[int, int]]]:
+    """What was consumed, each consumer named once: nothing can be consumed twice."""
+    found: dict[tuple[Address, ConsumerId], list[tuple[int, int]]] = {}
+    for address, consumer, ranges in command.consumed:
+        found.setdefault((address, consumer), []).extend(ranges)
+    return found
+
+
+def _releases(staged: list[tuple[Destination, Block]]) -> list[AnyEffect]:
+    """Nobody needs what was staged."""
+    return [Release(block.position, block.count) for _, block in staged if block.position]

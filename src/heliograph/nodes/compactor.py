@@ -139,7 +139,7 @@ def _held_by(destination: Destination, segment: int) -> Iterator[tuple[int, int]
     for messages in destination.lists():
         for _, page in messages.waiting_pages():
             yield from _of_page(page, segment)
-        for _, entry in messages.schedule.entries():
+        for _, entry in messages.schedule.entries(spilled=True):
             yield entry.position, entry.messages
         for span in messages.all_spans():
             for entry in entries_of(span):

@@ -60,7 +60,7 @@ class Gravedigger:
         messages = destination.list_by_number(order.list_number)
         assert messages is not None
         if not manager.journal.reserve(size):
-            failed = BuryFailed(order.list_number, order.spans)
+            failed = BuryFailed(order.list_number, order.spans, order.reason)
             manager.run(destination, destination.handle(failed, moment))
             return
         self._next = first

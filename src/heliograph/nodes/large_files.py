@@ -53,6 +53,7 @@ class LargeFiles:
         self._names: dict[FileId, str] = {}
         self._writing: dict[FileId, _Writing] = {}
         self._reading: dict[FileId, int] = {}
+        self._hurries = False
         self._buffer = mmap.mmap(-1, MAX_CHUNK_BYTES + 2 * _ALIGNMENT)
         # Each is counted by one thread; what is used is the one without the other.
         self._written_bytes = 0
@@ -218,9 +219,15 @@ class LargeFiles:
             path.rename(gone)
             path = gone
             for left in range(size - LARGE_REMOVE_BYTES, 0, -LARGE_REMOVE_BYTES):
+                if self._hurries:
+                    break
                 os.truncate(path, left)
                 time.sleep(_REMOVE_PAUSE_SECONDS)
         path.unlink()
+
+    def hurry(self) -> None:
+        """The server stops: finish what is under way without regard for others."""
+        self._hurries = True
 
     def remove_halves(self) -> None:
         """Files that a crash left while they were being removed."""

@@ -56,6 +56,7 @@ log = logging.getLogger("heliograph.large")
 
 _UPLOADS = (UploadBegun, ChunkSent, UploadEnded, UploadDropped)
 _FETCHES = (FetchBegun, FetchAllowed, FetchEnded)
+_Outcome = FileWritten | FileReopened | FileStored
 CONCERNED = (*_UPLOADS, *_FETCHES)
 
 
@@ -77,6 +78,7 @@ class LargeStore:
         self._tick = tick
         self._uploads = Uploads()
         self._fetches = Fetches(references.is_referenced)
+        self._examiner = Worker("large-examiner", loop)
         self._writer = Worker("large-writer", loop)
         self._reader = Worker("large-reader", loop)
         self._remover = Worker("large-remover", loop)
@@ -103,7 +105,8 @@ class LargeStore:
 
     def stop(self) -> None:
         """What was begun is finished; unfinished uploads stay for the next start."""
-        for worker in (self._writer, self._reader, self._remover):
+        self._files.hurry()
+        for worker in (self._examiner, self._writer, self._reader, self._remover):
             worker.stop()
 
     # ---- from the bus
@@ -179,7 +182,8 @@ class LargeStore:
             case MakeFile(file, session):
                 self._write(file, lambda: files.make(file, session))
             case ReopenFile(file):
-                self._write(file, lambda: FileReopened(file, files.reopen(file)))
+                # It reads all that is there, and gigabytes take long: no other upload waits for that.
+                self._write(file, lambda: FileReopened(file, files.reopen(file)), self._examiner)
             case StoreFile(file):
                 self._write(file, lambda: FileStored(file, files.store(file)))
             case CloseFile(file):
@@ -187,15 +191,15 @@ class LargeStore:
             case RemoveFile(file):
                 self._remove(file)
 
-    def _write(self, file: FileId, job: Callable[[], FileWritten | FileReopened | FileStored | None]) -> None:
-        def then(result: FileWritten | FileReopened | FileStored | Exception | None) -> None:
+    def _write(self, file: FileId, job: Callable[[], _Outcome | None], worker: Worker | None = None) -> None:
+        def then(result: _Outcome | Exception | None) -> None:
             if isinstance(result, Exception):
                 if not isinstance(result, KeyError):  # else it was dropped, and this was still under way
                     self._carry_out(self._uploads.handle(FileFailed(file, *storage_fault(result))))
             elif result is not None:
                 self._carry_out(self._uploads.handle(result))
 
-        self._writer.post(job, then)
+        (worker or self._writer).post(job, then)
 
     def _read(self, fetch: int, job: Callable[[], bytes]) -> None:
         def then(result: bytes | Exception) -> None:

@@ -377,10 +377,14 @@ class MessageManager:
 
     def _load(self, destination: Destination, list_number: int, priority: int, page: Page) -> None:
         def then(found: list[bytes] | CorruptJournal) -> None:
-            if isinstance(found, CorruptJournal):
+            if not isinstance(found, CorruptJournal):
+                loaded = PageLoaded(list_number, priority, page, page.buffers(found))
+            elif list_number < 0:
+                # A browser holds nothing: what it wanted to see may have been done, and its segment deleted.
+                loaded = PageLoaded(list_number, priority, page, [])
+            else:
                 self.journal_failed(found)
                 return
-            loaded = PageLoaded(list_number, priority, page, page.buffers(found))
             self.run(destination, destination.handle(loaded, microseconds()))
             self._tick.ask()
 

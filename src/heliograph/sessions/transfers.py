@@ -24,7 +24,12 @@ from heliograph.model.destination import Address
 from heliograph.model.errors import ClientFault
 from heliograph.model.ids import SessionId
 from heliograph.model.large import FILE_ID_BYTES, MAX_LARGE_BYTES
-from heliograph.model.limits import MAX_CHUNK_BYTES, MAX_TRANSFERS_PER_SESSION, TRANSFER_WINDOW_BYTES
+from heliograph.model.limits import (
+    MAX_CHUNK_BYTES,
+    MAX_TRANSFER_NUMBER,
+    MAX_TRANSFERS_PER_SESSION,
+    TRANSFER_WINDOW_BYTES,
+)
 from heliograph.sessions.commands import (
     AllowFetch,
     AnySessionEffect,
@@ -67,6 +72,8 @@ class Transfers:
     # ---- from the client
 
     def _check_number(self, transfer: int) -> None:
+        if not 0 <= transfer <= MAX_TRANSFER_NUMBER:
+            raise ClientFault(f"transfers are numbered 0 to {MAX_TRANSFER_NUMBER}", code="transfer-invalid")
         known = transfer in self._written or transfer in self._handed
         if not known and len(self._written) + len(self._handed) >= MAX_TRANSFERS_PER_SESSION:
             raise ClientFault(

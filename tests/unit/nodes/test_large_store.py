@@ -1,0 +1,144 @@
+"""The order on disk: a file goes only after the log that ended its last message is stored."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from heliograph.bus.commands import Answered, ChunkSent, Command, UploadBegun, UploadEnded
+from heliograph.bus.local import LocalBus
+from heliograph.destinations.large_references import LargeReferences
+from heliograph.model.block import Block, BodyKind, pack_lone, parse
+from heliograph.model.destination import Address
+from heliograph.model.ids import LaneId, SessionId
+from heliograph.model.large import FileId, LargeReference, encode_reference
+from heliograph.nodes.large_files import LargeFiles
+from heliograph.nodes.large_store import LargeStore
+from heliograph.nodes.tick import Tick
+from tests.servers import play, until
+
+pytestmark = pytest.mark.req("M6")
+
+SESSION = SessionId(b"s" * 16)
+FILE = FileId(b"f" * 16)
+CONTENT = b"abc"
+
+
+class World:
+    """A large store on a real folder, and what it says on the bus."""
+
+    def __init__(self, folder: Path) -> None:
+        loop = asyncio.get_running_loop()
+        self.folder = folder / "large"
+        self.heard: list[Command] = []
+        bus = LocalBus()
+        bus.join(self.heard.append)
+        self.references = LargeReferences()
+        files = LargeFiles(self.folder, forces=True, quota_bytes=0, reserve_bytes=0)
+        self.store = LargeStore(files, self.references, bus=bus, tick=Tick(loop, _raise), loop=loop)
+
+    @property
+    def names(self) -> list[str]:
+        return sorted(os.listdir(self.folder))
+
+    async def upload(self) -> LargeReference:
+        store = self.store
+        store.on_command(UploadBegun(1, SESSION, 1, Address("queue:a"), FILE, False))
+        store.on_command(ChunkSent(SESSION, 1, 0, CONTENT))
+        checksum = 0x364B3FB7  # of b"abc"
+        store.on_command(UploadEnded(2, SESSION, 1, len(CONTENT), checksum))
+        await until(lambda: Answered(2, {}) in self.heard, "the upload is stored")
+        return LargeReference(FILE, len(CONTENT), checksum)
+
+
+def _raise(bug: Exception) -> None:
+    raise bug
+
+
+def block_for(reference: LargeReference) -> Block:
+    body = encode_reference(reference)
+    block = parse(pack_lone(body, lane=LaneId(SESSION), sequence=1, kind=BodyKind.LARGE))
+    block.position = 100
+    return block
+
+
+def told(folder: Path, story: Callable[[World], Awaitable[None]]) -> None:
+    async def whole() -> None:
+        world = World(folder)
+        world.store.start(lambda _: False)
+        try:
+            await story(world)
+        finally:
+            world.store.stop()
+
+    play(whole())
+
+
+def test_a_file_outlives_its_message_until_the_log_that_says_so_is_stored(tmp_path: Path) -> None:
+    async def story(world: World) -> None:
+        reference = await world.upload()
+        assert world.store.knows(reference)
+        world.store.stored(block_for(reference))
+        await until(lambda: world.names == [f"{FILE.hex()}.message"], "the file is the message's")
+        world.store.log_stored(7)
+        world.references.release(100, 1)
+        world.store.end_of_tick(11)
+        assert not world.store.knows(reference), "nobody may refer to it any more"
+        world.store.log_stored(9)
+        await asyncio.sleep(0.05)  # nothing is to happen
+        assert world.names, "the log may still be lost"
+        world.store.log_stored(10)
+        await until(lambda: not world.names, "the file is gone")
+
+    told(tmp_path, story)
+
+
+def test_content_that_nobody_wants_goes_when_its_message_was_taken(tmp_path: Path) -> None:
+    async def story(world: World) -> None:
+        reference = await world.upload()
+        world.store.accepted(reference)
+        await until(lambda: not world.names, "the file is gone")
+
+    told(tmp_path, story)
+
+
+def test_a_session_that_ends_takes_its_uploads_along_but_not_its_messages(tmp_path: Path) -> None:
+    async def story(world: World) -> None:
+        reference = await world.upload()
+        world.store.stored(block_for(reference))
+        second = UploadBegun(3, SESSION, 2, Address("queue:a"), bytes(16), False)
+        world.store.on_command(second)
+        await until(lambda: len(world.names) == 2, "both are there")
+        world.store.session_closed(SESSION)
+        await until(lambda: world.names == [f"{FILE.hex()}.message"], "only the message's is left")
+
+    told(tmp_path, story)
+
+
+def test_a_start_keeps_what_messages_refer_to_and_what_a_session_may_go_on_with(tmp_path: Path) -> None:
+    folder = tmp_path / "large"
+    folder.mkdir()
+    kept, resumed, gone, done = (bytes([number]) * 16 for number in range(4))
+    (folder / f"{kept.hex()}.{SESSION.hex()}").write_bytes(CONTENT)
+    (folder / f"{resumed.hex()}.{SESSION.hex()}").write_bytes(CONTENT)
+    (folder / f"{gone.hex()}.{bytes(16).hex()}").write_bytes(CONTENT)
+    (folder / f"{done.hex()}.message").write_bytes(CONTENT)
+
+    async def whole() -> None:
+        world = World(tmp_path)
+        world.references.persisted(100, FileId(kept))
+        world.store.start(lambda session: session == SESSION)
+        expected = sorted([f"{kept.hex()}.message", f"{resumed.hex()}.{SESSION.hex()}"])
+        await until(lambda: world.names == expected, "the others are gone")
+        world.store.on_command(UploadBegun(1, SESSION, 1, Address("queue:a"), resumed, True))
+        answer = Answered(1, {"file": resumed, "offset": len(CONTENT)})
+        await until(lambda: answer in world.heard, "it goes on where it was")
+        world.store.expire(lambda _: False)
+        await until(lambda: world.names == [f"{kept.hex()}.message"], "its time is over")
+        world.store.stop()
+
+    play(whole())
