@@ -129,6 +129,7 @@ async def _run_clients(
             assert client.stdout is not None
             async with asyncio.timeout(PATIENCE_SECONDS):
                 lines.append(json.loads(await client.stdout.readline() or "null"))
+        assert server.is_running, f"the server ended: {await server.wait()} {server.errors}"
         assert all(lines), f"a client ended early: {roles}, {lines}"
         seconds = max(line["finished"] for line in lines) - max(line["started"] for line in lines)
         return messages / float(seconds)

@@ -98,7 +98,7 @@ async def settle(pair: Pair) -> None:
 
 ONE_LOG = pytest.mark.xfail(
     strict=False,
-    reason="all share one log: a small message waits for the sync of megabytes that another client has under way",
+    reason="all share one log: a small message waits for the megabytes that another has under way",
 )
 
 
