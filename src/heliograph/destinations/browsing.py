@@ -76,7 +76,7 @@ class Browser:
                     # Only up to the next that is elsewhere, so that all are seen in order.
                     stop = _first(found[0]) if found else self._until + 1
                     part = item.between(self._passed + 1, stop - 1)
-                    if item.next > stop:
+                    if found and item.next > stop:
                         found.insert(1, item)
                     if len(part):
                         self._read(part, effects)

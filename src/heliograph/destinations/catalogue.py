@@ -9,6 +9,7 @@ connection broke, so that a client that returns can go on where it was and what 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import msgspec
 
@@ -84,6 +85,12 @@ class KnownSession(msgspec.Struct):
     client: str = ""
 
 
+# The dead stay where they are, however often somebody looks at them and changes their mind.
+_RESTING: dict[str, Any] = {
+    "redelivery_limit": 0,
+    "expired_to_dead": False,
+    "undelivered_to_dead_after": 0.0,
+}
 _encode = msgspec.msgpack.Encoder().encode
 _decode_session = msgspec.msgpack.Decoder(SessionRecord).decode
 _decode_destination = msgspec.msgpack.Decoder(DestinationRecord).decode
@@ -148,9 +155,8 @@ class Catalogue:
                 self._create(address, effects)
 
     def _default_policy(self, address: Address) -> Policy:
-        # The dead stay where they are, however often somebody looks at them and changes their mind.
         if address == DEAD_MESSAGES:
-            return Policy(redelivery_limit=0)
+            return Policy(**_RESTING)
         return self.rules.policy_for(address)
 
     def restore_destination(self, number: int, address: str) -> Destination:
@@ -194,6 +200,8 @@ class Catalogue:
 
     def set_policy(self, address: Address, policy: Policy, effects: list[AnyEffect]) -> None:
         destination = self.find_or_make(address, effects, create=True)
+        if address == DEAD_MESSAGES:
+            policy = msgspec.structs.replace(policy, **_RESTING)
         destination.set_policy(policy)
         record = DestinationRecord(destination.number, address, policy)
         effects.append(Write(RecordKind.DESTINATION, _encode(record)))

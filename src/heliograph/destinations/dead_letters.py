@@ -3,13 +3,15 @@ it is there."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import msgspec
 
 from heliograph.model import block as blocks
 from heliograph.model.block import BodyKind, Span
 from heliograph.model.errors import ClientFault
 from heliograph.model.ids import LaneId, message_id
-from heliograph.model.limits import MAX_HEAD_BYTES
+from heliograph.model.limits import MAX_BLOCK_BYTES, MAX_HEAD_BYTES
 from heliograph.model.message import Head, decode_head
 
 ORIGINAL_DESTINATION = "JMS_helio_original_destination"
@@ -20,11 +22,25 @@ DIED_AT = "JMS_helio_died_at"
 LAST_ERROR = "JMS_helio_last_error"
 
 _MAX_ERROR = 1024
+# What is dressed at a time: with six kilobytes beside each message it stays within a block.
+_PORTION_MESSAGES = 256
+_PORTION_BYTES = MAX_BLOCK_BYTES // 2
 _encode = msgspec.msgpack.Encoder().encode
 
 
+def portions(span: Span) -> Iterator[Span]:
+    """Parts of a span that still fit a block when each message is dressed."""
+    block = span.block
+    count = max(1, min(_PORTION_MESSAGES, block.count * _PORTION_BYTES // block.size))
+    for start in range(span.start, span.stop, count):
+        yield span.part(start, min(start + count, span.stop))
+
+
 def dress(span: Span, *, lane: LaneId, first: int, address: str, reason: str, now: int, error: str) -> bytes:
-    """A block for the dead message queue with the messages of a span. `now` in microseconds."""
+    """A block for the dead message queue with the messages of a span. `now` in microseconds.
+
+    A message that fills its block has no room for a word beside it, and comes as it was.
+    """
     contents = blocks.unpack(b"".join(blocks.slice_span(span)))
     heads = []
     for index in range(contents.count):
@@ -39,6 +55,22 @@ def dress(span: Span, *, lane: LaneId, first: int, address: str, reason: str, no
             LAST_ERROR: error[:_MAX_ERROR],
         }
         heads.append(_encode(head))
+    dressed = _pack(contents, lane, first, heads)
+    return dressed if len(dressed) <= MAX_BLOCK_BYTES else _pack(contents, lane, first, contents.heads)
+
+
+def _pack(contents: blocks.Contents, lane: LaneId, first: int, heads: list[bytes] | None) -> bytes:
+    if contents.count == 1:  # columns take room too
+        return blocks.pack_lone(
+            contents.bodies[0],
+            lane=lane,
+            sequence=first,
+            timestamp=contents.timestamps[0] if contents.timestamps else contents.timestamp,
+            priority=contents.priorities[0] if contents.priorities else contents.priority,
+            persistent=contents.persistent,
+            kind=contents.kind,
+            head=heads[0] if heads else b"",
+        )
     return blocks.pack(
         contents.bodies,
         lane=lane,

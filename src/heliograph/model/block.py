@@ -367,6 +367,13 @@ def _check_columns(buffer: bytes, count: int, flags: int, head_bytes: int, body_
     if flags & HEADS:
         start = HEADER_BYTES + (width + 7 & ~7)
         _check_offsets(view[start : start + width], head_bytes)
+    if flags & (EXPIRIES | DELIVERIES):
+        # The other times are only passed on; by these the server goes.
+        start = HEADER_BYTES + (width + 7 & ~7) * (2 if flags & HEADS else 1)
+        start += count * 8 if flags & TIMESTAMPS else 0
+        columns = (flags & EXPIRIES != 0) + (flags & DELIVERIES != 0)
+        if min(view[start : start + columns * count * 8].cast("q").tolist()) < 0:
+            raise _refuse("a time is before 1970")
     if flags & PRIORITIES:
         start = columns_end(count, flags) - (count + 7 & ~7)
         if max(view[start : start + count]) > 9:

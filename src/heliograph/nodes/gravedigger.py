@@ -7,7 +7,7 @@ import struct
 from typing import TYPE_CHECKING
 
 from heliograph.bus.commands import Published
-from heliograph.destinations.dead_letters import dress
+from heliograph.destinations.dead_letters import dress, portions
 from heliograph.destinations.destination import Destination
 from heliograph.destinations.effects import AnyEffect, Bury
 from heliograph.destinations.events import BuryFailed
@@ -42,18 +42,19 @@ class Gravedigger:
         copies = []
         first = self._next
         for span, error in zip(order.spans, order.errors, strict=True):
-            copies.append(
-                dress(
-                    span,
-                    lane=self._lane,
-                    first=first,
-                    address=destination.address,
-                    reason=order.reason,
-                    now=moment,
-                    error=error,
+            for portion in portions(span):
+                copies.append(
+                    dress(
+                        portion,
+                        lane=self._lane,
+                        first=first,
+                        address=destination.address,
+                        reason=order.reason,
+                        now=moment,
+                        error=error,
+                    )
                 )
-            )
-            first += span.stop - span.start
+                first += portion.stop - portion.start
         size = (
             sum(len(copy) + _RECORD_BYTES for copy in copies) + len(order.spans) * _PAIR.size + _RECORD_BYTES
         )
