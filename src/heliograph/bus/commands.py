@@ -110,6 +110,7 @@ class Settled(Command):
     replenish: bool = False
     request: int = 0
     error: str = ""
+    seen: int = -1  # with messages that are returned: the last tag that reached the application
 
 
 class ConsumerDetached(Command):
@@ -316,6 +317,23 @@ class Dispatched(Command):
     user: str
 
 
+class Parcelled(Command):
+    """Several spans, of one block or of many, go to a consumer under delivery tags `tag` and up."""
+
+    consumer: ConsumerId
+    tag: int
+    spans: list[Span]
+    user: str
+
+
+class Recalled(Command):
+    """A consumer gave back a message of a unit of order, and whatever it had of that unit behind it, under
+    these tags, came back too. What it gets from now on it has to do with anew."""
+
+    consumer: ConsumerId
+    tags: list[tuple[int, int]]
+
+
 class BrowseEnded(Command):
     """A browser has been shown everything that was there when it came."""
 
@@ -391,6 +409,8 @@ Decision = (
     Confirmed
     | Refused
     | Dispatched
+    | Parcelled
+    | Recalled
     | BrowseEnded
     | DestinationMade
     | DestinationGone

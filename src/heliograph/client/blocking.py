@@ -285,6 +285,7 @@ def connect(
     on_error: OnError | None = None,
     block_messages: int = BLOCK_MESSAGES,
     heartbeat_seconds: float | None = None,
+    unit_of_order: str | bool | None = None,
 ) -> BlockingConnection:
     """Connect to a server; see `heliograph.connect`, which takes the same. Close it, or use it in `with`."""
     connecting = connect_async(
@@ -297,6 +298,7 @@ def connect(
         on_error=on_error,
         block_messages=block_messages,
         heartbeat_seconds=heartbeat_seconds,
+        unit_of_order=unit_of_order,
     )
     thread = LoopThread()
     try:

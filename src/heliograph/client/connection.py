@@ -36,6 +36,7 @@ from heliograph.model.limits import (
     MAX_SESSIONS_PER_CONNECTION,
 )
 from heliograph.model.message import Body
+from heliograph.model.units import unit_number
 
 DEFAULT_URL = "helio://localhost:7700"
 RECONNECT_SECONDS = 60.0
@@ -237,7 +238,13 @@ class Connecting:
     """What `connect` gives: await it, or use it in `async with`, which closes the connection at the end."""
 
     def __init__(
-        self, url: str, hello: Hello, reconnect_seconds: float, on_error: OnError | None, block_messages: int
+        self,
+        url: str,
+        hello: Hello,
+        reconnect_seconds: float,
+        on_error: OnError | None,
+        block_messages: int,
+        unit_of_order: str | bool | None = None,
     ) -> None:
         servers = parse_url(url)
         if hello.user:
@@ -255,6 +262,7 @@ class Connecting:
         self._reconnect_seconds = reconnect_seconds
         self._on_error = on_error
         self._block_messages = block_messages
+        self._unit_of_order = unit_of_order
         self._connection: Connection | None = None
 
     async def _open(self) -> Connection:
@@ -264,6 +272,7 @@ class Connecting:
             reconnect_seconds=self._reconnect_seconds,
             on_error=self._on_error,
             block_messages=self._block_messages,
+            unit_of_order=self._unit_of_order,
         )
         await link.open()
         self._connection = Connection(link)
@@ -291,13 +300,19 @@ def connect(
     on_error: OnError | None = None,
     block_messages: int = BLOCK_MESSAGES,
     heartbeat_seconds: float | None = None,
+    unit_of_order: str | bool | None = None,
 ) -> Connecting:
     """Connect to a server: `await connect(...)`, or `async with connect(...) as connection`.
 
     `url` may name several hosts, `helio://one:7700,two:7700`, which are tried in turn, and
     `user:password@`. Durable subscriptions belong to `client_id`. A lost connection is made again for up to
     `reconnect_seconds` (0: never); `on_error` hears what nobody waits for, and when that was in vain.
+
+    `unit_of_order` puts what producers send that say nothing else into a unit of order, which is processed one
+    message after the other: a name, which others may use too, or True for one of its own for each session.
     """
+    if isinstance(unit_of_order, str):
+        unit_number(unit_of_order)  # refuses what is no name
     hello = Hello(
         client=client_name,
         client_id=client_id,
@@ -305,4 +320,4 @@ def connect(
         password=password or "",
         heartbeat_seconds=HEARTBEAT_SECONDS if heartbeat_seconds is None else heartbeat_seconds,
     )
-    return Connecting(url, hello, reconnect_seconds, on_error, block_messages)
+    return Connecting(url, hello, reconnect_seconds, on_error, block_messages, unit_of_order)

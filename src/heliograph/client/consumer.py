@@ -222,11 +222,16 @@ class Consumer:
                 raise _unconfirmed()
             return False
         tag = delivery.first_tag + index
+        if self.inbox.is_recalled(tag):
+            if confirm:
+                raise _unconfirmed()
+            return False
         self.inbox.done.add(tag, tag)
         return True
 
     async def acknowledge(self, *, confirm: bool) -> None:
         """Settle all that was handed over (mode "client") or marked (mode "individual")."""
+        await self.returns_answered()
         self.inbox.complete()
         is_too_late = self.inbox.forgive() or self._wire is None
         if self._settle(confirm=confirm) and confirm:
@@ -276,9 +281,21 @@ class Consumer:
         if not self.inbox.is_current(delivery) or self._is_closed or self._wire is None:
             return
         tag = delivery.first_tag + index
-        if self.inbox.leave_out(tag):
-            back = Return(self._session.number, self.number, [(tag, tag)], error[:MAX_ERROR_LENGTH])
+        if not self.inbox.is_recalled(tag) and self.inbox.leave_out(tag):
+            self.inbox.bar(delivery.unit(index))
+            seen = self.inbox.last_seen
+            back = Return(self._session.number, self.number, [(tag, tag)], error[:MAX_ERROR_LENGTH], seen)
             self._wire.write(control_frame(back))
+
+    def recalled(self, tags: list[Range]) -> None:
+        """The server has taken back what we gave back, and these with it."""
+        self.inbox.lift(tags)
+        self._changed.wake()
+
+    async def returns_answered(self) -> None:
+        """Until the server has said what went back with what was given back."""
+        while self.inbox.is_barred and self._ended is None and self._wire is not None:
+            await self._changed.wait()
 
     async def reply(self, message: Received, body: Body, options: MessageOptions) -> None:
         """Answer a request where it says, as part of the transaction if the session has one."""

@@ -15,13 +15,15 @@ from __future__ import annotations
 
 import enum
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from itertools import count, islice, repeat
 from operator import length_hint
 from typing import Any
 
 from heliograph.client.message import Delivery, Message, Received
-from heliograph.model.limits import MAX_ACK_RANGES
+from heliograph.model.limits import MAX_ACK_RANGES, RECALLED_REMEMBERED
+from heliograph.model.units import NO_UNIT
 
 Range = tuple[int, int]
 
@@ -106,6 +108,18 @@ def frames_of(ranges: list[Range]) -> Iterator[list[Range]]:
         yield ranges[start : start + MAX_ACK_RANGES]
 
 
+def _within(tag: int, ranges: Iterable[Range]) -> bool:
+    return any(first <= tag <= last for first, last in ranges)
+
+
+def _is_within(delivery: Delivery, ranges: list[Range], index: int) -> bool:
+    return _within(delivery.first_tag + index, ranges)
+
+
+def _is_of(delivery: Delivery, units: frozenset[int], index: int) -> bool:
+    return delivery.unit(index) in units
+
+
 class Inbox:
     """The deliveries of one consumer."""
 
@@ -129,9 +143,15 @@ class Inbox:
         self._returned: set[int] = set()  # given back, and still to be met on the way to `done`
         self._last_taken = 0
         self._last_seen = 0
+        # The units of messages that were given back, until the server says what else went back with each.
+        self._awaited: deque[int] = deque()
+        self._recalled: deque[Range] = deque(maxlen=RECALLED_REMEMBERED)
 
     def put(self, delivery: Delivery) -> None:
-        self.waiting.append(delivery)
+        if self._awaited:
+            self.waiting += delivery.without(partial(_is_of, delivery, frozenset(self._awaited) - {NO_UNIT}))
+        else:
+            self.waiting.append(delivery)
 
     def take_next(self) -> bool:
         """The application asks for more than `messages` has: what it was given is complete.
@@ -143,7 +163,7 @@ class Inbox:
             return True
         self._last_seen = self.last_seen
         self._current = None
-        if self.stopped or not self.waiting:
+        if self.stopped or self._is_paused or not self.waiting:
             return False
         self._open(self.waiting.popleft())
         return True
@@ -152,7 +172,7 @@ class Inbox:
         """Hand over up to `limit` of the messages that are there."""
         self.complete()
         batch: list[Any] = []
-        while len(batch) < limit and not self.stopped:
+        while len(batch) < limit and not self.stopped and not self._is_paused:
             if not length_hint(self._bodies):
                 self._put_back()
                 if not self.waiting:
@@ -187,6 +207,45 @@ class Inbox:
             return False
         self._returned.add(tag)
         return True
+
+    # ---- giving back a message of a unit of order
+
+    def bar(self, unit: int) -> None:
+        """A message goes back: until the server has said what else did, nothing later of its unit is handed over.
+
+        Where its producer gave it no unit, the destination may have one for it: then nothing at all is.
+        """
+        self._awaited.append(unit)
+        self._put_back()
+        if unit:
+            self._drop(lambda delivery: partial(_is_of, delivery, frozenset({unit})))
+
+    def lift(self, tags: list[Range]) -> None:
+        """The server has said what went back; what comes now is new. It answers in the order of giving back."""
+        if self._awaited:
+            self._awaited.popleft()
+        if tags:
+            self._put_back()
+            self._recalled.extend(tags)
+            self._drop(lambda delivery: partial(_is_within, delivery, tags))
+            if self.mode is not Mode.INDIVIDUAL:
+                seen = range(self._last_taken + 1, self._last_seen + 1)
+                self._returned.update(tag for tag in seen if _within(tag, tags))
+
+    @property
+    def is_barred(self) -> bool:
+        """Whether the server has yet to say what went back."""
+        return bool(self._awaited)
+
+    @property
+    def _is_paused(self) -> bool:
+        return bool(self._awaited) and NO_UNIT in self._awaited
+
+    def is_recalled(self, tag: int) -> bool:
+        return bool(self._recalled) and _within(tag, self._recalled)
+
+    def _drop(self, chosen: Callable[[Delivery], Callable[[int], bool]]) -> None:
+        self.waiting = deque(part for delivery in self.waiting for part in delivery.without(chosen(delivery)))
 
     @property
     def last_seen(self) -> int:
@@ -228,6 +287,8 @@ class Inbox:
         self.done.clear()
         self._held.clear()
         self._returned.clear()
+        self._awaited.clear()
+        self._recalled.clear()
         self._last_taken = 0
         self._last_seen = 0
         return seen

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+import secrets
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
@@ -29,12 +30,14 @@ from heliograph.frontends.native.frames import (
     ConsumerClosed,
     Hello,
     LaneOpened,
+    Recalled,
     Refused,
     SessionOpened,
     TransferFailed,
     Welcome,
 )
 from heliograph.model.errors import ClientFault, ConnectionLost, HeliographError, Unavailable
+from heliograph.model.units import GENERATED_UNIT
 
 if TYPE_CHECKING:
     from heliograph.client.requesting import Replier
@@ -74,8 +77,10 @@ class Link:
         reconnect_seconds: float,
         on_error: OnError | None,
         block_messages: int,
+        unit_of_order: str | bool | None = None,
     ) -> None:
         self.block_messages = block_messages
+        self._unit_of_order = unit_of_order
         self.sessions: dict[int, Session] = {}
         self.blocks = Blocks()
         self.transfers = Transfers()
@@ -102,6 +107,12 @@ class Link:
         return self._ended is None
 
     # ---- used by connection and sessions
+
+    def unit_for_session(self) -> str | None:
+        """The unit of order of what a new session's producers send: one that all share, its own, or none."""
+        if self._unit_of_order is True:
+            return f"{GENERATED_UNIT}{secrets.token_hex(16)}"
+        return self._unit_of_order or None
 
     async def open(self) -> None:
         """The first connection: each host once, no second try."""
@@ -272,6 +283,8 @@ class Link:
             session.browse_ended(news.consumer)
         elif isinstance(news, Blocked):
             session.blocked(news.destination, news.reason)
+        elif isinstance(news, Recalled):
+            session.recalled(news.consumer, news.tags)
         else:
             session.settled(news.consumer)
 

@@ -7,7 +7,9 @@ nothing but its body.
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
+from copy import copy
+from itertools import groupby
 from typing import Any, Protocol, TypeVar, Unpack
 
 import msgspec
@@ -19,6 +21,7 @@ from heliograph.model.block import BodyKind, Contents
 from heliograph.model.ids import message_id
 from heliograph.model.large import LargeReference
 from heliograph.model.message import Body, Head, Property, decode_body, decode_head
+from heliograph.model.units import NO_UNIT
 
 MICROSECONDS = 1_000_000
 _NO_HEAD = Head()
@@ -105,6 +108,24 @@ class Delivery:
         self.start += len(self.bodies) - len(bodies)
         self.bodies = bodies
 
+    def without(self, is_dropped: Callable[[int], bool]) -> list[Delivery]:
+        """What is left of it, in runs, when some messages, told by their place, are dropped."""
+        kept = [index for index in range(self.start, self.start + len(self.bodies)) if not is_dropped(index)]
+        if len(kept) == len(self.bodies):
+            return [self]
+        runs: list[Delivery] = []
+        for _, group in groupby(enumerate(kept), lambda item: item[1] - item[0]):
+            places = [index for _, index in group]
+            run = copy(self)
+            run.bodies = self.bodies[places[0] - self.start : places[-1] + 1 - self.start]
+            run.start = places[0]
+            runs.append(run)
+        return runs
+
+    def unit(self, index: int) -> int:
+        units = self.contents.units
+        return NO_UNIT if units is None else units[index]
+
 
 def open_delivery(
     raw: bytes,
@@ -137,8 +158,10 @@ class Received(msgspec.Struct, frozen=True, eq=False, gc=False):
 
     @property
     def id(self) -> str:
-        contents = self._delivery.contents
-        return message_id(contents.lane, contents.first + self._index)
+        contents, index = self._delivery.contents, self._index
+        lane = contents.lane if contents.lanes is None else contents.lanes[index]
+        sequence = contents.first + index if contents.sequences is None else contents.sequences[index]
+        return message_id(lane, sequence)
 
     @property
     def destination(self) -> str:
@@ -187,6 +210,11 @@ class Received(msgspec.Struct, frozen=True, eq=False, gc=False):
     @property
     def type(self) -> str | None:
         return self._delivery.head(self._index).type
+
+    @property
+    def unit_of_order(self) -> str | None:
+        """The name of the unit of order that its producer gave it."""
+        return self._delivery.head(self._index).unit
 
     @property
     def group_id(self) -> str | None:

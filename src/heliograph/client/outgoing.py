@@ -65,6 +65,7 @@ class Columns(msgspec.Struct, gc=False):
     priorities: list[int]
     expiries: list[int]
     delivery_times: list[int]
+    units: list[int]
 
 
 Receipt = tuple[int, Any]
@@ -170,7 +171,8 @@ class Lane:
             columns.priorities.append(message.priority)
             columns.expiries.append(message.expiry)
             columns.delivery_times.append(message.delivery_time)
-            self._is_uneven |= message.is_timed or message.priority != self._priority
+            columns.units.append(message.unit)
+            self._is_uneven |= message.is_odd or message.priority != self._priority
         bodies.append(message.body)
         self._size += message.size
         if receipt is not None:
@@ -211,14 +213,14 @@ class Lane:
             and (
                 self._is_uneven
                 or len(self._bodies) < PLAIN_MESSAGES
-                or (not message.is_timed and message.priority == self._priority)
+                or (not message.is_odd and message.priority == self._priority)
             )
         )
 
     def _is_plain(self, message: Outgoing) -> bool:
         return (
             not message.head
-            and not message.is_timed
+            and not message.is_odd
             and message.priority == self._priority
             and message.kind == self._kind
         )
@@ -226,7 +228,9 @@ class Lane:
     def _make_columns(self) -> Columns:
         count = len(self._bodies)
         nothing = [0] * count
-        return Columns([self._kind] * count, [b""] * count, [self._priority] * count, nothing, nothing[:])
+        return Columns(
+            [self._kind] * count, [b""] * count, [self._priority] * count, nothing, nothing[:], nothing[:]
+        )
 
     # ---- out
 
@@ -274,7 +278,7 @@ class Lane:
 
     def _pack_columns(self, bodies: list[bytes], columns: Columns, now: int) -> bytes:
         kinds, heads = columns.kinds, columns.heads
-        if len(bodies) == 1:
+        if len(bodies) == 1 and not columns.units[0]:
             return block.pack_lone(
                 bodies[0],
                 lane=self.identity,
@@ -304,6 +308,7 @@ class Lane:
             heads=heads if any(heads) else None,
             expiries=None if _same(columns.expiries) else columns.expiries,
             delivery_times=None if _same(columns.delivery_times) else columns.delivery_times,
+            units=columns.units if any(columns.units) else None,
             priorities=None if _same(columns.priorities) else columns.priorities,
         )
 

@@ -17,6 +17,7 @@ from heliograph.model.errors import ClientFault, HeliographError, Unavailable
 from heliograph.model.ids import LaneId, message_id
 from heliograph.model.limits import LARGE_THRESHOLD_BYTES
 from heliograph.model.message import DEFAULT_PRIORITY, Body
+from heliograph.model.units import unit_number
 
 if TYPE_CHECKING:
     from heliograph.client.session import Session
@@ -38,6 +39,7 @@ class Producer:
         persistent: bool = True,
         time_to_live: float | None = None,
         delay: float | None = None,
+        unit_of_order: str | None = None,
     ) -> None:
         self._session = session
         self._sender = sender
@@ -47,7 +49,9 @@ class Producer:
         self._persistent = persistent
         self._time_to_live = time_to_live
         self._delay = delay
-        self._is_plain = time_to_live is None and not delay  # whether messages may go through the gate
+        self._unit = unit_of_order
+        self._is_plain = False  # whether messages may go through the gate
+        self._judge()
         self._gate = Gate()
         self._is_closed = False
         self.prepare(b"")  # refuses defaults that no message could have
@@ -55,6 +59,22 @@ class Producer:
     @property
     def destination(self) -> str:
         return self._sender.destination
+
+    @property
+    def unit_of_order(self) -> str | None:
+        """Messages of one unit are processed one after the other, whoever sends them. None: any order."""
+        return self._unit
+
+    @unit_of_order.setter
+    def unit_of_order(self, name: str | None) -> None:
+        if name:
+            unit_number(name)  # refuses what is no name
+        self._sender.lane.shut_gate()
+        self._unit = name
+        self._judge()
+
+    def _judge(self) -> None:
+        self._is_plain = self._time_to_live is None and not self._delay and not self._unit
 
     @property
     def unconfirmed(self) -> int:
@@ -143,6 +163,7 @@ class Producer:
         time_to_live: float | None = None,
         delay: float | None = None,
         deliver_at: float | None = None,
+        unit_of_order: str | None = None,
         **headers: Unpack[Headers],
     ) -> Outgoing:
         """The message with this producer's defaults, as bytes. Raises ClientFault where it cannot travel."""
@@ -157,6 +178,7 @@ class Producer:
             persistent=self._persistent if persistent is None else persistent,
             expiry=0 if seconds is None else now_microseconds() + int(seconds * MICROSECONDS),
             delivery_time=0 if delay is deliver_at is self._delay is None else self._time(delay, deliver_at),
+            unit_of_order=self._unit if unit_of_order is None else unit_of_order,
             **headers,
         )
 

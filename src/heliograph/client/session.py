@@ -77,6 +77,7 @@ class Session:
         self._consumers: dict[int, Consumer] = {}
         self._last_consumer = 0
         self._is_stopped = False
+        self.unit_of_order = link.unit_for_session()
         self._was_lost = False  # and begun again under another id, which the application has yet to hear
         self._ended: HeliographError | None = None
         self.transaction = Transaction(self, link) if mode is Mode.TRANSACTED else None
@@ -92,6 +93,7 @@ class Session:
 
     async def producer(self, destination: str, **options: Unpack[ProducerOptions]) -> Producer:
         """A producer to `queue:NAME` or `topic:NAME`; what it is given here are defaults for its messages."""
+        options.setdefault("unit_of_order", self.unit_of_order)
         return Producer(self, await self.sender_for(destination), **options)
 
     async def reply(self, destination: str, body: Body, options: MessageOptions) -> None:
@@ -336,6 +338,11 @@ class Session:
             if self.transaction is not None and consumer.has_consumed:
                 self.transaction.refused(from_code(news.code, news.sentence))
             self._end_consumer(consumer, from_code(news.code, news.sentence))
+
+    def recalled(self, number: int, tags: list[tuple[int, int]]) -> None:
+        consumer = self._consumers.get(number)
+        if consumer is not None:
+            consumer.recalled(tags)
 
     def browse_ended(self, number: int) -> None:
         browser = self._consumers.get(number)

@@ -109,6 +109,8 @@ class Transaction:
             raise _rolled_back(fault) from fault
         if not self._has_content:
             return
+        for consumer in self._session.consumers():
+            await consumer.returns_answered()
         for sender in self._session.senders():
             sender.push()
         asked = self._asked = Commit(

@@ -29,6 +29,7 @@ from heliograph.frontends.native.frames import (
     Goodbye,
     Hello,
     LaneOpened,
+    Recalled,
     Refused,
     SessionOpened,
     Settled,
@@ -63,7 +64,7 @@ Request = (
 )
 Reply = SessionOpened | LaneOpened | Completed | Answer
 R = TypeVar("R", SessionOpened, LaneOpened, Completed, Answer)
-SessionNews = Refused | ConsumerClosed | BrowseEnded | Blocked | Settled
+SessionNews = Refused | ConsumerClosed | BrowseEnded | Blocked | Settled | Recalled
 
 
 class Peer(Protocol):
@@ -229,7 +230,7 @@ class Wire(asyncio.Protocol):
                 self._refuse(request, from_code(code, sentence))
             case Goodbye(code=code, sentence=sentence):
                 self._say_goodbye(code, sentence)
-            case Refused() | ConsumerClosed() | BrowseEnded() | Blocked() | Settled():
+            case Refused() | ConsumerClosed() | BrowseEnded() | Blocked() | Settled() | Recalled():
                 self._peer.on_news(message)
             case frames.TransferFailed():
                 self._peer.on_transfer_failed(message)

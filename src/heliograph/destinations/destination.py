@@ -260,6 +260,7 @@ class Destination:
                 replenish=event.replenish,
                 request=event.request,
                 error=event.error,
+                seen=event.seen,
             )
         except ClientFault as fault:
             if event.request:

@@ -11,88 +11,38 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
+from itertools import groupby
 
-from heliograph.bus.commands import Answered, Dispatched
-from heliograph.destinations.effects import AnyEffect, Bury, Continue, Load, Multicast, Note, Wake
-from heliograph.destinations.outstanding import Outstanding
-from heliograph.destinations.pages import Entry, Page, entries_of, records_of
+from heliograph.bus.commands import Dispatched, Parcelled
+from heliograph.destinations.competing import Consumer
+from heliograph.destinations.effects import AnyEffect, Continue, Load, Multicast
+from heliograph.destinations.pages import Entry, Page, entries_of
+from heliograph.destinations.placing import place_in_queue
 from heliograph.destinations.schedule import Schedule
 from heliograph.destinations.selective import SelectiveLevel
 from heliograph.destinations.sequence import SharedLevel
-from heliograph.destinations.waiting import Level, Waiting, number_of
+from heliograph.destinations.settling import SECOND, UNKNOWN, Ranges, Settling, extend
+from heliograph.destinations.survey import Survey
+from heliograph.destinations.unit_of_order import Given, Offer, Units
+from heliograph.destinations.unit_rules import UnitRule, unit_rule
+from heliograph.destinations.waiting import Level, Residence, Waiting, number_of
 from heliograph.journal.records import RecordKind
-from heliograph.model.block import (
-    DELIVERIES,
-    EXPIRIES,
-    PRIORITIES,
-    Block,
-    Span,
-    delivery_times_of,
-    expiries_of,
-    priority_runs,
-)
-from heliograph.model.errors import ClientFault
+from heliograph.model.block import DELIVERIES, EXPIRIES, UNITS, Span, delivery_times_of, expiries_of
 from heliograph.model.ids import ConsumerId, LaneId, SessionId
 from heliograph.model.limits import (
-    CONSUMER_WINDOW_BYTES,
     DISPATCH_SPANS_PER_TURN,
     MAX_ACK_RANGES,
     MAX_CREDIT,
-    MAX_TRANSACTION_BYTES,
     PRIORITY_PREFETCH,
+    UNIT_PREFETCH,
 )
 from heliograph.model.policy import DEFAULT_POLICY, Policy
 
-UNKNOWN = -1  # which tags an application saw
-MAX_TAG = 2**63
 UserOf = Callable[[LaneId], str]
-Ranges = list[tuple[int, int]]
 _TIMED = EXPIRIES | DELIVERIES
-_SECOND = 1_000_000
-# A message that could not be buried because the disk is full is tried again after so long.
-_BURY_AGAIN = 5 * _SECOND
-_TOO_OFTEN = "redelivery-limit"
 
 
-class Consumer:
-    """One taker: how much more it wants, and what it has."""
-
-    __slots__ = (
-        "credit",
-        "identity",
-        "next_tag",
-        "outstanding",
-        "outstanding_bytes",
-        "prefetch",
-        "prompt",
-        "queued",
-        "retired",
-        "session",
-    )
-
-    def __init__(self, identity: ConsumerId, session: SessionId, credit: int, *, prompt: bool) -> None:
-        self.identity = identity
-        self.session = session
-        self.credit = credit
-        self.prompt = prompt  # settles each message as it goes
-        self.prefetch = MAX_CREDIT
-        self.next_tag = 1
-        self.outstanding = Outstanding()
-        self.outstanding_bytes = 0
-        self.queued = False
-        self.retired = False
-
-    @property
-    def room(self) -> int:
-        """How many messages it can be given now."""
-        if self.retired:
-            return 0
-        if self.outstanding_bytes >= (CONSUMER_WINDOW_BYTES if self.prompt else MAX_TRANSACTION_BYTES):
-            return 0
-        return min(self.credit, self.prefetch - self.outstanding.messages)
-
-
-class MessageList:
+class MessageList(Settling):
     """Waiting messages by priority, consumers in turn."""
 
     def __init__(
@@ -101,11 +51,19 @@ class MessageList:
         *,
         make_level: Callable[[int], Level],
         user_of: UserOf,
+        residence: Residence,
+        place: Callable[[Span], int] = place_in_queue,
         policy: Policy = DEFAULT_POLICY,
         durable: bool = True,
     ) -> None:
         self.number = number
         self.policy = policy
+        self._place = place
+        self._rule = unit_rule(policy.unit_from)
+        self.units = Units(residence, place)
+        self.has_units = self._rule is not None  # whether messages with a unit ever came
+        self._survey: Survey | None = None
+        self._parcels: dict[Consumer, tuple[int, list[Span]]] = {}
         self.durable = durable  # whether what happens to it is written down
         self._make_level = make_level
         self._user_of = user_of
@@ -123,7 +81,8 @@ class MessageList:
     @property
     def depth(self) -> int:
         """Messages that wait for a consumer, or for their time."""
-        return sum(level.messages for _, level in self._order) + self.schedule.messages
+        waiting = sum(level.messages for _, level in self._order) + self.schedule.messages
+        return waiting + self.units.messages + (self._survey.messages if self._survey is not None else 0)
 
     @property
     def backlog(self) -> int:
@@ -148,13 +107,112 @@ class MessageList:
             self._order = [(key, self._levels[key]) for key in sorted(self._levels, reverse=True)]
             for consumer in self.consumers.values():
                 self._limit(consumer)
+            if self.has_units:
+                self.survey()
         return found
 
     def append(self, priority: int, span: Span) -> None:
         """A message arrives behind all others of its priority."""
         level = self.level(priority)
         assert isinstance(level, Waiting | SelectiveLevel)
-        level.append(span)
+        if span.block.flags & UNITS or self._rule is not None:
+            self._append_in_order(priority, level, span)
+        else:
+            level.append(span)
+
+    # ---- units of order
+
+    def _append_in_order(self, priority: int, level: Waiting | SelectiveLevel, span: Span) -> None:
+        """At one priority units are looked at when messages come up. Where there are several, a later message
+        could come up first, so of each unit only the first waits in a level."""
+        self.meets_units()
+        if self._survey is not None:
+            self._survey.append(priority, span)
+        elif len(self._order) == 1:
+            level.append(span)
+        else:
+            for part, _ in self.screen(span):
+                level.append(part)
+            self._put_back_released()
+
+    def _change_rule(self, rule: UnitRule | None) -> None:
+        """Messages that come up from now on belong to other units; what is handed out counts for those."""
+        self.units.let_all_go()
+        self._put_back_released()
+        self._rule = rule
+        for consumer in self.consumers.values():
+            consumer.held_units.clear()
+            for span in consumer.outstanding.spans():
+                keys = self.keys_of(span)
+                if keys is not None:
+                    self.units.restore(span, keys, consumer)
+        if rule is not None:
+            self.meets_units()
+
+    def meets_units(self) -> None:
+        """From now on messages with a unit are to be expected."""
+        if not self.has_units:
+            self.has_units = True
+            for consumer in self.consumers.values():
+                self._limit(consumer)
+            self.survey()
+
+    def _is_surprised(self, priority: int, span: Span) -> bool:
+        """The first message with a unit since the start comes up. Whether a survey has to come before it."""
+        level = self._levels[priority]
+        if len(self._order) == 1 or isinstance(level, SharedLevel):
+            self.meets_units()
+            return False
+        level.put_back([span])
+        self.meets_units()
+        return True
+
+    def screen(self, span: Span) -> list[Offer]:
+        """What of a span may be offered, and to whom; the rest is held back for its units."""
+        keys = self.keys_of(span)
+        if keys is None:
+            return [(span, None)]
+        if not self.has_units:
+            self.meets_units()
+            if self._survey is not None:
+                self._survey.insert(self._place(span), span)
+                return []
+        return self.units.screen(span, keys)
+
+    def unfit(self, span: Span) -> None:
+        """What was offered to one consumer is not what it selects."""
+        self.units.unfit(span, self.keys_of(span) or ())
+
+    def _offer_again(self) -> None:
+        """What only one consumer could have is for all now."""
+        self.units.has_freed_offers = False
+        for _, level in self._order:
+            if isinstance(level, SelectiveLevel):
+                level.takers_changed()
+
+    def survey(self) -> None:
+        """Several priorities, and units: look through all that waits before anything goes."""
+        levels = [(at, level) for at, level in self._order if isinstance(level, Waiting | SelectiveLevel)]
+        if self._survey is None and len(levels) > 1 and any(level.messages for _, level in levels):
+            self._survey = Survey(levels)
+
+    def _look_through(self, effects: list[AnyEffect]) -> bool:
+        """Go on with the survey. Whether it is done."""
+        survey = self._survey
+        assert survey is not None
+        for span in survey.spans():
+            for part, _ in self.screen(span):
+                level = self._levels[self._place(part)]
+                assert isinstance(level, Waiting | SelectiveLevel)
+                level.append(part)
+        self._put_back_released()
+        page = survey.page_to_load()
+        if page is not None:
+            effects.append(Load(self.number, page[0], page[1]))
+        if survey.messages:
+            return False
+        self._survey = None
+        return True
 
     def sort_by_takers(self, make_selective: Callable[[Waiting], SelectiveLevel]) -> None:
         """Consumers with selectors are there, or others than before."""
@@ -168,7 +226,10 @@ class MessageList:
         self._order = [(key, self._levels[key]) for key in sorted(self._levels, reverse=True)]
 
     def set_policy(self, policy: Policy) -> None:
+        has_another_rule = policy.unit_from != self.policy.unit_from
         self.policy = policy
+        if has_another_rule:
+            self._change_rule(unit_rule(policy.unit_from))
         for consumer in self.consumers.values():
             self._limit(consumer)
             self._queue(consumer)
@@ -181,7 +242,9 @@ class MessageList:
     def _prefetch(self) -> int:
         if self.policy.prefetch_limit:
             return self.policy.prefetch_limit
-        return MAX_CREDIT if len(self._order) <= 1 else PRIORITY_PREFETCH
+        if len(self._order) > 1:
+            return PRIORITY_PREFETCH
+        return UNIT_PREFETCH if self.has_units else MAX_CREDIT
 
     # ---- consumers
 
@@ -234,246 +297,84 @@ class MessageList:
             consumer.queued = True
             self._turn.append(consumer)
 
-    # ---- settling
-
-    def settle(
-        self,
-        identity: ConsumerId,
-        ranges: Ranges,
-        effects: list[AnyEffect],
-        now: int,
-        *,
-        returned: bool,
-        replenish: bool,
-        request: int,
-        error: str = "",
-    ) -> None:
-        """Raises ClientFault for tags that are not outstanding; what came before them in the command
-        holds."""
-        consumer = self.consumers.get(identity)
-        if consumer is None:
-            return  # it left while this was under way; its messages have returned already
-        spans: list[Span] = []
-        try:
-            for first, last in ranges:
-                spans += consumer.outstanding.take(first, last)
-        except ClientFault:
-            request = 0  # whoever catches this answers
-            raise
-        finally:
-            for span in spans:
-                consumer.outstanding_bytes -= _share(span)
-            if returned:
-                self._return(spans, effects, now, request=request, error=error)
-            else:
-                self.finish(spans, effects, request=request)
-            if replenish:
-                consumer.credit += sum(span.stop - span.start for span in spans)
-            self._queue(consumer)
-
-    def take_outstanding(self, identity: ConsumerId, ranges: Ranges) -> list[Span]:
-        """Take handed-out messages, which `require_outstanding` has seen, away from a consumer: they are
-        decided."""
-        consumer = self.consumers[identity]
-        spans = [span for first, last in ranges for span in consumer.outstanding.take(first, last)]
-        for span in spans:
-            consumer.outstanding_bytes -= _share(span)
-        consumer.credit += sum(span.stop - span.start for span in spans)
-        self._queue(consumer)
-        return spans
-
-    def require_outstanding(self, identity: ConsumerId, ranges: Ranges) -> None:
-        """Raises ClientFault unless the consumer has all of these."""
-        consumer = self.consumers.get(identity)
-        if consumer is None:
-            raise ClientFault("the consumer is gone, and what it had went back", code="consumer-unknown")
-        consumer.outstanding.require(ranges)
-
-    def return_all(
-        self, identity: ConsumerId, effects: list[AnyEffect], now: int, seen: int = UNKNOWN
-    ) -> None:
-        """A consumer stays and wants everything again that it has not settled (recover, rollback)."""
-        consumer = self.consumers.get(identity)
-        if consumer is not None:
-            consumer.credit += consumer.outstanding.messages
-            consumer.outstanding_bytes = 0
-            self._return_seen(consumer, MAX_TAG if seen == UNKNOWN else seen, effects, now)
-            self._queue(consumer)
-
-    def _return_seen(self, consumer: Consumer, seen: int, effects: list[AnyEffect], now: int) -> None:
-        """What the application never saw goes back as if it had not been handed out."""
-        saw, never_saw = consumer.outstanding.split(seen)
-        self._return_unseen(never_saw, effects)
-        self._return(saw, effects, now)
-
-    def _return_unseen(self, never_saw: list[Span], effects: list[AnyEffect]) -> None:
-        ranges: Ranges = []
-        by_level: dict[int, list[Span]] = {}
-        for span in never_saw:
-            self.in_flight -= span.stop - span.start
-            by_level.setdefault(_priority(span), []).append(span)
-            if span.block.persistent:
-                _extend(ranges, number_of(span), span.stop - span.start)
-        for priority, spans in by_level.items():
-            self._levels[priority].put_back(spans)
-        self._note(RecordKind.UNSEEN, ranges, 0, effects)
-
-    def finish(
-        self, spans: list[Span], effects: list[AnyEffect], *, request: int = 0, note: bool = True
-    ) -> Ranges:
-        """These were handed out and are done: never again, and their bytes may go. Returns their numbers."""
-        ranges: Ranges = []
-        for span in spans:
-            count = span.stop - span.start
-            self.in_flight -= count
-            self.settled += count
-            self._let_go(span, effects)
-            if span.block.persistent:
-                _extend(ranges, number_of(span), count)
-        if note:
-            self._note(RecordKind.DONE, ranges, request, effects)
-        return ranges if self.durable else []
-
-    def _let_go(self, span: Span, effects: list[AnyEffect]) -> None:
-        level = self._levels[_priority(span)]
-        for position, count in records_of(span):
-            level.settled(position, count, span.origin, effects)
-        if self._last_error:
-            for number in range(number_of(span), number_of(span) + span.stop - span.start):
-                self._last_error.pop(number, None)
-
-    def _return(
-        self,
-        spans: list[Span],
-        effects: list[AnyEffect],
-        now: int,
-        *,
-        request: int = 0,
-        error: str = "",
-        suspects: int | None = None,
-    ) -> None:
-        """Handed out in vain: back to their place, later, or to the dead.
-
-        Only the first `suspects` messages (None: all) can have had their last chance.
-        """
-        if not spans:
-            self._note(RecordKind.RETURNED, [], request, effects)
-            return
-        ranges: Ranges = []
-        again: dict[int, list[Span]] = {}
-        dead: list[Span] = []
-        policy = self.policy
-        limit = policy.redelivery_limit
-        ordered = sorted(spans, key=number_of)
-        if limit and any(span.deliveries + 1 >= limit for span in ordered):
-            ordered = list(_cut_behind(ordered, suspects))
-        for span in ordered:
-            self.in_flight -= span.stop - span.start
-            if error:
-                self._last_error[number_of(span)] = error
-            is_suspect = suspects is None or suspects > 0
-            if suspects is not None:
-                suspects -= span.stop - span.start
-            if is_suspect and limit and span.deliveries + 1 >= limit:
-                dead.append(span)
-                continue
-            if span.block.persistent:
-                _extend(ranges, number_of(span), span.stop - span.start)
-            back = Span(span.block, span.start, span.stop, span.deliveries + 1, span.origin)
-            delay = policy.delay_before(span.deliveries + 2)
-            if delay:
-                self._set_aside(now + int(delay * _SECOND), _priority(span), back, effects)
-            else:
-                again.setdefault(_priority(span), []).append(back)
-        for priority, level_spans in again.items():
-            self._levels[priority].put_back(level_spans)
-        self._note(RecordKind.RETURNED, ranges, request, effects)
-        if dead:
-            self._bury(dead, _TOO_OFTEN, effects)
-
-    def _note(self, kind: int, ranges: Ranges, request: int, effects: list[AnyEffect]) -> None:
-        """Write it down, or, where nothing of it is on disk, answer at once."""
-        if ranges and self.durable:
-            effects.append(Note(kind, self.number, ranges, request))
-        elif request:
-            effects.append(Multicast(Answered(request, {})))
-
-    # ---- the dead
-
-    def _bury(self, spans: list[Span], reason: str, effects: list[AnyEffect]) -> None:
-        """Move messages, which are neither waiting nor outstanding, to the dead message queue."""
-        errors = [self._last_error.get(number_of(span), "") for span in spans]
-        effects.append(Bury(self.number, spans, reason, errors))
-
-    def buried(self, spans: list[Span], effects: list[AnyEffect]) -> Ranges:
-        """The dead message queue has them. Returns the numbers to be noted as done with the same stroke."""
-        ranges: Ranges = []
-        for span in spans:
-            self.settled += span.stop - span.start
-            self._let_go(span, effects)
-            if span.block.persistent and self.durable:
-                _extend(ranges, number_of(span), span.stop - span.start)
-        return ranges
-
-    def not_buried(self, spans: list[Span], reason: str, effects: list[AnyEffect], now: int) -> None:
-        """There was no room for them among the dead: they stay, and it is tried again later."""
-        ranges: Ranges = []
-        for span in spans:
-            if reason == _TOO_OFTEN:  # it comes back after all
-                span.deliveries += 1
-                if span.block.persistent:
-                    _extend(ranges, number_of(span), span.stop - span.start)
-            self._set_aside(now + _BURY_AGAIN, _priority(span), span, effects)
-        self._note(RecordKind.RETURNED, ranges, 0, effects)
-
     # ---- handing out
 
     def dispatch(self, effects: list[AnyEffect], now: int) -> None:
         """Give what waits to those who want it, for one turn."""
+        if self._survey is not None and not self._look_through(effects):
+            return
+        if self.units.has_freed_offers:
+            self._offer_again()
         turn = self._turn
         ranges: Ranges = []
         spans_left = DISPATCH_SPANS_PER_TURN
         idle = 0
         while turn:
             consumer = turn[0]
-            if consumer.room <= 0:  # it had some when it queued, but another priority came into use since
+            if consumer.room <= 0:  # it had some when it queued, but was given other messages since
                 turn.popleft()
                 consumer.queued = False
                 continue
+            if consumer.held_units:
+                self.units.feed(consumer)
+                self._put_back_released()
             priority, span = self._take(consumer, effects)
+            if span is None and (self._put_back_released() or self._survey is not None):
+                # What was looked at let something else go, which may wait at a higher priority, or was the
+                # first to have a unit.
+                effects.append(Continue())
+                break
+            self._put_back_released()
             if span is None:
-                # Its head is being read from the disk; or, with selectors, nothing that waits is for this
-                # consumer.
+                # What comes next is being read from the disk; or, with selectors and units of order, nothing
+                # that waits is for this consumer.
                 idle += 1
-                if not self.selective or idle >= len(turn):
+                if not (self.selective or self.has_units) or idle >= len(turn):
                     break
                 turn.rotate(-1)
                 continue
             idle = 0
-            block = span.block
             spans_left -= 1
-            if block.expiry or block.delivery_time or block.flags & _TIMED:
-                timely = self._timely(priority, span, now, effects)
-                if timely is None:
-                    if not spans_left:
-                        effects.append(Continue())
-                        break
-                    continue
-                span = timely
-            self._hand_out(consumer, span, effects)
-            if block.persistent:
-                _extend(ranges, number_of(span), span.stop - span.start)
-            turn.popleft()
-            if consumer.room > 0:
-                turn.append(consumer)
-            else:
-                consumer.queued = False
-            if not spans_left:
+            if self._give(consumer, priority, span, effects, now, ranges):
+                turn.popleft()
+                if consumer.room > 0:
+                    turn.append(consumer)
+                else:
+                    consumer.queued = False
+            if not spans_left or self._survey is not None:
                 effects.append(Continue())
                 break
+        if self._parcels:
+            self._send_parcels(effects)
         self._note(RecordKind.DISPATCHED, ranges, 0, effects)
         if turn:
             self._read_ahead(effects)
+
+    def _give(
+        self,
+        consumer: Consumer,
+        priority: int,
+        span: Span,
+        effects: list[AnyEffect],
+        now: int,
+        ranges: Ranges,
+    ) -> bool:
+        """Hand out what came up for a consumer, as far as it may go. Whether the consumer had its turn."""
+        block = span.block
+        if block.flags & UNITS or self._rule is not None:
+            if not self.has_units and self._is_surprised(priority, span):
+                return False
+            self._hand_out_in_order(consumer, span, effects, now, ranges)
+            return True
+        if block.expiry or block.delivery_time or block.flags & _TIMED:
+            timely = self._timely(priority, span, now, effects)
+            if timely is None:
+                return False
+            span = timely
+        self._hand_out(consumer, span, effects)
+        if block.persistent:
+            extend(ranges, number_of(span), span.stop - span.start)
+        return True
 
     def _take(self, consumer: Consumer, effects: list[AnyEffect]) -> tuple[int, Span | None]:
         """The next messages for a consumer, of the highest priority that has any for it."""
@@ -485,15 +386,47 @@ class MessageList:
         return 0, None
 
     def _hand_out(self, consumer: Consumer, span: Span, effects: list[AnyEffect]) -> None:
+        if consumer in self._parcels:  # on the wire, as everywhere, tags are in order
+            self._send_parcels(effects)
         count = span.stop - span.start
-        tag = consumer.next_tag
-        consumer.next_tag = tag + count
-        consumer.credit -= count
-        consumer.outstanding.add(tag, span)
-        consumer.outstanding_bytes += _share(span)
+        tag = consumer.hold(span)
         self.in_flight += count
         self.delivered += count
         effects.append(Multicast(Dispatched(consumer.identity, tag, span, self._user_of(span.block.lane))))
+
+    def _hand_out_in_order(
+        self, taker: Consumer, span: Span, effects: list[AnyEffect], now: int, ranges: Ranges
+    ) -> None:
+        """Messages of units: each to whom its unit is with, or nobody yet."""
+        keys = self.keys_of(span)
+        assert keys is not None
+        block = span.block
+        given = self.units.route(span, keys, taker, hand_over=not self.selective)
+        self._put_back_released()
+        if block.expiry or block.delivery_time or block.flags & _TIMED:
+            given = self._timely_in_order(given, effects, now)
+        for consumer, part in given:
+            count = part.stop - part.start
+            tag = consumer.hold(part)
+            self.in_flight += count
+            self.delivered += count
+            if block.persistent:
+                extend(ranges, number_of(part), count)
+            parcel = self._parcels.get(consumer)
+            if parcel is None:
+                self._parcels[consumer] = (tag, [part])
+            else:
+                parcel[1].append(part)
+
+    def _send_parcels(self, effects: list[AnyEffect]) -> None:
+        """What was picked for each consumer goes together: one by one it would cost ten times as much."""
+        parcels, self._parcels = self._parcels, {}
+        for consumer, (first, spans) in parcels.items():
+            tag = first
+            for user, same in groupby(spans, lambda span: self._user_of(span.block.lane)):
+                parcel = list(same)
+                effects.append(Multicast(Parcelled(consumer.identity, tag, parcel, user)))
+                tag += sum(span.stop - span.start for span in parcel)
 
     def _read_ahead(self, effects: list[AnyEffect]) -> None:
         for priority, level in self._order:
@@ -502,7 +435,8 @@ class MessageList:
                 effects.append(Load(self.number, priority, page))
 
     def loaded(self, priority: int, page: Page, buffers: list[bytes]) -> None:
-        self._levels[priority].loaded(page, buffers)
+        if self._survey is None or not self._survey.loaded(page, buffers):
+            self._levels[priority].loaded(page, buffers)
 
     # ---- time
 
@@ -519,21 +453,51 @@ class MessageList:
         if expiry[0]:
             self._expire(head, effects)
             return None
-        if due[0]:
+        if due[0] and self.keys_of(head) is None:
             self._set_aside(due[0], priority, head, effects)
             return None
         return head
 
+    def _timely_in_order(self, given: Given, effects: list[AnyEffect], now: int) -> Given:
+        """What may go now of messages that are about to be handed out. One that may not yet keeps the later ones
+        of its unit."""
+        timely: Given = []
+        waiting: dict[int, None] = {}
+        for consumer, span in given:
+            keys = self.keys_of(span)
+            assert keys is not None
+            times = zip(keys, expiries_of(span), delivery_times_of(span), strict=True)
+            for index, (key, expiry, due) in enumerate(times, span.start):
+                one = span.part(index, index + 1)
+                if key in waiting:
+                    self.units.came_back(one, (key,))
+                elif 0 < expiry <= now:
+                    if key:
+                        self.units.given_up(one, (key,))
+                    self._end_expired(one, effects)
+                elif due > now:
+                    if key:
+                        waiting[key] = None
+                        self.units.set_aside(key, one)
+                    self._set_aside(due, self._place(one), one, effects)
+                else:
+                    timely.append((consumer, one))
+                    continue
+                if key:
+                    self.units.settle((key,))
+        self._put_back_released()
+        return timely
+
     def _expire(self, span: Span, effects: list[AnyEffect]) -> None:
+        """Messages that waited in a level are past their time."""
+        self._leave_level(span)
+        self._end_expired(span, effects)
+
+    def _end_expired(self, span: Span, effects: list[AnyEffect]) -> None:
         if self.policy.expired_to_dead:
             self._bury([span], "expired", effects)
-            return
-        self.in_flight += span.stop - span.start  # `finish` takes it off again
-        self.finish([span], effects)
-
-    def _set_aside(self, due: int, priority: int, span: Span, effects: list[AnyEffect]) -> None:
-        self.schedule.add(due, priority, span)
-        effects.append(Wake(due))
+        else:
+            self._end([span], effects)
 
     def time_came(self, now: int) -> None:
         """What is due may go."""
@@ -543,9 +507,15 @@ class MessageList:
             else:
                 self._levels[priority].put_back([what])
 
+    def _leave_level(self, span: Span) -> None:
+        keys = self.keys_of(span)
+        if keys is not None:
+            self.units.left(span, keys)
+            self._put_back_released()
+
     def sweep(self, effects: list[AnyEffect], now: int) -> None:
         """Take what is expired, or waited too long, from the head of each level."""
-        patience = int(self.policy.undelivered_to_dead_after * _SECOND)
+        patience = int(self.policy.undelivered_to_dead_after * SECOND)
         for priority, level in self._order:
             for _ in range(DISPATCH_SPANS_PER_TURN):
                 span = level.take(MAX_CREDIT, _NOBODY, effects) if level.messages else None
@@ -553,6 +523,7 @@ class MessageList:
                     break
                 block = span.block
                 if patience and block.timestamp and block.timestamp + patience < now:
+                    self._leave_level(span)
                     self._bury([span], "undeliverable", effects)
                 elif (timely := self._timely(priority, span, now, effects)) is not None:
                     level.put_back([timely])
@@ -561,6 +532,8 @@ class MessageList:
                 page = level.page_to_load()
                 if page is not None:
                     effects.append(Load(self.number, priority, page))
+        if self._put_back_released() or self._survey is not None:
+            effects.append(Continue())
 
     # ---- recovery, snapshots, moving
 
@@ -573,6 +546,9 @@ class MessageList:
         for priority, level in self._levels.items():
             for page in level.cold_pages():
                 yield priority, page
+        yield from self.units.cold_pages()
+        if self._survey is not None:
+            yield from self._survey.pages()
 
     def loaded_entries(self) -> Iterator[tuple[int, Entry]]:
         """Waiting messages that are in memory and in the journal, by priority."""
@@ -581,18 +557,29 @@ class MessageList:
                 if span.block.persistent:
                     for entry in entries_of(span):
                         yield priority, entry
+        for span in self._spans_elsewhere():
+            if span.block.persistent:
+                for entry in entries_of(span):
+                    yield self._place(span), entry
         yield from self.schedule.entries(spilled=False)
+
+    def _spans_elsewhere(self) -> Iterator[Span]:
+        """Loaded, waiting, and in no level."""
+        yield from self.units.hot_spans()
+        if self._survey is not None:
+            yield from self._survey.hot_spans()
 
     def outstanding_entries(self) -> Iterator[tuple[int, Entry]]:
         for consumer in self.consumers.values():
             for span in consumer.outstanding.spans():
                 if span.block.persistent:
                     for entry in entries_of(span):
-                        yield _priority(span), entry
+                        yield self._place(span), entry
 
     def all_spans(self) -> Iterator[Span]:
         for _, level in self._order:
             yield from level.hot_spans()
+        yield from self._spans_elsewhere()
         for consumer in self.consumers.values():
             yield from consumer.outstanding.spans()
 
@@ -601,9 +588,21 @@ class MessageList:
         for consumer in self.consumers.values():
             for span in consumer.outstanding.take_all():
                 self._let_go(span, effects)
-        self._let_go_scheduled(effects)
+        self._let_go_elsewhere(effects)
         for _, level in self._order:
             level.leave(effects)
+
+    def _let_go_elsewhere(self, effects: list[AnyEffect]) -> None:
+        """Of what waits for its time, for its unit, or to be looked at."""
+        for span in self._spans_elsewhere():
+            self._let_go(span, effects)
+        pages = [*self.units.cold_pages(), *(self._survey.pages() if self._survey is not None else ())]
+        for priority, page in pages:
+            for entry in page.entries():
+                self._levels[priority].settled(entry.position, entry.messages, entry.origin, effects)
+        self.units.forget_waiting()
+        self._survey = None
+        self._let_go_scheduled(effects)
 
     def _let_go_scheduled(self, effects: list[AnyEffect]) -> None:
         for priority, origin, what in self.schedule.everything():
@@ -617,7 +616,7 @@ class MessageList:
         """Everything up to number `last` is done, but for what is handed out. Returns how many messages
         waited."""
         count = self.depth
-        self._let_go_scheduled(effects)
+        self._let_go_elsewhere(effects)
         for _, level in self._order:
             level.purge(effects)
         self._last_error.clear()
@@ -646,52 +645,3 @@ class MessageList:
 
 
 _NOBODY = ConsumerId(b"")
-
-
-def spans_by_priority(block: Block, spans: list[tuple[int, int]]) -> Iterator[tuple[int, Span]]:
-    """Runs of a block's messages, cut where the priority changes."""
-    if not block.flags & PRIORITIES:
-        for start, stop in spans:
-            yield block.priority, Span(block, start, stop)
-        return
-    runs = priority_runs(block)
-    for start, stop in spans:
-        for priority, first, last in runs:
-            if first < stop and start < last:
-                yield priority, Span(block, max(first, start), min(last, stop))
-
-
-def _cut_behind(spans: list[Span], messages: int | None) -> Iterator[Span]:
-    """The same spans, cut so that one ends after so many messages."""
-    for span in spans:
-        count = span.stop - span.start
-        if messages is not None and 0 < messages < count:
-            yield span.part(span.start, span.start + messages)
-            span = span.part(span.start + messages, span.stop)  # noqa: PLW2901 - the rest of it
-        yield span
-        if messages is not None:
-            messages -= count
-
-
-def _share(span: Span) -> int:
-    """About how many bytes of its block a span is. The shares of all its parts add up to that of the
-    whole."""
-    block = span.block
-    return block.size * span.stop // block.count - block.size * span.start // block.count
-
-
-def _priority(span: Span) -> int:
-    if not span.block.flags & PRIORITIES:
-        return span.block.priority
-    for priority, first, stop in priority_runs(span.block):
-        if first <= span.start < stop:
-            return priority
-    raise AssertionError("a span lies inside its block")
-
-
-def _extend(ranges: Ranges, first: int, count: int) -> None:
-    """Add numbers first.. to inclusive ranges, joining neighbours."""
-    if ranges and ranges[-1][1] + 1 == first:
-        ranges[-1] = (ranges[-1][0], first + count - 1)
-    else:
-        ranges.append((first, first + count - 1))

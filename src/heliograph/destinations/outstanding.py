@@ -109,6 +109,10 @@ class Outstanding:
     def spans(self) -> list[Span]:
         return self._spans
 
+    def tagged(self) -> list[tuple[int, Span]]:
+        """Each span with the tag of its first message."""
+        return list(zip(self._tags, self._spans, strict=True))
+
 
 def _unknown(first: int, last: int) -> ClientFault:
     return ClientFault(

@@ -16,8 +16,9 @@ from heliograph.destinations.browsing import Browsers
 from heliograph.destinations.destination import Destination
 from heliograph.destinations.effects import AnyEffect, Multicast
 from heliograph.destinations.events import PageLoaded
-from heliograph.destinations.message_list import MessageList, UserOf, spans_by_priority
+from heliograph.destinations.message_list import MessageList, UserOf
 from heliograph.destinations.pages import Page
+from heliograph.destinations.placing import cut, runs_in_queue
 from heliograph.destinations.selective import SelectiveLevel, Takers
 from heliograph.destinations.waiting import Residence, Waiting
 from heliograph.model.block import Block
@@ -33,7 +34,7 @@ class Queue(Destination):
     def __init__(self, address: Address, number: int, *, residence: Residence, user_of: UserOf) -> None:
         super().__init__(address, number, residence=residence, user_of=user_of)
         self._takers = Takers()
-        self.messages = MessageList(0, make_level=self._make_level, user_of=user_of)
+        self.messages = MessageList(0, make_level=self._make_level, user_of=user_of, residence=residence)
         self._lists = (self.messages,)
         self._browsers = Browsers(self.messages, user_of)
 
@@ -42,7 +43,7 @@ class Queue(Destination):
         return self._make_selective(level) if self._takers.any_selective else level
 
     def _make_selective(self, level: Waiting) -> SelectiveLevel:
-        return SelectiveLevel(self._takers, self._residence, level)
+        return SelectiveLevel(self._takers, self._residence, level, self.messages)
 
     def lists(self) -> Iterator[MessageList]:
         return iter(self._lists)
@@ -57,7 +58,7 @@ class Queue(Destination):
         return True
 
     def add(self, block: Block, _effects: list[AnyEffect], _now: int) -> int:
-        for priority, span in spans_by_priority(block, [(0, block.count)]):
+        for priority, span in cut(block, runs_in_queue(block), [(0, block.count)]):
             self.messages.append(priority, span)
         return block.count
 

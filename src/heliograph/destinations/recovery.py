@@ -11,9 +11,10 @@ import msgspec
 from heliograph.destinations.catalogue import Catalogue, KnownSession
 from heliograph.destinations.destination import Destination
 from heliograph.destinations.pages import SEGMENT_SHIFT, Page
+from heliograph.destinations.placing import runs_in_queue, runs_in_topic
 from heliograph.destinations.queue import Queue
 from heliograph.destinations.replay import LevelReplay
-from heliograph.destinations.snapshot import DestinationState, decode_state, runs_by_priority
+from heliograph.destinations.snapshot import DestinationState, decode_state
 from heliograph.destinations.subscriptions import SubscriptionRecord
 from heliograph.destinations.topic import Topic
 from heliograph.destinations.topic_replay import CursorReplay, TopicReplay
@@ -195,14 +196,13 @@ class CatalogueRecovery:
 
     def _publish(self, destination: Destination, block: Block) -> None:
         """A block that has its number takes its place."""
-        runs = runs_by_priority(block)
         topic = self._topics.get(destination.number)
         if topic is not None:
-            topic.published(block, block.position, runs)
+            topic.published(block, block.position, runs_in_topic(block))
             block.buffer = None
             return
         queue = self._queues[destination.number]
-        for priority, start, stop in runs:
+        for priority, start, stop in runs_in_queue(block):
             queue.level(priority).published(
                 block.number + start, block.position, start, stop - start, block.size
             )

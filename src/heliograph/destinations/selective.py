@@ -10,7 +10,9 @@ it is in, lowest number first.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Protocol
 
+from heliograph.destinations.competing import Consumer
 from heliograph.destinations.effects import AnyEffect, Continue
 from heliograph.destinations.pages import Page
 from heliograph.destinations.waiting import Residence, Waiting, number_of
@@ -20,6 +22,16 @@ from heliograph.model.limits import MAX_BUCKETS, MAX_CREDIT, SORT_MESSAGES_PER_T
 from heliograph.model.selector import Columns, Selector, SelectorIndex
 
 Key = tuple[ConsumerId, ...]
+
+
+class Offers(Protocol):
+    """Holds back what its unit of order does not allow to go."""
+
+    def screen(self, span: Span) -> list[tuple[Span, Consumer | None]]:
+        """What of a span may be offered now, and the only consumer that may have it, if there is one."""
+
+    def unfit(self, span: Span) -> None:
+        """The only consumer that may have it does not want it."""
 
 
 class Takers:
@@ -70,10 +82,11 @@ class Takers:
 class SelectiveLevel:
     """One priority of a queue with selectors, in the shape of `Waiting`."""
 
-    def __init__(self, takers: Takers, residence: Residence, first: Waiting) -> None:
+    def __init__(self, takers: Takers, residence: Residence, first: Waiting, offers: Offers) -> None:
         self._takers = takers
         self._residence = residence
         self._arrivals = first
+        self._offers = offers
         self._returned = Waiting(residence)
         self._sources: list[Waiting] = []  # besides arrivals and what was returned
         self._buckets: dict[Key, Waiting] = {}
@@ -117,8 +130,14 @@ class SelectiveLevel:
             if span is None:
                 return None  # being read from the disk
             budget -= span.stop - span.start
-            for key, part in self._takers.sort(span):
-                self._put(key, part)
+            for offered, only in self._offers.screen(span):
+                for key, part in self._takers.sort(offered):
+                    if only is None:
+                        self._put(key, part)
+                    elif only.identity in key:
+                        self._put((only.identity,), part)
+                    else:
+                        self._offers.unfit(part)
 
     def _put(self, key: Key, span: Span) -> None:
         bucket = self._buckets.get(key)
@@ -184,3 +203,8 @@ class SelectiveLevel:
 
     def purge(self, effects: list[AnyEffect]) -> None:
         self.leave(effects)
+
+    def clear(self) -> None:
+        """Forget everything without letting go of it."""
+        for waiting in self._all():
+            waiting.clear()

@@ -14,10 +14,11 @@ from heliograph.destinations.catalogue import Catalogue
 from heliograph.destinations.destination import Destination
 from heliograph.destinations.message_list import MessageList
 from heliograph.destinations.pages import Entry, Page, pages_of
+from heliograph.destinations.placing import runs_in_queue, runs_in_topic
 from heliograph.destinations.queue import Queue
 from heliograph.destinations.subscriptions import Group, Subscription, Terms
 from heliograph.destinations.topic import Topic
-from heliograph.model.block import PRIORITIES, Block, priority_runs
+from heliograph.model.block import Block
 from heliograph.model.policy import Policy
 
 
@@ -167,11 +168,6 @@ def _state_of(destination: Destination) -> DestinationState:
     return state
 
 
-def runs_by_priority(block: Block) -> list[tuple[int, int, int]]:
-    """A block by priority: (priority, start, stop)."""
-    return priority_runs(block) if block.flags & PRIORITIES else [(block.priority, 0, block.count)]
-
-
 # ---- queues
 
 
@@ -181,7 +177,7 @@ def _levels_of(queue: Queue) -> list[LevelState]:
     pending: dict[int, list[Entry]] = {}
     for block in queue.intake.pending:
         if block.persistent:
-            for priority, start, stop in runs_by_priority(block):
+            for priority, start, stop in runs_in_queue(block):
                 entry = Entry(block.number + start, block.position, start, stop - start, 0)
                 pending.setdefault(priority, []).append(entry)
     cold: dict[int, list[Page]] = {}
@@ -237,7 +233,7 @@ def _add_pending(group: Group, topic: Topic, block: Block, pages: dict[int, list
         if wanting is not group:
             continue
         for start, stop in spans:
-            for priority, first, last in runs_by_priority(block):
+            for priority, first, last in runs_in_topic(block):
                 low, high = max(start, first), min(stop, last)
                 if low < high:
                     page = Page()

@@ -13,7 +13,8 @@ from heliograph.destinations.destination import Destination, Figures
 from heliograph.destinations.effects import AnyEffect, Multicast, Write
 from heliograph.destinations.events import PageLoaded
 from heliograph.destinations.flow import low_water
-from heliograph.destinations.message_list import MessageList, UserOf, spans_by_priority
+from heliograph.destinations.message_list import MessageList, UserOf
+from heliograph.destinations.placing import cut, place_in_topic, runs_in_topic
 from heliograph.destinations.subscriptions import (
     Group,
     Subscription,
@@ -83,9 +84,10 @@ class Topic(Destination):
 
     def add(self, block: Block, _effects: list[AnyEffect], _now: int) -> int:
         held = 0
+        runs = runs_in_topic(block)
         for group, spans in self.selected(block):
             if group.lists:
-                for priority, span in spans_by_priority(block, spans):
+                for priority, span in cut(block, runs, spans):
                     group.append(priority, span)
                     held += span.stop - span.start
         return held
@@ -190,6 +192,8 @@ class Topic(Destination):
             number,
             make_level=group.make_level,
             user_of=self._user_of,
+            residence=self._residence,
+            place=place_in_topic,
             policy=self.policy,
             durable=terms.durable,
         )

@@ -22,7 +22,7 @@ import struct
 from array import array
 from collections.abc import Sequence
 from itertools import accumulate, groupby, pairwise
-from typing import Final
+from typing import Final, Literal
 
 import msgspec
 from crc32c import crc32c
@@ -47,7 +47,7 @@ assert PREFIX_BYTES + _REST.size == HEADER_BYTES == 80
 _BODY_BYTES = struct.Struct("<I")
 _BODY_BYTES_AT: Final = 24
 
-_PADDING = tuple(b"\0" * (-size % 8) for size in range(8))
+PADDING = tuple(b"\0" * (-size % 8) for size in range(8))
 
 
 class Flag(enum.IntFlag):
@@ -61,6 +61,8 @@ class Flag(enum.IntFlag):
     UNITS = 32
     PRIORITIES = 64
     LARGE = 128  # one message whose body names a file of the large store (docs/decisions/0004)
+    SEQUENCES = 256  # picked messages (model/gathering.py): their sequences do not follow one another
+    LANES = 512  # picked messages of several lanes
 
 
 LONE: Final = 1
@@ -71,7 +73,9 @@ DELIVERIES: Final = 16
 UNITS: Final = 32
 PRIORITIES: Final = 64
 LARGE: Final = 128
-_KNOWN: Final = 255
+SEQUENCES: Final = 256
+LANES: Final = 512
+_KNOWN: Final = 255  # to producers; only a server picks
 # Columns that make the server look at single messages.
 UNEVEN: Final = EXPIRIES | DELIVERIES | UNITS | PRIORITIES
 
@@ -196,12 +200,12 @@ def pack(
     body_bytes = offsets[-1]
     flags = LARGE if kind == _LARGE_KIND else 0
     head_bytes = 0
-    parts: list[bytes] = [b"", offsets.tobytes(), _PADDING[(count + 1) * 4 & 7]]
+    parts: list[bytes] = [b"", offsets.tobytes(), PADDING[(count + 1) * 4 & 7]]
     if heads is not None:
         flags |= HEADS
         head_offsets = array("I", accumulate(map(len, heads), initial=0))
         head_bytes = head_offsets[-1]
-        parts += (head_offsets.tobytes(), _PADDING[(count + 1) * 4 & 7])
+        parts += (head_offsets.tobytes(), PADDING[(count + 1) * 4 & 7])
     for flag, typecode, column in (
         (TIMESTAMPS, "q", timestamps),
         (EXPIRIES, "q", expiries),
@@ -212,10 +216,10 @@ def pack(
         if column is not None:
             flags |= flag
             raw = array(typecode, column).tobytes()
-            parts += (raw, _PADDING[len(raw) & 7])
+            parts += (raw, PADDING[len(raw) & 7])
     if heads is not None:
         parts += heads
-        parts.append(_PADDING[head_bytes & 7])
+        parts.append(PADDING[head_bytes & 7])
     parts += bodies
     parts[0] = _REST.pack(
         count,
@@ -236,6 +240,47 @@ def pack(
     return _PREFIX.pack(MAGIC, VERSION, WHOLE, PREFIX_BYTES + len(rest), crc32c(rest)) + rest
 
 
+def pack_header(
+    *,
+    form: int,
+    length: int,
+    checksum: int,
+    count: int,
+    flags: int,
+    head_bytes: int,
+    body_bytes: int,
+    priority: int,
+    delivery: int,
+    kind: int,
+    lane: LaneId,
+    first: int,
+    timestamp: int,
+    expiry: int,
+    delivery_time: int,
+) -> bytes:
+    """A header by itself, for those who put a block together in another way."""
+    return _HEADER.pack(
+        MAGIC,
+        VERSION,
+        form,
+        length,
+        checksum,
+        count,
+        flags,
+        head_bytes,
+        body_bytes,
+        priority,
+        delivery,
+        kind,
+        0,
+        lane,
+        first,
+        timestamp,
+        expiry,
+        delivery_time,
+    )
+
+
 def columns_end(count: int, flags: int) -> int:
     """Where the columns end and the heads begin."""
     if flags & LONE:
@@ -244,11 +289,13 @@ def columns_end(count: int, flags: int) -> int:
     end = HEADER_BYTES + offsets
     if flags & HEADS:
         end += offsets
-    for flag in (TIMESTAMPS, EXPIRIES, DELIVERIES, UNITS):
+    for flag in (TIMESTAMPS, EXPIRIES, DELIVERIES, UNITS, SEQUENCES):
         if flags & flag:
             end += count * 8
     if flags & PRIORITIES:
         end += count + 7 & ~7
+    if flags & LANES:
+        end += count * 16
     return end
 
 
@@ -417,10 +464,10 @@ def slice_span(span: Span) -> list[bytes | memoryview]:
             parts.append(view[cursor + start * 8 : cursor + stop * 8])
             cursor += total_count * 8
     if flags & PRIORITIES:
-        parts += (view[cursor + start : cursor + stop], _PADDING[count & 7])
+        parts += (view[cursor + start : cursor + stop], PADDING[count & 7])
         cursor += total_count + 7 & ~7
     if flags & HEADS:
-        parts += (view[cursor + head_start : cursor + head_stop], _PADDING[head_stop - head_start & 7])
+        parts += (view[cursor + head_start : cursor + head_stop], PADDING[head_stop - head_start & 7])
     body_base = len(buffer) - body_bytes
     parts.append(view[body_base + body_start : body_base + body_stop])
     rest = _REST.pack(
@@ -441,7 +488,7 @@ def _slice_offsets(
     view: memoryview, cursor: int, start: int, stop: int, parts: list[bytes | memoryview]
 ) -> tuple[int, int]:
     raw = view[cursor + start * 4 : cursor + (stop + 1) * 4]
-    parts += (raw, _PADDING[len(raw) & 7])
+    parts += (raw, PADDING[len(raw) & 7])
     offsets = raw.cast("I")
     return offsets[0], offsets[-1]
 
@@ -466,6 +513,8 @@ class Contents(msgspec.Struct, gc=False):
     delivery_times: list[int] | None
     units: list[int] | None
     priorities: list[int] | None
+    sequences: list[int] | None = None
+    lanes: list[LaneId] | None = None
 
 
 def unpack(buffer: bytes) -> Contents:
@@ -560,6 +609,12 @@ def _unpack_columns(
     if flags & PRIORITIES:
         into.priorities = view[cursor : cursor + count].tolist()
         cursor += count + 7 & ~7
+    if flags & SEQUENCES:
+        into.sequences = view[cursor : cursor + count * 8].cast("Q").tolist()
+        cursor += count * 8
+    if flags & LANES:
+        into.lanes = [LaneId(buffer[at : at + 16]) for at in range(cursor, cursor + count * 16, 16)]
+        cursor += count * 16
     if flags & HEADS:
         into.heads = _cut(buffer, view, head_column, count, cursor)
 
@@ -633,14 +688,25 @@ def delivery_times_of(span: Span) -> list[int]:
 
 
 def _times_of(span: Span, flag: int, uniform: int) -> list[int]:
-    block = span.block
-    if not block.flags & flag:
+    if not span.block.flags & flag:
         return [uniform] * (span.stop - span.start)
+    return column_of(span, flag, "q")
+
+
+def column_of(span: Span, flag: int, typecode: Literal["q", "Q"]) -> list[int]:
+    """What a column of 8-byte numbers, which the block has, says of each message of a span."""
+    block = span.block
     assert block.buffer is not None
-    offsets = (block.count + 2 & ~1) * 4
-    start = HEADER_BYTES + offsets * (2 if block.flags & HEADS else 1)
-    for earlier in (TIMESTAMPS, EXPIRIES):
-        if earlier != flag and block.flags & earlier and earlier < flag:
-            start += block.count * 8
+    start = _column_at(block.count, block.flags, flag)
     column = memoryview(block.buffer)[start + span.start * 8 : start + span.stop * 8]
-    return column.cast("q").tolist()
+    return column.cast(typecode).tolist()
+
+
+def _column_at(count: int, flags: int, flag: int) -> int:
+    """Where a column of 8-byte numbers begins."""
+    offsets = (count + 2 & ~1) * 4
+    start = HEADER_BYTES + offsets * (2 if flags & HEADS else 1)
+    for earlier in (TIMESTAMPS, EXPIRIES, DELIVERIES, UNITS):
+        if earlier < flag and flags & earlier:
+            start += count * 8
+    return start

@@ -85,6 +85,21 @@ DESTINATION_HIGH_WATER_BYTES = 256 * 1024 * MIB
 # Where priorities are used, a consumer is sent only this many messages ahead, so that an urgent one is not
 # queued behind what was prefetched.
 PRIORITY_PREFETCH = 32
+# Where units of order are used, a consumer is sent only this many ahead: what it has keeps its units from the
+# others.
+UNIT_PREFETCH = 256
+# Messages of a list that are held back for their units and stay in memory; beyond, only their places do.
+UNIT_HELD_MESSAGES = 16_384
+# Messages of one unit that are let go at a time: one that nobody shares goes in strides, not step by step.
+UNIT_STRIDE = 256
+MAX_UNIT_NAME_BYTES = 255
+# Ranges of delivery tags that a consumer remembers to be back at the server, so that it does not acknowledge
+# them.
+RECALLED_REMEMBERED = 1024
+# Names whose numbers a process remembers: making one costs more than sending a message.
+UNIT_NAMES_REMEMBERED = 65_536
+# Units that one answer to an administrator lists.
+MAX_UNITS_LISTED = 1000
 # Topics that one wildcard subscription is attached to; a pattern that means more is too wide.
 MAX_WILDCARD_TOPICS = 10_000
 # Sets of consumers that what waits is sorted by, where consumers have selectors.

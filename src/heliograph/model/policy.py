@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Mapping, Sequence
 from typing import Final
 
@@ -34,6 +35,12 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     high_water_bytes: int = DESTINATION_HIGH_WATER_BYTES
     # A consumer gets at most so many messages ahead. 0: as many as it has credit for.
     prefetch_limit: int = 0
+    # Which unit of order a message is in whose producer says nothing: none, its session's, or one for each
+    # value of a property.
+    unit_from: str = ""
+    # When a message of a unit was handed out as often as it may be, its unit stops and waits for an
+    # administrator; otherwise the message goes to the dead message queue and the unit goes on.
+    unit_stops: bool = False
 
     def delay_before(self, delivery: int) -> float:
         """How long a message waits before its second (third, …) delivery."""
@@ -45,7 +52,10 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 _MAX_STEPS: Final = 64
+BY_SESSION: Final = "session"
+BY_PROPERTY: Final = "property:"
 DEFAULT_POLICY = Policy()
+Value = bool | int | float | str
 
 
 class Setting(msgspec.Struct, frozen=True):
@@ -55,11 +65,15 @@ class Setting(msgspec.Struct, frozen=True):
     lowest: float
     highest: float
     meaning: str
+    pattern: str = ""
+    matches: str = ""
 
     @property
     def accepts(self) -> str:
         if self.kind is bool:
             return "true or false"
+        if self.kind is str:
+            return self.pattern
         what = "a whole number" if self.kind is int else "a number"
         return f"{what} from {self.lowest:.16g} to {self.highest:.16g}"
 
@@ -80,6 +94,17 @@ SETTINGS: Final[dict[str, Setting]] = {
     "high_water_messages": Setting(int, 1, _MOST, "messages at which producers are told to wait"),
     "high_water_bytes": Setting(int, 1, _MOST, "bytes at which producers are told to wait"),
     "prefetch_limit": Setting(int, 0, MAX_CREDIT, "messages that a consumer gets ahead; 0: its credit"),
+    "unit_from": Setting(
+        str,
+        0,
+        0,
+        "the unit of order of messages whose producer says nothing: by session, by a property, or none",
+        '"session", "property:NAME" or ""',
+        r"(session|property:[A-Za-z_$][A-Za-z0-9_.$-]{0,127})?",
+    ),
+    "unit_stops": Setting(
+        bool, 0, 1, "whether a unit of order waits for an administrator when a message of it failed too often"
+    ),
 }
 assert tuple(SETTINGS) == Policy.__struct_fields__
 
@@ -90,9 +115,12 @@ def changed(policy: Policy, changes: Mapping[str, object]) -> Policy:
     return msgspec.structs.replace(policy, **checked)
 
 
-def _checked(key: str, value: object) -> bool | int | float:
+def _checked(key: str, value: object) -> Value:
     setting = _setting(key)
-    if setting.kind is bool:
+    if setting.kind is str:
+        if isinstance(value, str) and re.fullmatch(setting.matches, value):
+            return value
+    elif setting.kind is bool:
         if isinstance(value, bool):
             return value
     elif isinstance(value, int if setting.kind is int else int | float) and not isinstance(value, bool):
@@ -102,9 +130,9 @@ def _checked(key: str, value: object) -> bool | int | float:
     raise _refuse(f"{key} must be {setting.accepts}, not {str(value)[:40]!r}")
 
 
-def parse_changes(given: Sequence[str]) -> dict[str, bool | int | float]:
+def parse_changes(given: Sequence[str]) -> dict[str, Value]:
     """Changes as a person writes them, `redelivery_limit=5`. Raises ClientFault `policy-invalid`."""
-    changes: dict[str, bool | int | float] = {}
+    changes: dict[str, Value] = {}
     for text in given:
         key, equals, value = text.partition("=")
         if not equals:
@@ -113,7 +141,9 @@ def parse_changes(given: Sequence[str]) -> dict[str, bool | int | float]:
     return changes
 
 
-def _parsed(key: str, text: str) -> bool | int | float:
+def _parsed(key: str, text: str) -> Value:
+    if _setting(key).kind is str:
+        return _checked(key, text.strip('"'))
     try:
         value = msgspec.json.decode(text.replace("_", ""))  # 1_000_000 is easier to read
     except (msgspec.DecodeError, UnicodeEncodeError):

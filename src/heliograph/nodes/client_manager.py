@@ -30,6 +30,8 @@ from heliograph.bus.commands import (
     Dispatched,
     Fact,
     FlowChanged,
+    Parcelled,
+    Recalled,
     Refused,
     Rejected,
     SessionClosed,
@@ -121,7 +123,7 @@ class ClientManager:
 
     def on_command(self, command: Command) -> None:
         kind = type(command)
-        if kind is Dispatched or kind is BrowseEnded:
+        if kind is Dispatched or kind is Parcelled or kind is BrowseEnded or kind is Recalled:
             link = self._consumers.get(command.consumer)  # type: ignore[attr-defined]
         elif kind is Confirmed or kind is Refused:
             link = self._sessions.get(session_of(command.lane))  # type: ignore[attr-defined]

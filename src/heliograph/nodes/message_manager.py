@@ -25,7 +25,9 @@ from heliograph.bus.commands import (
     DestinationDeleted,
     DestinationWanted,
     Dispatched,
+    Parcelled,
     Published,
+    Recalled,
     Refused,
     Rejected,
     RollbackAsked,
@@ -87,7 +89,7 @@ _HOUSEKEEPING_SECONDS = 5.0
 _SWEEP_SECONDS = 1.0
 _FULL = StorageFull("the disk, or the quota on it, is full: nothing was stored")
 # What message managers say, they need not hear.
-_OUR_OWN = frozenset((Dispatched, Confirmed, Refused, Answered, Rejected, BrowseEnded))
+_OUR_OWN = frozenset((Dispatched, Parcelled, Recalled, Confirmed, Refused, Answered, Rejected, BrowseEnded))
 _TO_ONE_DESTINATION = (Published, Settled, CreditGranted, ConsumerDetached, ConsumerRetired)
 
 

@@ -82,6 +82,7 @@ class Settle(SessionCommand):
     replenish: bool
     confirm: bool
     error: str = ""
+    seen: int = -1  # with messages that are returned: the last tag that reached the application
 
 
 class EndSubscription(SessionCommand):
@@ -235,6 +236,22 @@ class RefuseLane(SessionEffect):
     sentence: str
 
 
+class DeliverParcel(SessionEffect):
+    """Picked messages for a consumer, under delivery tags `tag` and up."""
+
+    consumer: int
+    tag: int
+    spans: list[Span]
+    user: str
+
+
+class TellRecalled(SessionEffect):
+    """What a consumer had of some units of order, under these tags, went back."""
+
+    consumer: int
+    tags: list[tuple[int, int]]
+
+
 class Deliver(SessionEffect):
     """Hand a span to the client."""
 
@@ -329,6 +346,8 @@ AnySessionEffect = (
     | Confirm
     | RefuseLane
     | Deliver
+    | DeliverParcel
+    | TellRecalled
     | TellBlocked
     | LaneReady
     | Done

@@ -27,7 +27,9 @@ from heliograph.bus.commands import (
     DestinationWanted,
     Dispatched,
     FlowChanged,
+    Parcelled,
     Published,
+    Recalled,
     Refused,
     Rejected,
     RollbackAsked,
@@ -61,6 +63,7 @@ from heliograph.sessions.commands import (
     Confirm,
     DeleteTemporary,
     Deliver,
+    DeliverParcel,
     Done,
     EndBrowse,
     EndConsumer,
@@ -80,6 +83,7 @@ from heliograph.sessions.commands import (
     SettlementStored,
     Subscribe,
     Tell,
+    TellRecalled,
     Unsubscribe,
 )
 from heliograph.sessions.flow import Blocks
@@ -90,6 +94,8 @@ FromBus = (
     Confirmed
     | Refused
     | Dispatched
+    | Parcelled
+    | Recalled
     | BrowseEnded
     | DestinationMade
     | DestinationGone
@@ -176,6 +182,8 @@ class Session:
             commands.Settle: self._settle,
             GrantCredit: self._grant,
             Dispatched: self._dispatched,
+            Parcelled: self._parcelled,
+            Recalled: self._recalled,
             Confirmed: self._confirmed,
             OpenLane: self._open_lane,
             Subscribe: self._subscribe,
@@ -484,6 +492,7 @@ class Session:
             command.replenish,
             request,
             command.error,
+            command.seen,
         )
         return [Multicast(settled)]
 
@@ -494,6 +503,24 @@ class Session:
             # Else it ended meanwhile, and the destination has the messages back.
             return wildcard.dispatched(decision) if wildcard is not None else []
         return [Deliver(number, decision.tag, decision.span, decision.user)]
+
+    def _parcelled(self, decision: Parcelled) -> list[AnySessionEffect]:
+        number = self._numbers.get(decision.consumer)
+        if number is not None:
+            return [DeliverParcel(number, decision.tag, decision.spans, decision.user)]
+        effects: list[AnySessionEffect] = []
+        tag = decision.tag
+        for span in decision.spans:
+            effects += self._dispatched(Dispatched(decision.consumer, tag, span, decision.user))
+            tag += span.stop - span.start
+        return effects
+
+    def _recalled(self, decision: Recalled) -> list[AnySessionEffect]:
+        number = self._numbers.get(decision.consumer)
+        if number is not None:
+            return [TellRecalled(number, decision.tags)]
+        wildcard = self._attachments.get(decision.consumer)
+        return [] if wildcard is None else wildcard.recalled(decision)
 
     def _browse_ended(self, decision: BrowseEnded) -> list[AnySessionEffect]:
         number = self._numbers.get(decision.consumer)

@@ -16,13 +16,13 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from heliograph.bus.commands import ConsumerDetached, CreditGranted, Dispatched, Settled
+from heliograph.bus.commands import ConsumerDetached, CreditGranted, Dispatched, Recalled, Settled
 from heliograph.model.block import Span
 from heliograph.model.destination import Address
 from heliograph.model.errors import ClientFault
 from heliograph.model.ids import ConsumerId
 from heliograph.model.patterns import Pattern
-from heliograph.sessions.commands import AnySessionEffect, Deliver, Multicast, Settle
+from heliograph.sessions.commands import AnySessionEffect, Deliver, Multicast, Settle, TellRecalled
 
 Ranges = list[tuple[int, int]]
 # What one topic may send before anything of it is settled, whatever the others do.
@@ -80,6 +80,17 @@ class Tags:
                 f"delivery tags {first} to {last} are not outstanding at this consumer",
                 code="settlement-unknown",
             )
+
+    def drop(self, attachment: ConsumerId, first: int, last: int) -> list[tuple[int, int]]:
+        """Remove an attachment's tags first..last. Returns what the client calls those that it was sent."""
+        dropped = [
+            (start + max(first - tag, 0), start + min(last - tag, count - 1))
+            for start, (count, of, tag) in zip(self._firsts, self._runs, strict=True)
+            if of == attachment and tag <= last and first < tag + count
+        ]
+        for low, high in dropped:
+            self.take(low, high)
+        return dropped
 
     def seen(self, last: int) -> dict[ConsumerId, int]:
         """For each attachment, its highest tag that is outstanding and not beyond the client's tag `last`."""
@@ -235,6 +246,20 @@ class Wildcard:
             if identity in self._attachments:  # else its topic is gone, and the message with it
                 into.setdefault(identity, []).append((low, high))
 
+    def recalled(self, decision: Recalled) -> list[AnySessionEffect]:
+        """What a topic took back is dropped where it is: here, or at the client."""
+        attachment = self._attachments[decision.consumer]
+        tags: Ranges = []
+        for first, last in decision.tags:
+            tags += self._tags.drop(decision.consumer, first, last)
+            attachment.outstanding -= last - first + 1
+            attachment.granted += last - first + 1
+            self._held = deque(
+                part for held in self._held for part in _without(held, decision.consumer, first, last)
+            )
+        self._client_credit += _count(tags)
+        return [TellRecalled(self.number, tags), *self._release()]
+
     def consumed(self, ranges: Ranges) -> list[tuple[Address, ConsumerId, Ranges]]:
         """What a commit names. Topics give the credit back by themselves. Raises ClientFault."""
         taken: dict[ConsumerId, Ranges] = {}
@@ -266,6 +291,19 @@ class Wildcard:
             (each.address, each.identity, seen.get(each.identity, unseen))
             for each in self._attachments.values()
         ]
+
+
+def _without(held: Dispatched, consumer: ConsumerId, first: int, last: int) -> Iterator[Dispatched]:
+    """What is left of a delivery without some tags of an attachment."""
+    span, tag = held.span, held.tag
+    end = tag + span.stop - span.start - 1
+    if held.consumer != consumer or end < first or last < tag:
+        yield held
+        return
+    if tag < first:
+        yield Dispatched(consumer, tag, span.part(span.start, span.start + first - tag), held.user)
+    if last < end:
+        yield Dispatched(consumer, last + 1, span.part(span.stop - (end - last), span.stop), held.user)
 
 
 def _count(ranges: Ranges) -> int:

@@ -33,6 +33,7 @@ from heliograph.frontends.native.frames import (
 from heliograph.model import block as blocks
 from heliograph.model.block import slice_span
 from heliograph.model.errors import ClientFault, HeliographError, ProtocolFault
+from heliograph.model.gathering import gather, parcels
 from heliograph.model.limits import MAX_ACK_RANGES, MAX_ERROR_LENGTH, MAX_FRAME_BYTES, MAX_GREETING_BYTES
 from heliograph.sessions import commands
 from heliograph.sessions.commands import AnySessionEffect
@@ -208,13 +209,13 @@ def _happening_of(message: Any) -> AnyHappening:
     match message:
         case frames.EndSubscription(request, number, subscription):
             return Commanded(number, commands.EndSubscription(request, subscription))
-        case frames.Return(number, consumer, ranges, error):
+        case frames.Return(number, consumer, ranges, error, seen):
             if len(ranges) > MAX_ACK_RANGES:
                 raise ProtocolFault(
                     f"at most {MAX_ACK_RANGES} ranges are returned at once", code="frame-malformed"
                 )
             return Commanded(
-                number, commands.Settle(consumer, True, ranges, True, False, error[:MAX_ERROR_LENGTH])
+                number, commands.Settle(consumer, True, ranges, True, False, error[:MAX_ERROR_LENGTH], seen)
             )
         case frames.Retire(request, number, consumer, seen):
             return Commanded(number, commands.Retire(request, consumer, seen))
@@ -302,6 +303,8 @@ def encode(number: int, effect: AnySessionEffect, into: Parts) -> int:
     """Append the frame that tells a client of this effect of session `number`. Returns its size."""
     if type(effect) is commands.Deliver:
         return _encode_delivery(number, effect, into)
+    if type(effect) is commands.DeliverParcel:
+        return _encode_parcel(number, effect, into)
     if type(effect) is commands.HandChunk:
         head = frames.chunk_header(number, effect.transfer, effect.offset, len(effect.data))
         into += (head, effect.data)
@@ -333,6 +336,20 @@ def _encode_delivery(number: int, effect: commands.Deliver, into: Parts) -> int:
     return length
 
 
+def _encode_parcel(number: int, effect: commands.DeliverParcel, into: Parts) -> int:
+    user = effect.user.encode()
+    tag, total = effect.tag, 0
+    for spans in parcels(effect.spans):
+        parts = slice_span(spans[0]) if len(spans) == 1 else gather(spans)
+        length = frames.DELIVERY.size + len(user) + sum(map(len, parts))
+        head = pack_delivery(effect.consumer, spans[0].deliveries, tag, len(user))
+        into.append(pack_header(length, DELIVER, 0, number) + head + user)
+        into += parts
+        tag += sum(span.stop - span.start for span in spans)
+        total += length
+    return total
+
+
 def _control_of(number: int, effect: AnySessionEffect) -> frames.Control:
     match effect:
         case commands.LaneReady(request, last):
@@ -353,6 +370,8 @@ def _control_of(number: int, effect: AnySessionEffect) -> frames.Control:
             return frames.Settled(number, consumer)
         case commands.EndTransfer(transfer, code, sentence):
             return frames.TransferFailed(number, transfer, code, sentence)
+        case commands.TellRecalled(consumer, tags):
+            return frames.Recalled(number, consumer, tags)
         case commands.EndConsumer(consumer, code, sentence):
             return frames.ConsumerClosed(number, consumer, code, sentence)
         case _:

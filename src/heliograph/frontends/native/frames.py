@@ -162,12 +162,13 @@ class EndSubscription(Control, tag="end-subscription"):
 
 
 class Return(Control, tag="return"):
-    """Give messages back, with a word on why; like SETTLE with outcome RETURNED."""
+    """Give messages back, with a word on why; like SETTLE with outcome RETURNED. Answered by `recalled`."""
 
     number: int
     consumer: int
     ranges: list[tuple[int, int]]
     error: str = ""
+    seen: int = -1  # the last delivery tag that was handed to the application; -1: not known
 
 
 class Recover(Control, tag="recover"):
@@ -348,6 +349,15 @@ class ConsumerClosed(Control, tag="consumer-closed"):
     sentence: str
 
 
+class Recalled(Control, tag="recalled"):
+    """A consumer gave messages back; what it had of their units of order behind them, under these tags, went
+    back with them. Whatever is delivered after this is new."""
+
+    number: int
+    consumer: int
+    tags: list[tuple[int, int]]
+
+
 class BrowseEnded(Control, tag="browse-ended"):
     """A browser was shown everything that was there when it came."""
 
@@ -419,6 +429,7 @@ FromServer = (
     | Failed
     | Refused
     | ConsumerClosed
+    | Recalled
     | BrowseEnded
     | Blocked
     | Settled

@@ -1,0 +1,71 @@
+"""A consumer that competes with others for one list: how much more it wants, and what it has."""
+
+from __future__ import annotations
+
+from heliograph.destinations.outstanding import Outstanding
+from heliograph.model.block import Span
+from heliograph.model.ids import ConsumerId, SessionId
+from heliograph.model.limits import CONSUMER_WINDOW_BYTES, MAX_CREDIT, MAX_TRANSACTION_BYTES
+
+
+class Consumer:
+    """One taker."""
+
+    __slots__ = (
+        "credit",
+        "held_units",
+        "identity",
+        "next_tag",
+        "outstanding",
+        "outstanding_bytes",
+        "prefetch",
+        "prompt",
+        "queued",
+        "retired",
+        "session",
+    )
+
+    def __init__(self, identity: ConsumerId, session: SessionId, credit: int, *, prompt: bool) -> None:
+        self.identity = identity
+        self.session = session
+        self.credit = credit
+        self.prompt = prompt  # settles each message as it goes
+        self.prefetch = MAX_CREDIT
+        self.next_tag = 1
+        self.outstanding = Outstanding()
+        self.outstanding_bytes = 0
+        self.queued = False
+        self.retired = False
+        # Units that it has something of while more of them is held back: only it may get that.
+        self.held_units: dict[int, None] = {}
+
+    @property
+    def room(self) -> int:
+        """How many messages it can be given now."""
+        if self.retired:
+            return 0
+        if self.outstanding_bytes >= (CONSUMER_WINDOW_BYTES if self.prompt else MAX_TRANSACTION_BYTES):
+            return 0
+        return min(self.credit, self.prefetch - self.outstanding.messages)
+
+    def hold(self, span: Span) -> int:
+        """It is handed these. Returns the tag of the first."""
+        count = span.stop - span.start
+        tag = self.next_tag
+        self.next_tag = tag + count
+        self.credit -= count
+        self.outstanding.add(tag, span)
+        self.outstanding_bytes += share(span)
+        return tag
+
+    def gave_up(self, spans: list[Span]) -> None:
+        """It has these no more."""
+        for span in spans:
+            self.outstanding_bytes -= share(span)
+
+
+def share(span: Span) -> int:
+    """About how many bytes of its block a span is. The shares of all its parts add up to that of the
+    whole."""
+    block = span.block
+    return block.size * span.stop // block.count - block.size * span.start // block.count
