@@ -13,6 +13,7 @@ from heliograph.frontends.native import frames
 from heliograph.frontends.native.conversation import encode
 from heliograph.model import block
 from heliograph.model.block import BodyKind, Contents, Span
+from heliograph.model.gathering import gather
 from heliograph.model.ids import IdIssuer, lane_of
 from heliograph.model.large import LargeReference
 from heliograph.model.message import Head, encode_body, encode_head
@@ -24,6 +25,7 @@ ISSUER = IdIssuer(site=1, node=2, started_ms=1_700_000_000_000)
 SESSION = ISSUER.session()
 CONSUMER = ISSUER.consumer()
 LANE = lane_of(SESSION, 3)
+OTHER_LANE = lane_of(SESSION, 4)
 
 TIMESTAMP = 1_700_000_000_123_456
 HEADS = [
@@ -51,6 +53,13 @@ HEADS = [
 def _fragment() -> bytes:
     whole = block.parse(BLOCKS["all-columns"])
     return b"".join(block.slice_span(Span(whole, 1, 3)))
+
+
+def _gathered() -> bytes:
+    """What a server picked for a consumer: messages of two lanes that do not stand side by side."""
+    one = block.parse(block.pack(_ALL_BODIES, lane=LANE, first=41, timestamp=TIMESTAMP, units=[5, 6, 5]))
+    other = block.parse(block.pack_lone(b"lone", lane=OTHER_LANE, sequence=8, timestamp=TIMESTAMP + 9))
+    return b"".join(gather([Span(one, 0, 1), Span(one, 2, 3), Span(other, 0, 1)]))
 
 
 def _contents(**fields: object) -> Contents:
@@ -117,6 +126,7 @@ BLOCKS: dict[str, bytes] = {
     ),
 }
 BLOCKS["fragment"] = _fragment()
+BLOCKS["gathered"] = _gathered()
 
 CONTENTS: dict[str, Contents] = {
     "plain": _contents(count=3, bodies=[b"one", b"two", b"three"]),
@@ -136,6 +146,16 @@ CONTENTS: dict[str, Contents] = {
     "heads": _contents(count=3, flags=2, kind=255, bodies=[b"a", b"bc", b""], heads=HEADS),
     "all-columns": _contents(
         count=3, flags=0b1111110, first=41, kind=255, bodies=_ALL_BODIES, **_ALL_COLUMNS
+    ),
+    "gathered": _contents(
+        count=3,
+        flags=0b1100100100,
+        first=41,
+        bodies=[b"first", b"third message", b"lone"],
+        timestamps=[TIMESTAMP, TIMESTAMP, TIMESTAMP + 9],
+        units=[5, 5, 0],
+        sequences=[41, 43, 8],
+        lanes=[LANE, LANE, OTHER_LANE],
     ),
     "text": _contents(count=2, kind=1, bodies=[b"plain", b"Zo\xc3\xab"]),
     "data": _contents(count=2, kind=2, bodies=_DATA),
@@ -231,6 +251,7 @@ FROM_SERVER: dict[str, frames.FromServer] = {
         number=0, transfer=5, code="storage-full", sentence="the disk is full"
     ),
     "browse-ended": frames.BrowseEnded(number=0, consumer=8),
+    "recalled": frames.Recalled(number=0, consumer=8, tags=[(3, 4), (9, 9)]),
     "settled": frames.Settled(number=0, consumer=70_000),
     "goodbye-of-the-server": frames.Goodbye(code="server-stopping", sentence="the server is stopping"),
 }

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
     initialize,
-    precondition,
     rule,
     run_state_machine_as_test,
 )
@@ -172,8 +171,8 @@ class UnitsOfOrder(RuleBasedStateMachine):
             for key, unit in list(world.queue.messages.units.items()):
                 if unit.stopped:
                     world.queue.messages.units.resume(key)
-            world.queue.messages._put_back_released()  # noqa: SLF001 - as resuming a unit does
-            world._turns += 1  # noqa: SLF001
+            world.queue.messages._put_back_released()
+            world._turns += 1
             world.settle_down()
             world.note_expired()
         left = [letter.number for letter in world.letters.values() if not letter.fate]

@@ -319,6 +319,8 @@ class MessageList(Settling):
                 self.units.feed(consumer)
                 self._put_back_released()
             priority, span = self._take(consumer, effects)
+            if span is None and consumer.held_units:
+                self.units.feed(consumer)  # what it was fed may have turned out not to be for it
             if span is None and (self._put_back_released() or self._survey is not None):
                 # What was looked at let something else go, which may wait at a higher priority, or was the
                 # first to have a unit.

@@ -397,7 +397,8 @@ class Settling:
                 if key:
                     self.units.put_aside(key, number)
             self._set_aside(now + _BURY_AGAIN, self._place(span), span, effects)
-        self._left_burial(spans)
+        if self._left_burial(spans):
+            effects.append(Continue())
         self._note(RecordKind.RETURNED, ranges, 0, effects)
 
 

@@ -161,7 +161,9 @@ class Peer:
                 return frames.Answer(request=request, body={"subject": message.subject, **message.arguments})
             case frames.MakeTemporary(request=request, kind=kind):
                 return frames.Answer(request=request, body={"destination": f"{kind}:_temporary.{request}"})
-            case frames.Goodbye() | frames.Return():
+            case frames.Return(number=number, consumer=consumer):
+                return frames.Recalled(number, consumer, [])
+            case frames.Goodbye():
                 return None
             case _:
                 return frames.Completed(request=message.request)

@@ -128,8 +128,8 @@ def test_a_message_given_back_is_never_acknowledged(mode: str) -> None:
             await consumer.close()
             await peer.until(lambda: sorted(settled(peer)) == [1, 3, 5])
             returned = peer.asked(frames.Return)
-            assert returned[0] == frames.Return(1, 1, [(2, 2)], "not today")
-            assert returned[1] == frames.Return(1, 1, [(4, 4)], "")
+            assert returned[0] == frames.Return(1, 1, [(2, 2)], "not today", 2)
+            assert returned[1] == frames.Return(1, 1, [(4, 4)], "", 4)
 
     story(run)()
 

@@ -436,5 +436,5 @@ async def test_a_message_given_back_is_not_part_of_the_transaction() -> None:
         await messages[1].reject("cannot be read")
         await messages[0].acknowledge()
         await session.commit()
-        assert peer.asked(frames.Return) == [frames.Return(1, 1, [(2, 2)], "cannot be read")]
+        assert peer.asked(frames.Return) == [frames.Return(1, 1, [(2, 2)], "cannot be read", 3)]
         assert peer.asked(frames.Commit)[0].consumed == [(1, [(1, 1), (3, 3)])]

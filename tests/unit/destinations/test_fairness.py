@@ -6,7 +6,7 @@ from heliograph.bus.commands import Answered, Dispatched, Published, Rejected, S
 from heliograph.bus.commands import ConsumerAttached as Attached
 from heliograph.bus.commands import ConsumerDetached as Detached
 from heliograph.bus.commands import CreditGranted as Granted
-from heliograph.destinations import message_list
+from heliograph.destinations import competing
 from heliograph.destinations.destination import Destination
 from heliograph.destinations.effects import AnyEffect, Continue, Note, Persist, Release, Retain
 from heliograph.destinations.events import BlocksStored, TurnCame
@@ -111,7 +111,7 @@ def test_a_turn_is_bounded_and_asks_for_another() -> None:
 @pytest.mark.req("M4")
 def test_a_consumer_is_not_sent_more_bytes_than_its_window(monkeypatch: pytest.MonkeyPatch) -> None:
     blocks = [several(1, 7), several(8, 7), several(15, 7)]
-    monkeypatch.setattr(message_list, "CONSUMER_WINDOW_BYTES", 2 * blocks[0].size)
+    monkeypatch.setattr(competing, "CONSUMER_WINDOW_BYTES", 2 * blocks[0].size)
     orders = queue()
     taker, _ = attach(orders, 1000)
     effects = publish(orders, *blocks)
