@@ -5,7 +5,9 @@ Answers are pages where there may be many: an answer fits one control frame.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from itertools import islice
 from typing import Any, Final
 
 import msgspec
@@ -16,10 +18,12 @@ from heliograph.destinations.catalogue import Catalogue
 from heliograph.destinations.destination import Destination
 from heliograph.destinations.effects import AnyEffect
 from heliograph.destinations.topic import Topic
+from heliograph.destinations.unit_report import waiting_units
 from heliograph.model.destination import Address, Kind, name_of, parse_address
 from heliograph.model.errors import ClientFault
 from heliograph.model.ids import text_of
 from heliograph.model.policy import DEFAULT_POLICY, Policy, changed
+from heliograph.model.units import unit_number
 
 # An entry has a name of at most 255 bytes and a dozen numbers, and a control frame has 64 KiB.
 PAGE_ENTRIES: Final = 100
@@ -39,6 +43,8 @@ class CatalogueHandlers:
             ("destination.create", self._create),
             ("destination.delete", self._delete),
             ("destination.purge", self._purge),
+            ("destination.units", self._units),
+            ("destination.resume_unit", self._resume_unit),
             ("sessions", self._sessions),
             ("policies", self._policies),
         ):
@@ -89,7 +95,40 @@ class CatalogueHandlers:
         ]
         return Outcome({"defaults": _policy(DEFAULT_POLICY), "rules": rules})
 
+    def _units(self, arguments: Arguments) -> Outcome:
+        """A page of the units of order that wait, those behind the first `after`; `next` is 0 on the last."""
+        after = argument(arguments, "after", int, 0)
+        lists = self._find(arguments).lists()
+        states = (state for messages in lists for state in waiting_units(messages))
+        page = list(islice(states, after, after + PAGE_ENTRIES + 1))
+        entries = [msgspec.to_builtins(state) for state in page[:PAGE_ENTRIES]]
+        return Outcome({"units": entries, "next": after + PAGE_ENTRIES if len(page) > PAGE_ENTRIES else 0})
+
     # ---- changing
+
+    def _resume_unit(self, arguments: Arguments) -> Outcome:
+        """Let a stopped unit go on, named by its name, or by its number as `destination.units` shows it.
+
+        With `give_up`, without the message for which it stopped: that goes to the dead.
+        """
+        destination = self._find(arguments)
+        name = argument(arguments, "unit", str)
+        gives_up = argument(arguments, "give_up", bool, False)
+        keys = [unit_number(name)]
+        if re.fullmatch("[0-9a-f]{16}", name):
+            keys.append(int(name, 16))
+        effects: list[AnyEffect] = []
+        resumed = [
+            messages.give_up(key, effects) if gives_up else messages.resume_unit(key, effects)
+            for messages in destination.lists()
+            for key in keys
+        ]
+        if not any(resumed):
+            raise ClientFault(
+                f"no unit {name[:60]!r} is stopped in {destination.address}", code="unit-unknown"
+            )
+        event = ("unit-resumed", {"destination": destination.address, "unit": name[:60], "gave_up": gives_up})
+        return Outcome({"destination": destination.address, "unit": name}, effects, destination, event)
 
     def _set(self, arguments: Arguments) -> Outcome:
         destination = self._find(arguments)

@@ -28,12 +28,14 @@ Settings = Annotated[
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask whether I am sure.")]
 
 
-async def all_entries(connection: Connection, subject: str, key: str) -> list[dict[str, Any]]:
+async def all_entries(
+    connection: Connection, subject: str, key: str, **arguments: Any
+) -> list[dict[str, Any]]:
     """Every page of an answer that comes in pages."""
     entries: list[dict[str, Any]] = []
     after = 0
     while True:
-        body = await connection.ask(subject, after=after)
+        body = await connection.ask(subject, after=after, **arguments)
         entries += body[key]
         after = body.get("next", 0)
         if not after:

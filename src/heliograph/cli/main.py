@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from heliograph.cli import admin, bench, browse, dmq, log, receive, send, serve, top, user
+from heliograph.cli import admin, bench, browse, dmq, log, receive, send, serve, top, units, user
 
 app = typer.Typer(
     name="helio",
@@ -25,6 +25,7 @@ app.command("receive")(receive.receive)
 app.command("browse")(browse.browse)
 app.command("top")(top.top)
 app.command("log")(log.log)
+app.command("units")(units.units)
 app.add_typer(dmq.app, name="dmq")
 app.add_typer(admin.app, name="admin")
 app.add_typer(user.app, name="user")

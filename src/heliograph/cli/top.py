@@ -170,7 +170,7 @@ def _cells(entry: Mapping[str, Any]) -> list[RenderableType]:
     return [
         Text(harmless(entry["address"]), style="cyan" if is_busy else ""),
         # Producers are told to wait while there is so much.
-        Text(f"blocked {entry['depth']:,}", style="red") if entry["blocked"] else f"{entry['depth']:,}",
+        _depth(entry),
         f"{entry['in_flight']:,}",
         # Messages that wait where nobody listens deserve a look.
         Text(f"{entry['consumers']:,}", style="yellow" if entry["depth"] and not entry["consumers"] else ""),
@@ -178,6 +178,16 @@ def _cells(entry: Mapping[str, Any]) -> list[RenderableType]:
         rate_of(entry["out_per_second"]),
         bytes_of(entry["held_bytes"]),
     ]
+
+
+def _depth(entry: Mapping[str, Any]) -> RenderableType:
+    """How many wait, and whether somebody should look at it."""
+    from rich.text import Text
+
+    depth = f"{entry['depth']:,}"
+    if entry["stopped_units"]:
+        return Text(f"{count_of(entry['stopped_units'], 'unit')} stopped {depth}", style="red")
+    return Text(f"blocked {depth}", style="red") if entry["blocked"] else depth
 
 
 def server_lines(server: Mapping[str, Any], where: str) -> str:

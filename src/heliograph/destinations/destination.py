@@ -75,6 +75,7 @@ class Figures(msgspec.Struct):
     subscriptions: int = 0
     held_bytes: int = 0  # about how much is there now, whereas `bytes` is what ever came
     blocked: str = ""  # why its producers are told to wait, if they are
+    stopped_units: int = 0  # units of order that wait for an administrator
 
 
 class Destination:
@@ -344,4 +345,5 @@ class Destination:
             bytes=self._bytes,
             held_bytes=self.flow.bytes_of(self.held(), self.intake.next_number, self._bytes),
             blocked=self.flow.blocked,
+            stopped_units=sum(messages.units.stopped for messages in lists),
         )

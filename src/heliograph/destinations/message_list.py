@@ -10,7 +10,7 @@ or has not come, are set aside when they come up (J8).
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 
 from heliograph.bus.commands import Dispatched, Parcelled
@@ -21,7 +21,7 @@ from heliograph.destinations.placing import place_in_queue
 from heliograph.destinations.schedule import Schedule
 from heliograph.destinations.selective import SelectiveLevel
 from heliograph.destinations.sequence import SharedLevel
-from heliograph.destinations.settling import SECOND, UNKNOWN, Ranges, Settling, extend
+from heliograph.destinations.settling import SECOND, TOO_OFTEN, UNKNOWN, Ranges, Settling, extend
 from heliograph.destinations.survey import Survey
 from heliograph.destinations.unit_of_order import Given, Offer, Units
 from heliograph.destinations.unit_rules import UnitRule, unit_rule
@@ -156,6 +156,33 @@ class MessageList(Settling):
             for consumer in self.consumers.values():
                 self._limit(consumer)
             self.survey()
+
+    def resume_unit(self, key: int, effects: list[AnyEffect]) -> bool:
+        """An administrator wants a stopped unit to go on. Whether it was stopped."""
+        if not self.units.resume(key):
+            return False
+        self._put_back_released()
+        effects.append(Continue())
+        return True
+
+    def give_up(self, key: int, effects: list[AnyEffect]) -> bool:
+        """An administrator gives up the message for which a unit stopped. Whether there was one."""
+        head = self.units.give_up(key)
+        if head is None:
+            return False
+        self._bury([head], TOO_OFTEN, effects)
+        return True
+
+    def _stopped(self, span: Span, keys: Sequence[int]) -> bool:
+        """Whether a message that failed too often, before a restart perhaps, stops its unit."""
+        if not self.policy.unit_stops or not 0 < self.policy.redelivery_limit <= span.deliveries:
+            return False
+        key = keys[0]
+        if not key or not self.units.stop_again(key, span.part(span.start, span.start + 1)):
+            return False
+        if span.stop - span.start > 1:
+            self._levels[self._place(span)].put_back([span.part(span.start + 1, span.stop)])
+        return True
 
     def _is_surprised(self, priority: int, span: Span) -> bool:
         """The first message with a unit since the start comes up. Whether a survey has to come before it."""
@@ -403,6 +430,8 @@ class MessageList(Settling):
         keys = self.keys_of(span)
         assert keys is not None
         block = span.block
+        if self._stopped(span, keys):
+            return
         given = self.units.route(span, keys, taker, hand_over=not self.selective)
         self._put_back_released()
         if block.expiry or block.delivery_time or block.flags & _TIMED:

@@ -38,6 +38,14 @@ class Schedule:
         """When the next message is due (microseconds), 0 if none waits."""
         return self._heap[0][0] if self._heap else 0
 
+    def due_of(self, number: int) -> int:
+        """When the message with this number is due, 0 if it is not here."""
+        for due, first, _, _, what in self._heap:
+            count = what.messages if isinstance(what, Entry) else what.span.stop - what.span.start
+            if first <= number < first + count:
+                return due
+        return 0
+
     def due(self, now: int) -> Iterator[tuple[int, Page | Span]]:
         """Take out what is due, by priority: runs on disk as pages, the rest as spans."""
         pages: dict[tuple[int, int, int], Page] = {}

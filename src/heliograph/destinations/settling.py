@@ -31,7 +31,7 @@ SECOND = 1_000_000
 Ranges = list[tuple[int, int]]
 # A message that could not be buried because the disk is full is tried again after so long.
 _BURY_AGAIN = 5 * SECOND
-_TOO_OFTEN = "redelivery-limit"
+TOO_OFTEN = "redelivery-limit"
 
 
 class Settling:
@@ -330,7 +330,7 @@ class Settling:
                     self.units.given_up(part, part_keys)
                     burying.append(part)
         if burying:
-            self._bury(burying, _TOO_OFTEN, effects)
+            self._bury(burying, TOO_OFTEN, effects)
 
     def _set_aside(self, due: int, priority: int, span: Span, effects: list[AnyEffect]) -> None:
         self.schedule.add(due, priority, span)
@@ -389,7 +389,7 @@ class Settling:
         """There was no room for them among the dead: they stay, and it is tried again later."""
         ranges: Ranges = []
         for span in spans:
-            if reason == _TOO_OFTEN:  # it comes back after all
+            if reason == TOO_OFTEN:  # it comes back after all
                 span.deliveries += 1
                 if span.block.persistent:
                     extend(ranges, number_of(span), span.stop - span.start)

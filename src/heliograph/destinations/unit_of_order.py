@@ -21,8 +21,6 @@ from bisect import insort
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 
-import msgspec
-
 from heliograph.destinations.competing import Consumer
 from heliograph.destinations.pages import Page, entries_of
 from heliograph.destinations.waiting import Residence, number_of
@@ -44,6 +42,7 @@ class Unit:
         "asides",
         "burying",
         "cold",
+        "excused",
         "is_unfit",
         "offered",
         "outstanding",
@@ -63,6 +62,7 @@ class Unit:
         self.asides: list[int] = []  # the numbers of messages that wait for their time
         self.burying = 0  # messages on their way to the dead
         self.stopped = 0  # the number of a head that waits for an administrator
+        self.excused = 0  # the number of one that an administrator wants to be tried once more
         self.is_unfit = False  # what comes next does not match the selector of the consumer that has it
         self.run: deque[Span] | None = None  # held back, by number
         self.cold: deque[tuple[int, Page]] | None = None  # the same on disk only, by priority
@@ -92,19 +92,6 @@ class Unit:
         )
 
 
-class UnitState(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """A unit as an administrator sees it."""
-
-    unit: int
-    held_back: int
-    handed_out: int
-    reason: str
-    name: str = ""
-    consumer: str = ""
-    session: str = ""
-    since: int = 0
-
-
 class Units:
     """The units of one list."""
 
@@ -112,6 +99,7 @@ class Units:
         self._residence = residence
         self._priority_of = priority_of
         self._units: dict[int, Unit] = {}
+        self._may_stop = False  # whether any unit ever stopped
         self._hot = 0  # messages in runs, in memory
         self._cold = 0
         # Whether something that was offered to one consumer is now for all.
@@ -126,6 +114,11 @@ class Units:
     def messages(self) -> int:
         """How many are held back."""
         return self._hot + self._cold
+
+    @property
+    def stopped(self) -> int:
+        """How many units wait for an administrator."""
+        return sum(1 for unit in self._units.values() if unit.stopped) if self._may_stop else 0
 
     # ---- coming up
 
@@ -223,18 +216,21 @@ class Units:
         elif not unit.is_unfit and unit.owner.room > 0:
             self._let_go(unit, unit.owner.room)
 
-    def _hold(self, key: int, unit: Unit, span: Span) -> None:
-        """Keep messages, which are in no level now, until what is before them is done."""
+    def _hold(self, key: int, unit: Unit, span: Span, *, keep_loaded: bool = False) -> None:
+        """Keep messages, which are in no level now, until what is before them is done.
+
+        `keep_loaded`: they were handed out, so they are few, and come up again before the others.
+        """
         if unit.owner is not None:
             unit.owner.held_units[key] = None
-        self._keep(unit, span)
+        self._keep(unit, span, keep_loaded=keep_loaded)
 
-    def _keep(self, unit: Unit, span: Span) -> None:
+    def _keep(self, unit: Unit, span: Span, *, keep_loaded: bool) -> None:
         """In order of number, behind everything in memory on disk only where memory is short."""
         run, number = unit.run, number_of(span)
         is_crowded = self._hot >= UNIT_HELD_MESSAGES or self._residence.used >= self._residence.limit
         last = max(number_of(run[-1]) if run else 0, unit.cold[-1][1].next - 1 if unit.cold else 0)
-        if span.block.position and (unit.cold or is_crowded) and last < number:
+        if not keep_loaded and span.block.position and (unit.cold or is_crowded) and last < number:
             self._keep_cold(unit, span)
             return
         self._hot += span.stop - span.start
@@ -321,7 +317,7 @@ class Units:
             unit = self._units[key]
             unit.outstanding -= stop - start
             unit.is_unfit = False  # something else comes next
-            self._hold(key, unit, span.part(start, stop))
+            self._hold(key, unit, span.part(start, stop), keep_loaded=True)
 
     def set_aside(self, key: int, span: Span) -> None:
         """A message that was about to be handed out may not go yet; it comes up again when its time has come."""
@@ -396,16 +392,40 @@ class Units:
     def stop(self, key: int, number: int) -> None:
         """The head of a unit failed too often: the unit waits for an administrator."""
         self._units[key].stopped = number
+        self._may_stop = True
+
+    def stop_again(self, key: int, span: Span) -> bool:
+        """A message that failed too often comes up, as after a restart. Whether that stops its unit."""
+        unit = self._units.setdefault(key, Unit())
+        number = number_of(span)
+        if (
+            unit.excused == number
+            or self._allowed(unit, span.block.number, span.start, span.stop) == span.start
+        ):
+            return False
+        self._came_up(unit, number, 1)
+        self._hold(key, unit, span, keep_loaded=True)
+        unit.stopped = number
+        self._may_stop = True
+        return True
 
     def resume(self, key: int) -> bool:
         """An administrator wants a stopped unit to go on. Whether it was stopped."""
         unit = self._units.get(key)
         if unit is None or not unit.stopped:
             return False
-        unit.stopped = 0
+        unit.excused, unit.stopped = unit.stopped, 0
         if not unit.outstanding:
             self._advance(key, unit)
         return True
+
+    def give_up(self, key: int) -> Span | None:
+        """An administrator gives up the message for which a unit stopped: it is taken away, to be buried."""
+        unit = self._units.get(key)
+        if unit is None or not unit.stopped:
+            return None
+        unit.stopped = 0
+        return self.take_head(key)
 
     def forget_waiting(self) -> None:
         """Nothing waits any more but what was handed out."""

@@ -43,6 +43,9 @@ PREFIX_BYTES: Final = _PREFIX.size
 HEADER_BYTES: Final = _HEADER.size
 assert PREFIX_BYTES + _REST.size == HEADER_BYTES == 80
 
+# Where the header has the length of all heads, and behind it of all bodies.
+_TOTALS = struct.Struct("<II")
+_TOTALS_AT: Final = 20
 # Where the header has the length of all bodies.
 _BODY_BYTES = struct.Struct("<I")
 _BODY_BYTES_AT: Final = 24
@@ -626,6 +629,21 @@ def _cut(buffer: bytes, view: memoryview, column: int, count: int, region: int) 
     if region:
         offsets = [region + offset for offset in offsets]
     return [buffer[start:stop] for start, stop in pairwise(offsets)]
+
+
+def head_at(block: Block, index: int) -> bytes:
+    """The head of one message of a block whose bytes are at hand."""
+    buffer = block.buffer
+    assert buffer is not None
+    if not block.flags & HEADS:
+        return b""
+    head_bytes, body_bytes = _TOTALS.unpack_from(buffer, _TOTALS_AT)
+    if block.flags & LONE:
+        return buffer[HEADER_BYTES : HEADER_BYTES + head_bytes]
+    offsets = HEADER_BYTES + (block.count + 2 & ~1) * 4 + index * 4
+    start, stop = _TOTALS.unpack_from(buffer, offsets)
+    base = len(buffer) - body_bytes - (head_bytes + 7 & ~7)
+    return buffer[base + start : base + stop]
 
 
 def kind_of(block: Block) -> int:
