@@ -185,7 +185,7 @@ def _depth(entry: Mapping[str, Any]) -> RenderableType:
     from rich.text import Text
 
     depth = f"{entry['depth']:,}"
-    if entry["stopped_units"]:
+    if entry.get("stopped_units"):
         return Text(f"{count_of(entry['stopped_units'], 'unit')} stopped {depth}", style="red")
     return Text(f"blocked {depth}", style="red") if entry["blocked"] else depth
 

@@ -393,7 +393,7 @@ class MessageList(Settling):
         if block.flags & UNITS or self._rule is not None:
             if not self.has_units and self._is_surprised(priority, span):
                 return False
-            self._hand_out_in_order(consumer, span, effects, now, ranges)
+            self._hand_out_in_order(consumer, priority, span, effects, now, ranges)
             return True
         if block.expiry or block.delivery_time or block.flags & _TIMED:
             timely = self._timely(priority, span, now, effects)
@@ -424,7 +424,13 @@ class MessageList(Settling):
         effects.append(Multicast(Dispatched(consumer.identity, tag, span, self._user_of(span.block.lane))))
 
     def _hand_out_in_order(
-        self, taker: Consumer, span: Span, effects: list[AnyEffect], now: int, ranges: Ranges
+        self,
+        taker: Consumer,
+        priority: int,
+        span: Span,
+        effects: list[AnyEffect],
+        now: int,
+        ranges: Ranges,
     ) -> None:
         """Messages of units: each to whom its unit is with, or nobody yet."""
         keys = self.keys_of(span)
@@ -432,7 +438,9 @@ class MessageList(Settling):
         block = span.block
         if self._stopped(span, keys):
             return
-        given = self.units.route(span, keys, taker, hand_over=not self.selective)
+        # Where selectors are sorted by, a message that only one consumer may have comes up for that one alone.
+        hand_over = not isinstance(self._levels[priority], SelectiveLevel)
+        given = self.units.route(span, keys, taker, hand_over=hand_over)
         self._put_back_released()
         if block.expiry or block.delivery_time or block.flags & _TIMED:
             given = self._timely_in_order(given, effects, now)
