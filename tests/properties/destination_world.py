@@ -7,7 +7,6 @@ everything that a client would see.
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any, cast
 
 import msgspec
@@ -131,7 +130,7 @@ class World:
         self._steps: list[Step] = []
         self._questions.clear()
         self.manager = MessageManager(
-            Path("/nowhere"),
+            HERE.folder / "journal",
             bus=self,
             tick=cast("Tick", self),
             settings=JournalSettings(),
@@ -620,7 +619,7 @@ class World:
     def crash(self, kept: Boundary, *, machine: bool, clean: bool = False) -> None:
         """`machine`: it is another run of the machine; only then may anything that was written be lost."""
         if clean:
-            self._stop()
+            self.stop()
             kept = self.journal.boundaries[-1]
         assert machine or kept == self.journal.boundaries[-1]
         self._machine += machine
@@ -640,9 +639,10 @@ class World:
         self._start(b"machine %d" % self._machine)
         self._check_numbers()
 
-    def _stop(self) -> None:
-        self.manager.append(RecordKind.STOPPED, 0, 0, b"")
-        self.end_of_tick()
+    def stop(self) -> None:
+        """The process ends as it should."""
+        self.manager.stop()
+        self.model.tick = self.journal.tick
 
     def _check_numbers(self) -> None:
         """Replay gave the numbers of before, and the next that is given is free."""

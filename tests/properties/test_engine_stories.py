@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from heliograph.destinations import pages, sequence, waiting
@@ -17,8 +19,8 @@ ALERTS = Subscriber(TOPIC, "one", "alerts", True, False, EVERYTHING)
 
 
 @pytest.fixture(autouse=True)
-def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
-    put_managers_here(monkeypatch)
+def small_pages(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    put_managers_here(monkeypatch, tmp_path)
     for module in (pages, sequence):
         monkeypatch.setattr(module, "PAGE_MESSAGES", 4)
     for module in (pages, waiting, sequence):
