@@ -363,10 +363,7 @@ class DestinationGone(Command):
 
 
 class FlowChanged(Command):
-    """Producers to a destination must wait, for `reason`; or, where that is empty, need not any more.
-
-    No address: to any destination.
-    """
+    """Producers to a destination must wait, for `reason`; or, where that is empty, need not any more."""
 
     address: Address
     reason: str

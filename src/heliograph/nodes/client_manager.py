@@ -298,8 +298,7 @@ class ClientManager:
         )
         if resumed:
             self.record("session-resumed", session=text_of(opening.identity), user=connection.user.name)
-            blocks = link.session.restore_blocks(body.get("blocked", {}), body.get("everywhere", ""))
-            connection.carry_out(link, blocks)
+            connection.carry_out(link, link.session.restore_blocks(body.get("blocked", {})))
 
     def close_session(self, connection: Connection, message: frames.CloseSession) -> None:
         link = connection.links.pop(message.number, None)

@@ -240,13 +240,11 @@ class Session:
             self._lanes[lane_of(self.identity, number)] = Address(address)
         return kept
 
-    def restore_blocks(self, blocked: dict[str, str], everywhere: str) -> list[AnySessionEffect]:
+    def restore_blocks(self, blocked: dict[str, str]) -> list[AnySessionEffect]:
         """What holds for the lanes of a resumed session."""
         addresses = dict.fromkeys(self._lanes.values())
         return [
-            told
-            for address in addresses
-            for told in self._blocks.opened(address, blocked.get(address, ""), everywhere)
+            told for address in addresses for told in self._blocks.opened(address, blocked.get(address, ""))
         ]
 
     def _flow_changed(self, news: FlowChanged) -> list[AnySessionEffect]:
@@ -627,7 +625,7 @@ class Session:
         if asked.purpose is OpenLane:
             self._lanes[lane_of(self.identity, asked.number)] = asked.address
             body = answer.body
-            blocked = self._blocks.opened(asked.address, body.get("blocked", ""), body.get("everywhere", ""))
+            blocked = self._blocks.opened(asked.address, body.get("blocked", ""))
             return [LaneReady(asked.request, body["last"]), *blocked]
         if asked.purpose is Wildcard:
             return self._topics_found(asked, answer.body["topics"])
