@@ -32,7 +32,8 @@ from heliograph.model.limits import (
 )
 from heliograph.sessions.access import Identity
 from heliograph.sessions.commands import AnySessionEffect, Multicast, Publish
-from heliograph.sessions.session import ConnectionFacts, FromBus, Session
+from heliograph.sessions.connection_facts import ConnectionFacts
+from heliograph.sessions.session import FromBus, Session
 from heliograph.sessions.window import Window
 
 if TYPE_CHECKING:

@@ -51,7 +51,8 @@ from heliograph.sessions.commands import (
     Subscribe,
     Unsubscribe,
 )
-from heliograph.sessions.session import ConnectionFacts, FromBus, Session
+from heliograph.sessions.connection_facts import ConnectionFacts
+from heliograph.sessions.session import FromBus, Session
 
 ANN = Identity("ann", ("clerk",))
 RULES = [
