@@ -22,22 +22,16 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 import msgspec
-import re2
 
-from heliograph.model.destination import Kind
+from heliograph.model.address_pattern import AddressPattern, is_reserved
 from heliograph.model.errors import ClientFault, NotAllowed
-from heliograph.model.limits import MAX_NAME_BYTES
+from heliograph.model.limits import MAX_ACCESS_DECISIONS
 
 ADMINISTRATOR: Final = "admin"
 """The role that has every right."""
-
-# The longest address is a name with its kind; a longer pattern could match nothing.
-MAX_PATTERN_BYTES: Final = MAX_NAME_BYTES + len("queue:")
-# Decisions remembered. Clients choose addresses, so without a bound they could fill the memory.
-MAX_DECISIONS: Final = 65_536
 
 
 class Right(enum.StrEnum):
@@ -79,7 +73,7 @@ GUEST: Final = Identity("guest")
 class Rule:
     """Gives some rights over the addresses that a glob matches to some users and roles."""
 
-    __slots__ = ("_matches", "_names_reserved", "destinations", "rights", "roles", "users")
+    __slots__ = ("_pattern", "destinations", "rights", "roles", "users")
 
     def __init__(
         self,
@@ -104,42 +98,14 @@ class Rule:
         self.rights = tuple(rights)
         self.users = tuple(users)
         self.roles = tuple(roles)
-        self._matches = compile_pattern(destinations).fullmatch
-        self._names_reserved = destinations.partition(":")[2].startswith("_")
+        self._pattern = AddressPattern(destinations)
 
     def allows(self, user: Identity, right: Right, address: str) -> bool:
         return (
             right in self.rights
             and (user.name in self.users or any(role in self.roles for role in user.roles))
-            and (self._names_reserved or not is_reserved(address))
-            and self._matches(address) is not None
+            and self._pattern.matches(address)
         )
-
-
-def is_reserved(address: str) -> bool:
-    """Whether the address has a name that belongs to the server."""
-    return address.partition(":")[2].startswith("_")
-
-
-def compile_pattern(pattern: str) -> Any:
-    """A glob over addresses as an RE2 automaton: matching is linear in the address, whatever the pattern.
-
-    Raises ClientFault `pattern-invalid`.
-    """
-    kind, colon, name = pattern.partition(":")
-    if pattern != "*" and (kind not in (*Kind, "*") or not colon or not name):
-        raise ClientFault(
-            "a pattern is written queue:NAME, topic:NAME, *:NAME or *, where * in NAME stands for any"
-            f" characters and ? for one; not {pattern[:60]!r}",
-            code="pattern-invalid",
-        )
-    if len(pattern.encode(errors="replace")) > MAX_PATTERN_BYTES or not pattern.isprintable():
-        raise ClientFault(
-            f"a pattern has at most {MAX_PATTERN_BYTES} bytes, all printable: {pattern[:60]!r}",
-            code="pattern-invalid",
-        )
-    expression = "".join({"*": ".*", "?": "."}.get(letter) or re2.escape(letter) for letter in pattern)
-    return re2.compile(expression)
 
 
 class AccessControl:
@@ -161,7 +127,7 @@ class AccessControl:
         key = (user, right, address)
         decision = self._decisions.get(key)
         if decision is None:
-            if len(self._decisions) >= MAX_DECISIONS:
+            if len(self._decisions) >= MAX_ACCESS_DECISIONS:
                 self._decisions.clear()
             decision = self._decisions[key] = self._decide(user, right, address)
         return decision

@@ -6,9 +6,10 @@ destinations (J9), and whether destinations come into being by being used.
 
 from __future__ import annotations
 
+from heliograph.model.address_pattern import is_reserved
 from heliograph.model.destination import TEMPORARY_PREFIX, Address, name_of, parse_address
 from heliograph.model.errors import NotAllowed
-from heliograph.sessions.access import AccessControl, Identity, Right, is_reserved
+from heliograph.sessions.access import AccessControl, Identity, Right
 from heliograph.sessions.connection_facts import ConnectionFacts
 
 

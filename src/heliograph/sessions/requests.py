@@ -8,7 +8,6 @@ import msgspec
 
 from heliograph.model.destination import Address
 
-
 _NOWHERE = Address("")
 
 
