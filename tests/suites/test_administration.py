@@ -251,7 +251,7 @@ def test_a_command_by_message_is_answered_to_its_reply_to(tmp_path: Path) -> Non
 
 def test_many_destinations_come_in_pages(tmp_path: Path) -> None:
     async def story() -> None:
-        from heliograph.cli.admin import all_entries
+        from heliograph.cli.at_server import all_entries
 
         async with embedded(tmp_path) as server, heliograph.connect(url_of(server)) as connection:
             names = [f"queue:{n:0250}" for n in range(250)]

@@ -45,3 +45,8 @@ def harmless(text: str) -> str:
         letter if letter.isprintable() or letter in "\n\t" else letter.encode("unicode_escape").decode()
         for letter in text
     )
+
+
+def shown_value(value: object) -> str:
+    """A setting as it would be written in a configuration."""
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from heliograph.cli import options
+from heliograph.cli.at_server import Server, at_server
 from heliograph.cli.connecting import FOLLOW_SECONDS, ServerAddress, connected
-from heliograph.cli.outcome import explained
 from heliograph.cli.presentation import bytes_of, count_of, harmless
 from heliograph.model.errors import ClientFault
 
@@ -27,7 +27,9 @@ _BATCH = 500
 Format = Callable[["Message"], bytes]
 
 
+@at_server
 def receive(
+    server: Server,
     destination: Annotated[
         str,
         typer.Argument(
@@ -54,38 +56,33 @@ def receive(
         bool, typer.Option("--bodies-only", help="Print bodies as they are, one per line.")
     ] = False,
     selector: options.Selector = "",
-    url: options.Url = options.DEFAULT_URL,
-    user: options.User = None,
-    password: options.Password = None,
-    as_json: options.Json = False,
 ) -> None:
     """Receive messages and print them; what was printed is acknowledged."""
-    with explained(as_json=as_json):
-        if as_json and bodies_only:
-            raise ClientFault("give --json or --bodies-only, not both", code="usage")
-        form: Format = as_json_line if as_json else as_body if bodies_only else for_people()
-        patience = timeout if timeout is not None or follow else A_MOMENT_SECONDS
-        tally = Tally()
-        import uvloop
+    if server.as_json and bodies_only:
+        raise ClientFault("give --json or --bodies-only, not both", code="usage")
+    form: Format = as_json_line if server.as_json else as_body if bodies_only else for_people()
+    patience = timeout if timeout is not None or follow else A_MOMENT_SECONDS
+    tally = Tally()
+    import uvloop
 
-        try:
-            uvloop.run(
-                _receive(
-                    ServerAddress(url=url, user=user, password=password),
-                    destination,
-                    selector=selector,
-                    limit=count,
-                    patience=patience,
-                    reconnect_seconds=FOLLOW_SECONDS if follow else 0,
-                    form=form,
-                    tally=tally,
-                )
+    try:
+        uvloop.run(
+            _receive(
+                server.address,
+                destination,
+                selector=selector,
+                limit=count,
+                patience=patience,
+                reconnect_seconds=FOLLOW_SECONDS if follow else 0,
+                form=form,
+                tally=tally,
             )
-        except KeyboardInterrupt:
-            if not follow:
-                raise
-        if not as_json:
-            typer.echo(summary(tally.received, destination, patience), err=True)
+        )
+    except KeyboardInterrupt:
+        if not follow:
+            raise
+    if not server.as_json:
+        typer.echo(summary(tally.received, destination, patience), err=True)
 
 
 class Tally:

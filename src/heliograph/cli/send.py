@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from heliograph.cli import options
+from heliograph.cli.at_server import Server, at_server
 from heliograph.cli.connecting import ServerAddress, connected
-from heliograph.cli.outcome import explained
 from heliograph.cli.presentation import count_of, duration_of, rate_of
 from heliograph.model.errors import ClientFault
 
@@ -67,7 +66,9 @@ class Receipt:
         }
 
 
+@at_server
 def send(
+    server: Server,
     destination: Annotated[str, typer.Argument(metavar="DEST", help="queue:NAME or topic:NAME.")],
     body: Annotated[
         str | None,
@@ -103,32 +104,22 @@ def send(
             "--delay", min=0, metavar="SECONDS", help="It is delivered after this.", show_default=False
         ),
     ] = None,
-    url: options.Url = options.DEFAULT_URL,
-    user: options.User = None,
-    password: options.Password = None,
-    as_json: options.Json = False,
 ) -> None:
     """Send messages and wait until the server has confirmed them."""
-    with explained(as_json=as_json):
-        order = Order(
-            destination=destination,
-            body=chosen_body(body, size, count),
-            count=count,
-            priority=priority,
-            persistent=not non_persistent,
-            time_to_live=ttl,
-            delay=delay,
-            properties=parse_properties(properties or []),
-        )
-        import uvloop
+    order = Order(
+        destination=destination,
+        body=chosen_body(body, size, count),
+        count=count,
+        priority=priority,
+        persistent=not non_persistent,
+        time_to_live=ttl,
+        delay=delay,
+        properties=parse_properties(properties or []),
+    )
+    import uvloop
 
-        receipt = uvloop.run(_send(order, ServerAddress(url=url, user=user, password=password)))
-        if as_json:
-            import json
-
-            typer.echo(json.dumps(receipt.record()))
-        else:
-            typer.echo(receipt.sentence())
+    receipt = uvloop.run(_send(order, server.address))
+    server.tell(receipt.record(), receipt.sentence())
 
 
 def chosen_body(body: str | None, size: int | None, count: int) -> str | bytes | None:

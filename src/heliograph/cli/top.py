@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from heliograph.cli import options
+from heliograph.cli.at_server import Server, all_entries, at_server
 from heliograph.cli.connecting import ServerAddress, connected
-from heliograph.cli.outcome import explained
 from heliograph.cli.presentation import bytes_of, count_of, duration_of, harmless, rate_of
 
 if TYPE_CHECKING:
@@ -29,26 +28,22 @@ class Sample:
     destinations: list[Mapping[str, Any]]
 
 
+@at_server
 def top(
+    server: Server,
     once: Annotated[bool, typer.Option("--once", help="Print one table and end.")] = False,
     interval: Annotated[
         float, typer.Option("--interval", min=0.1, metavar="SECONDS", help="Time between two looks.")
     ] = 1.0,
-    url: options.Url = options.DEFAULT_URL,
-    user: options.User = None,
-    password: options.Password = None,
-    as_json: options.Json = False,
 ) -> None:
     """Watch the destinations of a server and the server itself."""
-    with explained(as_json=as_json):
-        import uvloop
+    import uvloop
 
-        address = ServerAddress(url=url, user=user, password=password)
-        try:
-            uvloop.run(_watch(address, interval, once=once, as_json=as_json))
-        except KeyboardInterrupt:
-            if once:
-                raise
+    try:
+        uvloop.run(_watch(server.address, interval, once=once, as_json=server.as_json))
+    except KeyboardInterrupt:
+        if once:
+            raise
 
 
 async def _watch(address: ServerAddress, interval: float, *, once: bool, as_json: bool) -> None:
@@ -94,8 +89,6 @@ async def _reports(connection: Connection, interval: float) -> AsyncIterator[dic
 
 async def _look(connection: Connection) -> Sample:
     from time import monotonic
-
-    from heliograph.cli.admin import all_entries
 
     destinations = await all_entries(connection, "destinations", "destinations")
     server = await connection.ask("server")

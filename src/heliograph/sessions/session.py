@@ -19,21 +19,15 @@ from typing import Any
 
 from heliograph.bus.commands import (
     Answered,
-    BrowseEnded,
-    ChunkRead,
     Confirmed,
     ConsumerDetached,
+    Decision,
     DestinationDeleted,
-    DestinationGone,
-    DestinationMade,
     DestinationWanted,
-    Dispatched,
     FlowChanged,
     Published,
     Refused,
     Rejected,
-    TransferFailed,
-    UploadAdvanced,
 )
 from heliograph.model.destination import Address, Kind
 from heliograph.model.errors import ClientFault, HeliographError, NotAllowed
@@ -70,21 +64,6 @@ from heliograph.sessions.requests import Request, Requests
 from heliograph.sessions.transactions import Transactions
 from heliograph.sessions.transfers import Transfers
 from heliograph.sessions.wildcard import Attachment
-
-FromBus = (
-    Confirmed
-    | Refused
-    | Dispatched
-    | BrowseEnded
-    | DestinationMade
-    | DestinationGone
-    | FlowChanged
-    | UploadAdvanced
-    | ChunkRead
-    | TransferFailed
-    | Answered
-    | Rejected
-)
 
 
 class Session:
@@ -140,7 +119,7 @@ class Session:
             **self._consumers.many.answers(),
         }
 
-    def handle(self, event: AnyCommand | FromBus) -> list[AnySessionEffect]:
+    def handle(self, event: AnyCommand | Decision) -> list[AnySessionEffect]:
         """Raises ClientFault where the client broke the protocol beyond repair: the connection ends."""
         return self._handlers[type(event)](event)
 
