@@ -532,7 +532,9 @@ class World:
             letter.of_transaction = True
         return letters
 
-    def roll_back(self, client: Client, seen: dict[ConsumerId, int]) -> None:
+    def roll_back(
+        self, client: Client, seen: dict[ConsumerId, int], heard: list[Command] | None = None
+    ) -> None:
         """`seen`: for each consumer the last tag that reached the application."""
         client.transactions += 1
         client.staged.clear()
@@ -543,7 +545,7 @@ class World:
         for taker in takers:
             self.model.rolled_back(taker, seen.get(taker.identity, UNKNOWN))
         consumers = [(taker.address, taker.identity, seen.get(taker.identity, UNKNOWN)) for taker in takers]
-        self._tell(RollbackAsked(self._ask(), client.session, client.transactions, consumers))
+        self._tell(RollbackAsked(self._ask(), client.session, client.transactions, consumers), heard)
         self.end_of_tick()
 
     def repeat_commit(self, client: Client) -> None:

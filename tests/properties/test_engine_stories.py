@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from heliograph.bus.commands import Answered, Command, Dispatched
 from heliograph.destinations import pages, sequence, waiting
 from heliograph.model.block import pack, pack_lone
 from heliograph.model.destination import DEAD_MESSAGES
@@ -224,4 +225,23 @@ def test_the_dead_stay_where_they_are_whatever_an_administrator_says() -> None:
     world.pass_time(10)
     world.check()
     assert len(mourner.held) == 1
+    world.drain()
+
+
+@pytest.mark.req("J5", "J10")
+@pytest.mark.parametrize("mourner_first", [False, True])
+def test_what_a_rollback_buries_comes_to_the_same_session_behind_its_answer(mourner_first: bool) -> None:
+    world = World(10**9)
+    client = world.open_session("ann", "one")
+    orders, _ = lanes(world, client)
+    world.set_policy(QUEUE, Policy(redelivery_limit=1))
+    addresses = (DEAD_MESSAGES, QUEUE) if mourner_first else (QUEUE, DEAD_MESSAGES)
+    takers = {address: world.attach(client, address, 100) for address in addresses}
+    publish(world, orders, persistent=False)
+    heard: list[Command] = []
+    world.roll_back(client, {takers[QUEUE].identity: 1}, heard)
+    kinds = [type(each) for each in heard if isinstance(each, Answered | Dispatched)]
+    assert kinds == [Answered, Dispatched]
+    assert takers[QUEUE].held == {}
+    assert list(takers[DEAD_MESSAGES].held) == [1], "nobody else got it meanwhile"
     world.drain()

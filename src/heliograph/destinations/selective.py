@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 from heliograph.destinations.effects import AnyEffect, Continue
 from heliograph.destinations.pages import Page
-from heliograph.destinations.waiting import Residence, Waiting, number_of
+from heliograph.destinations.waiting import Residence, Waiting, number_of, stays_loaded
 from heliograph.model.block import Block, Span
 from heliograph.model.ids import ConsumerId
 from heliograph.model.limits import MAX_BUCKETS, MAX_CREDIT, SORT_MESSAGES_PER_TURN
@@ -77,6 +77,9 @@ class SelectiveLevel:
         self._returned = Waiting(residence)
         self._sources: list[Waiting] = []  # besides arrivals and what was returned
         self._buckets: dict[Key, Waiting] = {}
+        # What cannot stand at the end of its bucket: it comes before something there, or it stays in memory
+        # while the end of the bucket is on the disk. Nothing here is ever on the disk only.
+        self._beside: dict[Key, Waiting] = {}
 
     @property
     def messages(self) -> int:
@@ -91,6 +94,7 @@ class SelectiveLevel:
         yield self._returned
         yield from self._sources
         yield from self._buckets.values()
+        yield from self._beside.values()
 
     def append(self, span: Span) -> None:
         self._arrivals.append(span)
@@ -98,8 +102,9 @@ class SelectiveLevel:
     def takers_changed(self) -> None:
         """Everything may belong to others now."""
         self._sources = [waiting for waiting in self._sources if waiting.messages]
-        self._sources += [waiting for waiting in self._buckets.values() if waiting.messages]
-        self._buckets = {}
+        for buckets in (self._buckets, self._beside):
+            self._sources += [waiting for waiting in buckets.values() if waiting.messages]
+        self._buckets, self._beside = {}, {}
 
     # ---- out
 
@@ -127,12 +132,19 @@ class SelectiveLevel:
                 key = key[:1]  # too many sets to tell apart: the first that may, gets it
             bucket = self._buckets.setdefault(key, Waiting(self._residence))
         if bucket.messages and number_of(span) < bucket.last_number:
-            bucket.put_back([span])
+            self._beside.setdefault(key, Waiting(self._residence)).put_back([span])
+        elif bucket.is_partly_cold and stays_loaded(span.block):
+            self._beside.setdefault(key, Waiting(self._residence)).append(span)
         else:
             bucket.append(span)
 
     def _bucket_for(self, consumer: ConsumerId) -> Waiting | None:
-        mine = [bucket for key, bucket in self._buckets.items() if bucket.messages and consumer in key]
+        mine = [
+            bucket
+            for buckets in (self._buckets, self._beside)
+            for key, bucket in buckets.items()
+            if bucket.messages and consumer in key
+        ]
         return min(mine, key=lambda bucket: bucket.head_number, default=None)
 
     def _next_source(self) -> Waiting | None:
