@@ -395,7 +395,7 @@ class World:
         if found is not None and found.selector != wish.selector:
             self.model.unsubscribed(found)  # other wishes make it another subscription
             found = None
-        subscriber = found or self.model.subscribed(wish)
+        subscriber = found or self.model.subscribed(msgspec.structs.replace(wish))
         taker.list = subscriber.identity
         self._attach(client, taker, wish)
         topic = self.catalogue.by_address[taker.address]

@@ -245,3 +245,19 @@ def test_what_a_rollback_buries_comes_to_the_same_session_behind_its_answer(mour
     assert takers[QUEUE].held == {}
     assert list(takers[DEAD_MESSAGES].held) == [1], "nobody else got it meanwhile"
     world.drain()
+
+
+@pytest.mark.req("J6", "J11")
+def test_what_overtook_a_persistent_message_does_not_make_a_restart_forget_it() -> None:
+    world = World(10**9)
+    client = world.open_session("ann", "one")
+    _, prices = lanes(world, client)
+    world.subscribe(client, NEWS, 0)
+    for sequence, persistent in ((1, True), (2, False)):
+        body = b"%d" % sequence
+        world.publish(prices, pack_lone(body, lane=prices.identity, sequence=sequence, persistent=persistent))
+    store(world)
+    snapshot(world)
+    restart(world)
+    assert sum(letter.address == TOPIC for letter in world.model.letters.values()) == 1
+    world.drain()
