@@ -38,6 +38,7 @@ from heliograph.bus.commands import (
 from heliograph.bus.interface import Receiver
 from heliograph.destinations.destination import Destination
 from heliograph.destinations.effects import AnyEffect, Bury
+from heliograph.destinations.pausing import Paused
 from heliograph.destinations.snapshot import snapshot_of
 from heliograph.destinations.topic import Topic
 from heliograph.journal.files import JournalSettings
@@ -618,6 +619,17 @@ class World:
         self.manager.run(self.destination(address), effects)
         self.end_of_tick()
 
+    def set_paused(self, address: Address, paused: bool) -> None:
+        """Consumption only: whether a producer heeds what it is told is seen elsewhere."""
+        effects: list[AnyEffect] = []
+        destination = self.destination(address)
+        if destination is None:
+            return
+        self.catalogue.set_paused(destination, Paused(consumption=paused), effects)
+        self.model.pauses.setdefault(address, []).append((self.model.tick, paused))
+        self.manager.run(destination, effects)
+        self.end_of_tick()
+
     def crash(self, kept: Boundary, *, machine: bool, clean: bool = False) -> None:
         """`machine`: it is another run of the machine; only then may anything that was written be lost."""
         if clean:
@@ -694,7 +706,7 @@ class World:
                     assert consumer.credit == taker.credit
                     is_free = consumer.outstanding_bytes == 0 or consumer.retired
                     assert taker.held or is_free, "its window shrinks for ever"
-                    if consumer.room > 0 and not busy:
+                    if consumer.room > 0 and not busy and not self.model.is_paused(taker.address):
                         assert not any(self.model.eligible(taker)), "nobody hands out"
 
     def drain(self) -> None:
@@ -702,6 +714,7 @@ class World:
         self.journal.is_full = False
         for address in (QUEUE, TOPIC, DEAD_MESSAGES):
             self.set_policy(address, Policy(redelivery_limit=0))
+            self.set_paused(address, False)
         for client in list(self.clients.values()):
             self.lose_session(client)
         client = self.open_session("last")

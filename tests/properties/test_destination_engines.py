@@ -358,6 +358,12 @@ class Destinations(RuleBasedStateMachine):
     def set_policy(self, address: Address, policy: Policy) -> None:
         self.world.set_policy(address, policy)
 
+    @rule(
+        address=st.sampled_from([QUEUE, TOPIC, DEAD_MESSAGES]), paused=st.sampled_from([True, False, False])
+    )
+    def pause(self, address: Address, paused: bool) -> None:
+        self.world.set_paused(address, paused)
+
     @rule(data=st.data(), count=st.integers(0, 2))
     def use_a_temporary_queue(self, data: st.DataObject, count: int) -> None:
         client = self._client(data)

@@ -253,9 +253,9 @@ def test_what_overtook_a_persistent_message_does_not_make_a_restart_forget_it() 
     client = world.open_session("ann", "one")
     _, prices = lanes(world, client)
     world.subscribe(client, NEWS, 0)
-    for sequence, persistent in ((1, True), (2, False)):
-        body = b"%d" % sequence
-        world.publish(prices, pack_lone(body, lane=prices.identity, sequence=sequence, persistent=persistent))
+    for number, persistent in ((1, True), (2, False)):
+        body = b"%d" % number
+        world.publish(prices, pack_lone(body, lane=prices.identity, sequence=number, persistent=persistent))
     store(world)
     snapshot(world)
     restart(world)

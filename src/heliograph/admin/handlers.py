@@ -62,7 +62,7 @@ class CatalogueHandlers:
         return (self._catalogue.by_number[number] for number in numbers)
 
     def _show(self, arguments: Arguments) -> Outcome:
-        return Outcome(_shown(self._find(arguments)))
+        return Outcome(shown(destination_named(self._catalogue, arguments)))
 
     def _sessions(self, arguments: Arguments) -> Outcome:
         """A page of sessions, those behind the first `after`; `next` is 0 on the last."""
@@ -92,13 +92,13 @@ class CatalogueHandlers:
     # ---- changing
 
     def _set(self, arguments: Arguments) -> Outcome:
-        destination = self._find(arguments)
+        destination = destination_named(self._catalogue, arguments)
         changes = argument(arguments, "policy", dict)
         policy = changed(destination.policy, changes)
         effects: list[AnyEffect] = []
         self._catalogue.set_policy(destination.address, policy, effects)
         event = ("policy-changed", {"destination": destination.address, "policy": changes})
-        return Outcome(_shown(destination), effects, destination, event)
+        return Outcome(shown(destination), effects, destination, event)
 
     def _create(self, arguments: Arguments) -> Outcome:
         address = parse_address(argument(arguments, "destination", str))
@@ -110,10 +110,10 @@ class CatalogueHandlers:
         destination = self._catalogue.find_or_make(address, effects, create=True)
         if changes:
             self._catalogue.set_policy(address, changed(destination.policy, changes), effects)
-        return Outcome(_shown(destination), effects)
+        return Outcome(shown(destination), effects)
 
     def _delete(self, arguments: Arguments) -> Outcome:
-        destination = self._find(arguments)
+        destination = destination_named(self._catalogue, arguments)
         self._check_deletable(destination, force=argument(arguments, "force", bool, False))
         messages = destination.figures().depth
         effects = self._catalogue.delete(destination.address)
@@ -143,22 +143,25 @@ class CatalogueHandlers:
             )
 
     def _purge(self, arguments: Arguments) -> Outcome:
-        destination = self._find(arguments)
+        destination = destination_named(self._catalogue, arguments)
         effects: list[AnyEffect] = []
         purged = destination.purge(effects)
         event = ("destination-purged", {"destination": destination.address, "messages": purged})
         body = {"destination": destination.address, "messages": purged}
         return Outcome(body, effects, destination, event)
 
-    def _find(self, arguments: Arguments) -> Destination:
-        address = Address(argument(arguments, "destination", str))
-        destination = self._catalogue.by_address.get(address)
-        if destination is None:
-            raise ClientFault(f"there is no {address[:60]}", code="destination-unknown")
-        return destination
+
+def destination_named(catalogue: Catalogue, arguments: Arguments, name: str = "destination") -> Destination:
+    """The destination that an argument names. Raises ClientFault if there is none."""
+    address = Address(argument(arguments, name, str))
+    destination = catalogue.by_address.get(address)
+    if destination is None:
+        raise ClientFault(f"there is no {address[:60]}", code="destination-unknown")
+    return destination
 
 
-def _shown(destination: Destination) -> dict[str, Any]:
+def shown(destination: Destination) -> dict[str, Any]:
+    """All there is to say of a destination."""
     body = {**msgspec.to_builtins(destination.figures()), "policy": _policy(destination.policy)}
     if isinstance(destination, Topic):
         body["subscribers"] = [

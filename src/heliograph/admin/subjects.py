@@ -21,6 +21,8 @@ OVER_DESTINATION: Final = (
     "destination.create",
     "destination.delete",
     "destination.purge",
+    "destination.pause",
+    "destination.resume",
 )
 
 

@@ -7,11 +7,13 @@ from typing import Annotated, Any
 import typer
 
 from heliograph.cli.at_server import Server, at_server, confirm
-from heliograph.cli.presentation import bytes_of, count_of, harmless, shown_value
+from heliograph.cli.presentation import bytes_of, count_of, harmless, paused_of, shown_value
 
-app = typer.Typer(help="Queues and topics: policies, purging, deleting.", no_args_is_help=True)
+app = typer.Typer(help="Queues and topics: policies, pausing, purging, deleting.", no_args_is_help=True)
 
 Destination = Annotated[str, typer.Argument(metavar="DEST", help="queue:NAME or topic:NAME.")]
+Production = Annotated[bool, typer.Option("--production", help="Only producers.")]
+Consumption = Annotated[bool, typer.Option("--consumption", help="Only consumers.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask whether I am sure.")]
 
 
@@ -29,7 +31,9 @@ def _show_list(body: dict[str, Any]) -> None:
         told = [count_of(entry["depth"], "message"), count_of(entry["consumers"], "consumer")]
         if entry["kind"] == "topic":
             told.append(count_of(entry["subscriptions"], "subscription"))
-        if entry["blocked"]:
+        if paused_of(entry):
+            told.append(typer.style(paused_of(entry), fg="yellow"))
+        elif entry["blocked"]:
             told.append(typer.style(f"blocked ({entry['blocked']})", fg="red"))
         typer.echo(f"{harmless(entry['address']):<{width}}  {', '.join(told)}")
 
@@ -43,7 +47,8 @@ def show_destination(server: Server, destination: Destination) -> None:
 
 def _show(body: dict[str, Any]) -> None:
     blocked = f", producers wait ({body['blocked']})" if body["blocked"] else ""
-    typer.secho(harmless(body["address"]), bold=True)
+    paused = f" ({paused_of(body)})" if paused_of(body) else ""
+    typer.secho(harmless(body["address"]) + paused, bold=True)
     typer.echo(
         f"  waiting      {count_of(body['depth'], 'message')}, {bytes_of(body['held_bytes'])}{blocked}"
     )
@@ -123,3 +128,32 @@ def purge_destination(server: Server, destination: Destination, yes: Yes = False
     confirm(f"Remove all messages that wait in {destination}?", yes)
     body = server.ask("destination.purge", destination=destination)
     server.tell(body, f"{count_of(body['messages'], 'message')} removed from {destination}")
+
+
+@app.command("pause")
+@at_server
+def pause_destination(
+    server: Server,
+    destination: Destination,
+    production: Production = False,
+    consumption: Consumption = False,
+) -> None:
+    """Let producers wait, hand nothing out, or both; until it is resumed, over restarts too."""
+    _change(server, "destination.pause", destination, production, consumption)
+
+
+@app.command("resume")
+@at_server
+def resume_destination(
+    server: Server,
+    destination: Destination,
+    production: Production = False,
+    consumption: Consumption = False,
+) -> None:
+    """Let producers, consumers or both go on."""
+    _change(server, "destination.resume", destination, production, consumption)
+
+
+def _change(server: Server, subject: str, destination: str, production: bool, consumption: bool) -> None:
+    body = server.ask(subject, destination=destination, production=production, consumption=consumption)
+    server.tell(body, f"{destination}: {paused_of(body) or 'nothing is paused'}")

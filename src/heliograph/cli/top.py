@@ -160,17 +160,28 @@ def _cells(entry: Mapping[str, Any]) -> list[RenderableType]:
     from rich.text import Text
 
     is_busy = entry["in_per_second"] or entry["out_per_second"]
+    is_alone = entry["depth"] and not entry["consumers"]
     return [
         Text(harmless(entry["address"]), style="cyan" if is_busy else ""),
-        # Producers are told to wait while there is so much.
-        Text(f"blocked {entry['depth']:,}", style="red") if entry["blocked"] else f"{entry['depth']:,}",
+        # Producers are told to wait while there is so much, or while they are paused.
+        _with_state(
+            "paused" if entry["production_paused"] else entry["blocked"] and "blocked", entry["depth"]
+        ),
         f"{entry['in_flight']:,}",
         # Messages that wait where nobody listens deserve a look.
-        Text(f"{entry['consumers']:,}", style="yellow" if entry["depth"] and not entry["consumers"] else ""),
+        _with_state("paused", entry["consumers"])
+        if entry["consumption_paused"]
+        else Text(f"{entry['consumers']:,}", style="yellow" if is_alone else ""),
         rate_of(entry["in_per_second"]),
         rate_of(entry["out_per_second"]),
         bytes_of(entry["held_bytes"]),
     ]
+
+
+def _with_state(state: str, number: int) -> RenderableType:
+    from rich.text import Text
+
+    return Text(f"{state} {number:,}", style="red") if state else f"{number:,}"
 
 
 def server_lines(server: Mapping[str, Any], where: str) -> str:
@@ -186,6 +197,6 @@ def server_lines(server: Mapping[str, Any], where: str) -> str:
         f"journal {bytes_of(server['journal_bytes'])} ({server['durability']})",
     )
     lines = [" · ".join(first), " · ".join(second)]
-    if server.get("blocked"):
-        lines.append(f"all producers wait: {server['blocked']}")
+    if server.get("disk_full"):
+        lines.append("the disk is full: what is sent is refused")
     return "\n".join(lines)

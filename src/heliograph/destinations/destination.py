@@ -36,6 +36,7 @@ from heliograph.destinations.events import (
 from heliograph.destinations.flow import Flow
 from heliograph.destinations.intake import Intake
 from heliograph.destinations.message_list import MessageList, UserOf
+from heliograph.destinations.pausing import Pause, Paused
 from heliograph.destinations.waiting import Residence
 from heliograph.model.block import EXPIRIES, LARGE, Block
 from heliograph.model.destination import Address, kind_of
@@ -75,6 +76,8 @@ class Figures(msgspec.Struct):
     subscriptions: int = 0
     held_bytes: int = 0  # about how much is there now, whereas `bytes` is what ever came
     blocked: str = ""  # why its producers are told to wait, if they are
+    production_paused: bool = False
+    consumption_paused: bool = False
 
 
 class Destination:
@@ -86,6 +89,7 @@ class Destination:
         self.intake = Intake()
         self.policy = DEFAULT_POLICY
         self.flow = Flow()
+        self.pause = Pause()
         self._residence = residence
         self._user_of = user_of
         self._published = 0
@@ -231,6 +235,9 @@ class Destination:
 
     def _turned_away(self, block: Block, effects: list[AnyEffect]) -> bool:
         """Its sender was told to wait and went on beyond all bounds."""
+        if self.pause.is_beyond(block):
+            sentence = f"{self.address} is paused, and what you sent since you were told to wait is too much"
+            return self.intake.turn_away(block, effects, code="destination-paused", sentence=sentence)
         if not self.flow.is_beyond(self.policy):
             return False
         sentence = f"{self.address} is full, and what you sent since you were told to wait is too much"
@@ -309,6 +316,12 @@ class Destination:
         for messages in self.lists():
             messages.set_policy(policy)
 
+    def set_paused(self, paused: Paused) -> None:
+        self.pause.set(paused)
+        self.flow.paused = paused.production
+        for messages in self.lists():
+            messages.paused = paused.consumption
+
     def purge(self, effects: list[AnyEffect]) -> int:
         """Everything that waits is done; what consumers have stays with them. Returns how many that was."""
         pending = self.intake.pending
@@ -343,4 +356,6 @@ class Destination:
             bytes=self._bytes,
             held_bytes=self.flow.bytes_of(self.held(), self.intake.next_number, self._bytes),
             blocked=self.flow.blocked,
+            production_paused=self.pause.state.production,
+            consumption_paused=self.pause.state.consumption,
         )

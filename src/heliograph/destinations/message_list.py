@@ -116,6 +116,7 @@ class MessageList:
         self._last_error: dict[int, str] = {}  # of messages that came back with a word why
         self.consumers: dict[ConsumerId, Consumer] = {}
         self.selective = False
+        self.paused = False  # an administrator wants nothing handed out
         self.in_flight = 0
         self.delivered = 0
         self.settled = 0
@@ -430,6 +431,8 @@ class MessageList:
 
     def dispatch(self, effects: list[AnyEffect], now: int) -> None:
         """Give what waits to those who want it, for one turn."""
+        if self.paused:
+            return
         turn = self._turn
         ranges: Ranges = []
         spans_left = DISPATCH_SPANS_PER_TURN
@@ -545,7 +548,8 @@ class MessageList:
 
     def sweep(self, effects: list[AnyEffect], now: int) -> None:
         """Take what is expired, or waited too long, from the head of each level."""
-        patience = int(self.policy.undelivered_to_dead_after * _SECOND)
+        # Nobody could take anything while it is paused: that is no reason to give it up.
+        patience = 0 if self.paused else int(self.policy.undelivered_to_dead_after * _SECOND)
         for priority, level in self._order:
             for _ in range(DISPATCH_SPANS_PER_TURN):
                 span = level.take(MAX_CREDIT, _NOBODY, effects) if level.messages else None

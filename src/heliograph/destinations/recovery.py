@@ -99,6 +99,7 @@ class CatalogueRecovery:
         made.intake.restore({LaneId(lane): mark for lane, mark in state.marks}, state.next_number)
         if state.policy is not None:
             made.set_policy(state.policy)
+        made.set_paused(state.paused)
         if isinstance(made, Queue):
             replay = self._queues[state.number]
             for level in state.levels:
@@ -174,6 +175,8 @@ class CatalogueRecovery:
         made = self._catalogue.by_number.get(record.number) or self._make(record.number, record.address)
         if record.policy is not None:
             made.set_policy(record.policy)
+        if record.paused is not None:
+            made.set_paused(record.paused)
 
     def _published(self, record: Record) -> None:
         destination = self._catalogue.by_number.get(record.destination)

@@ -193,6 +193,7 @@ class Topic(Destination):
             policy=self.policy,
             durable=terms.durable,
         )
+        messages.paused = self.pause.state.consumption
         self._next_list = max(self._next_list, number + 1)
         subscription = self.subscriptions[number] = Subscription(terms, messages, group)
         if terms.name:

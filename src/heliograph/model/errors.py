@@ -176,6 +176,7 @@ _FINER: dict[type[HeliographError], tuple[str, ...]] = {
     ),
     Unavailable: (
         "destination-full",
+        "destination-paused",
         "disk-failed",
         "large-damaged",
         "large-gone",

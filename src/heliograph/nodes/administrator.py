@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from heliograph.admin.administration import Administration, Outcome
 from heliograph.admin.by_message import ByMessage, commands_of, reply
 from heliograph.admin.handlers import CatalogueHandlers
+from heliograph.admin.pausing import PauseHandlers
 from heliograph.admin.subjects import Arguments
 from heliograph.bus.commands import Answered, Asked, Rejected
 from heliograph.journal.records import RecordKind
@@ -35,6 +36,7 @@ class Administrator:
         self._record = record
         self.administration = Administration()
         CatalogueHandlers(manager.catalogue).register_with(self.administration)
+        PauseHandlers(manager.catalogue).register_with(self.administration)
         self.administration.register("server", self._server)
         # Changes that wait for the disk, and whom to tell then.
         self._storing: deque[tuple[int, Asked | ByMessage, Outcome]] = deque()
@@ -45,7 +47,7 @@ class Administrator:
             {
                 "journal": manager.journal.stats(),
                 "resident_bytes": manager.catalogue.residence.used,
-                "blocked": "disk" if manager.journal.is_tight else "",
+                "disk_full": manager.journal.is_tight,
             }
         )
 
