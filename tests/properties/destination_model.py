@@ -220,7 +220,7 @@ class Model:
         for letter in taker.may_see:
             copy = letter.copies[QUEUE_LIST]
             undisturbed = copy.waits and not copy.late and not copy.history and not letter.due
-            undisturbed = undisturbed and letter.added and matches(taker.selector, letter)
+            undisturbed = undisturbed and letter not in taker.on_its_way and matches(taker.selector, letter)
             assert not undisturbed or letter.is_expired(self.now), "a message that waits was not shown"
 
     def _hand_out(self, letter: Letter, taker: Taker, deliveries: int) -> None:

@@ -375,6 +375,7 @@ class World:
     def _attach(self, client: Client, taker: Taker, wish: Subscriber | None = None) -> None:
         if taker.browses:
             taker.may_see = self.model.present(taker.address)
+            taker.on_its_way = [letter for letter in taker.may_see if not letter.added]
         elif taker.selector and taker.address != TOPIC:
             self.model.selective.add(taker.address)
         command = ConsumerAttached(

@@ -92,6 +92,7 @@ _RESTING: dict[str, Any] = {
     "redelivery_limit": 0,
     "expired_to_dead": False,
     "undelivered_to_dead_after": 0.0,
+    "retention_to_dead": False,
 }
 _encode = msgspec.msgpack.Encoder().encode
 _decode_session = msgspec.msgpack.Decoder(SessionRecord).decode
@@ -132,7 +133,7 @@ class Catalogue:
             return destination
         if not create:
             raise ClientFault(
-                f"{address} does not exist, and this server does not make destinations on first use",
+                f"{address} does not exist, and this server does not let you create it by using it",
                 code="destination-unknown",
             )
         if len(self.by_address) >= MAX_DESTINATIONS:

@@ -37,6 +37,7 @@ from heliograph.destinations.flow import Flow
 from heliograph.destinations.intake import Intake
 from heliograph.destinations.message_list import MessageList, UserOf
 from heliograph.destinations.pausing import Pause, Paused
+from heliograph.destinations.retention import enforce
 from heliograph.destinations.waiting import Residence
 from heliograph.model.block import EXPIRIES, LARGE, Block
 from heliograph.model.destination import Address, kind_of
@@ -284,6 +285,7 @@ class Destination:
 
     def _turn_came(self, _event: TurnCame, effects: list[AnyEffect], now: int) -> None:
         self._dispatch(effects, now)
+        self._retain(effects, now)
 
     def _time_came(self, _event: TimeCame, effects: list[AnyEffect], now: int) -> None:
         for messages in self.lists():
@@ -298,11 +300,21 @@ class Destination:
 
     @property
     def needs_sweeping(self) -> bool:
-        return self.may_expire or self.policy.undelivered_to_dead_after > 0
+        policy = self.policy
+        return self.may_expire or policy.undelivered_to_dead_after > 0 or policy.has_retention
 
     def _swept(self, _event: Swept, effects: list[AnyEffect], now: int) -> None:
         for messages in self.lists():
             messages.sweep(effects, now)
+        self._retain(effects, now)
+
+    def _retain(self, effects: list[AnyEffect], now: int) -> None:
+        """Remove what the policy does not keep."""
+        if self.policy.has_retention:
+            held = self.held()
+            size = self.flow.bytes_of(held, self.intake.next_number, self._bytes)
+            for messages in self.lists():
+                enforce(messages, held, size, effects, now)
 
     def _bury_failed(self, event: BuryFailed, effects: list[AnyEffect], now: int) -> None:
         messages = self.list_by_number(event.list_number)

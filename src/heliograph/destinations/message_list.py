@@ -174,6 +174,10 @@ class MessageList:
             self._limit(consumer)
             self._queue(consumer)
 
+    def levels(self) -> list[tuple[int, Level]]:
+        """What waits, highest priority first."""
+        return self._order
+
     def priorities(self) -> list[int]:
         """Highest first."""
         return [priority for priority, _ in self._order]
@@ -528,11 +532,16 @@ class MessageList:
         return head
 
     def _expire(self, span: Span, effects: list[AnyEffect]) -> None:
-        if self.policy.expired_to_dead:
-            self._bury([span], "expired", effects)
+        self.discard([span], "expired" if self.policy.expired_to_dead else "", effects)
+
+    def discard(self, spans: list[Span], why_dead: str, effects: list[AnyEffect]) -> None:
+        """Messages that were taken out and given to nobody go to the dead, for a reason, or nowhere."""
+        if why_dead:
+            for span in spans:
+                self._bury([span], why_dead, effects)
             return
-        self.in_flight += span.stop - span.start  # `finish` takes it off again
-        self.finish([span], effects)
+        self.in_flight += sum(span.stop - span.start for span in spans)  # `finish` takes it off again
+        self.finish(spans, effects)
 
     def _set_aside(self, due: int, priority: int, span: Span, effects: list[AnyEffect]) -> None:
         self.schedule.add(due, priority, span)
@@ -552,7 +561,7 @@ class MessageList:
         patience = 0 if self.paused else int(self.policy.undelivered_to_dead_after * _SECOND)
         for priority, level in self._order:
             for _ in range(DISPATCH_SPANS_PER_TURN):
-                span = level.take(MAX_CREDIT, _NOBODY, effects) if level.messages else None
+                span = level.take(MAX_CREDIT, NOBODY, effects) if level.messages else None
                 if span is None:
                     break
                 block = span.block
@@ -649,7 +658,7 @@ class MessageList:
         return ranges
 
 
-_NOBODY = ConsumerId(b"")
+NOBODY = ConsumerId(b"")  # takes what comes next, to remove it
 
 
 def spans_by_priority(block: Block, spans: list[tuple[int, int]]) -> Iterator[tuple[int, Span]]:

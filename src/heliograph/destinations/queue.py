@@ -119,3 +119,4 @@ class Queue(Destination):
             return
         self.messages.loaded(event.priority, event.page, event.buffers)
         self.messages.dispatch(effects, now)
+        self._retain(effects, now)

@@ -81,6 +81,8 @@ class SelectiveLevel:
         # while the end of the bucket is on the disk. Nothing here is ever on the disk only.
         self._beside: dict[Key, Waiting] = {}
 
+        self._needed: Waiting | None = None  # where the oldest message was when somebody last looked
+
     @property
     def messages(self) -> int:
         return sum(waiting.messages for waiting in self._all())
@@ -109,6 +111,8 @@ class SelectiveLevel:
     # ---- out
 
     def take(self, limit: int, consumer: ConsumerId, effects: list[AnyEffect]) -> Span | None:
+        if not consumer:
+            return self._take_oldest(limit, consumer, effects)
         budget = SORT_MESSAGES_PER_TURN
         while True:
             bucket = self._bucket_for(consumer)
@@ -124,6 +128,12 @@ class SelectiveLevel:
             budget -= span.stop - span.start
             for key, part in self._takers.sort(span):
                 self._put(key, part)
+
+    def _take_oldest(self, limit: int, nobody: ConsumerId, effects: list[AnyEffect]) -> Span | None:
+        """Whoever removes messages is no consumer: what arrived first, wherever it waits."""
+        waiting = [each for each in self._all() if each.messages]
+        self._needed = min(waiting, key=lambda each: each.head_number, default=None)
+        return self._needed.take(limit, nobody, effects) if self._needed is not None else None
 
     def _put(self, key: Key, span: Span) -> None:
         bucket = self._buckets.get(key)
@@ -165,8 +175,10 @@ class SelectiveLevel:
     # ---- pages
 
     def page_to_load(self) -> Page | None:
-        """What is sorted, or can be taken. What nobody may take stays where it is."""
-        for waiting in (self._arrivals, self._returned, *self._sources):
+        """What is sorted, or can be taken, or must be looked at because it is the oldest. What nobody may
+        take stays where it is."""
+        needed = [self._needed] if self._needed is not None and self._needed.is_all_cold else []
+        for waiting in (*needed, self._arrivals, self._returned, *self._sources):
             page = waiting.page_to_load()
             if page is not None:
                 return page

@@ -131,6 +131,7 @@ class Topic(Destination):
                 for sequence in group.sequences().values():
                     sequence.loaded(event.page, event.buffers)
         self._dispatch(effects, now)
+        self._retain(effects, now)
 
     # ---- subscribing
 

@@ -89,6 +89,10 @@ class Waiting:
         return bool(self._cold)
 
     @property
+    def is_all_cold(self) -> bool:
+        return bool(self._cold) and not self._hot
+
+    @property
     def head_number(self) -> int:
         """The number of the first message. There is one."""
         return number_of(self._hot[0]) if self._hot else self._cold[0].first

@@ -34,6 +34,16 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     high_water_bytes: int = DESTINATION_HIGH_WATER_BYTES
     # A consumer gets at most so many messages ahead. 0: as many as it has credit for.
     prefetch_limit: int = 0
+    # What waits longer than this, or beyond so much, is removed, the oldest first. 0: it stays.
+    retention_seconds: float = 0.0
+    retention_messages: int = 0
+    retention_bytes: int = 0
+    # What is removed so goes to the dead message queue instead of nowhere.
+    retention_to_dead: bool = False
+
+    @property
+    def has_retention(self) -> bool:
+        return bool(self.retention_seconds or self.retention_messages or self.retention_bytes)
 
     def delay_before(self, delivery: int) -> float:
         """How long a message waits before its second (third, …) delivery."""
@@ -80,6 +90,16 @@ SETTINGS: Final[dict[str, Setting]] = {
     "high_water_messages": Setting(int, 1, _MOST, "messages at which producers are told to wait"),
     "high_water_bytes": Setting(int, 1, _MOST, "bytes at which producers are told to wait"),
     "prefetch_limit": Setting(int, 0, MAX_CREDIT, "messages that a consumer gets ahead; 0: its credit"),
+    "retention_seconds": Setting(
+        float, 0, _LONGEST, "seconds after which a message that waits is removed; 0: never"
+    ),
+    "retention_messages": Setting(
+        int, 0, _MOST, "messages that wait at most, beyond which the oldest are removed; 0: any number"
+    ),
+    "retention_bytes": Setting(
+        int, 0, _MOST, "bytes that wait at most, beyond which the oldest are removed; 0: any number"
+    ),
+    "retention_to_dead": Setting(bool, 0, 1, "whether what is removed so goes to the dead message queue"),
 }
 assert tuple(SETTINGS) == Policy.__struct_fields__
 

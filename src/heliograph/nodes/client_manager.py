@@ -315,7 +315,8 @@ class ClientManager:
     def ask(self, connection: Connection, message: frames.Ask) -> None:
         assert connection.user is not None
         try:
-            self._access.check(connection.user, *needed(message.subject, message.arguments))
+            for right, over in needed(message.subject, message.arguments):
+                self._access.check(connection.user, right, over)
         except HeliographError as error:
             connection.send_control(frames.Failed(message.request, error.code, error.sentence))
             return

@@ -14,6 +14,11 @@ Names that begin with `_` belong to the server, and a rule reaches them only whe
 On a server that is open to everyone (no users, reachable from its own machine only) everybody administers;
 but such a guest has no business with those `_` names that are not listed above.
 
+Who may create destinations can be laid down in the configuration, by pattern. The first such rule that
+matches an address decides: administrators may, and whom it names, whatever other rules say; on a server that
+is open to everyone, only whom it names. Where none matches, the right to create or to administer the address
+is enough.
+
 A refusal says nothing about whether the destination exists, so it must come before anybody looks. Who a user
 is gets decided elsewhere.
 """
@@ -108,11 +113,38 @@ class Rule:
         )
 
 
+class CreationRule:
+    """Says who creates the destinations that a glob matches, and that nobody else does but administrators."""
+
+    __slots__ = ("_pattern", "destinations", "roles", "users")
+
+    def __init__(self, *, destinations: str, users: Sequence[str] = (), roles: Sequence[str] = ()) -> None:
+        """Raises ClientFault `pattern-invalid`. Nobody named: administrators only."""
+        self.destinations = destinations
+        self.users = tuple(users)
+        self.roles = tuple(roles)
+        self._pattern = AddressPattern(destinations)
+
+    def matches(self, address: str) -> bool:
+        return self._pattern.matches(address)
+
+    def allows(self, user: Identity) -> bool:
+        named = user.name in self.users or any(role in self.roles for role in user.roles)
+        return named or user.is_administrator
+
+
 class AccessControl:
     """Decides, and remembers what it decided: rules do not change while it lives."""
 
-    def __init__(self, rules: Sequence[Rule] = (), *, open_to_everyone: bool = False) -> None:
+    def __init__(
+        self,
+        rules: Sequence[Rule] = (),
+        *,
+        open_to_everyone: bool = False,
+        creation: Sequence[CreationRule] = (),
+    ) -> None:
         self.rules = tuple(rules)
+        self.creation = tuple(creation)
         self.open_to_everyone = open_to_everyone
         self._decisions: dict[tuple[Identity, Right, str], bool] = {}
 
@@ -135,7 +167,16 @@ class AccessControl:
     def _decide(self, user: Identity, right: Right, address: str) -> bool:
         if is_reserved(address):
             return self._decide_reserved(user, right, address)
+        if right is Right.CREATE:
+            return self._may_create(user, address)
         return self._administers(user) or self._ruled(user, right, address)
+
+    def _may_create(self, user: Identity, address: str) -> bool:
+        for rule in self.creation:
+            if rule.matches(address):
+                return rule.allows(user)
+        rights = (Right.CREATE, Right.ADMIN)
+        return self._administers(user) or any(self._ruled(user, right, address) for right in rights)
 
     def _decide_reserved(self, user: Identity, right: Right, address: str) -> bool:
         """M11. The well-known destinations are made by the server, so nobody else creates them."""

@@ -17,7 +17,8 @@ from heliograph.cli.connecting import ServerAddress
 from heliograph.cli.main import app
 from heliograph.cli.outcome import explained
 from heliograph.model.errors import ConnectionLost, InvalidName
-from heliograph.nodes.configuration import Configuration, load, render_defaults
+from heliograph.nodes.configuration import Configuration, load
+from heliograph.nodes.configuration_text import render_defaults
 
 REFERENCE = Path(__file__).parents[3] / "docs" / "reference" / "cli.md"
 NOWHERE = "helio://ann:secret@127.0.0.1:1"
