@@ -261,3 +261,24 @@ def test_what_overtook_a_persistent_message_does_not_make_a_restart_forget_it() 
     restart(world)
     assert sum(letter.address == TOPIC for letter in world.model.letters.values()) == 1
     world.drain()
+
+
+@pytest.mark.req("J6", "J11")
+def test_what_nobody_needs_any_more_does_not_keep_a_server_from_starting() -> None:
+    world = World(0)
+    client = world.open_session("ann", "one")
+    _, prices = lanes(world, client)
+    visitor = world.open_session("bob", "two")
+    world.attach(visitor, TOPIC, 100)
+    buffer = pack_lone(b"for the visitor", lane=prices.identity, sequence=1, timestamp=HERE.loop.now)
+    world.publish(prices, buffer)
+    world.subscribe(client, NEWS, 0)  # begins behind what is on its way to the disk
+    for _ in range(6):
+        world.close_session(world.open_session("eve"))  # so that the next records are in other segments
+    snapshot(world)
+    world.close_session(visitor)
+    store(world)
+    assert world.journal.live() == {}, "nobody needs it any more"
+    publish(world, prices)
+    restart(world)
+    world.drain()
