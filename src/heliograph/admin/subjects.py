@@ -23,6 +23,8 @@ OVER_DESTINATION: Final = (
     "destination.purge",
     "destination.pause",
     "destination.resume",
+    "message.move",
+    "message.delete",
 )
 
 
@@ -42,6 +44,8 @@ def needed(subject: str, arguments: Arguments) -> list[tuple[Right, str]]:
     rights = [(Right.ADMIN, str(address))]
     if subject == "destination.create":
         rights.append((Right.CREATE, address))
+    if subject == "message.move":
+        rights.append((Right.ADMIN, parse_address(argument(arguments, "target", str))))
     return rights
 
 

@@ -6,12 +6,13 @@ from typing import Any
 
 import typer
 
-from heliograph.cli import admin_destination
+from heliograph.cli import admin_destination, admin_message
 from heliograph.cli.at_server import Server, at_server
 from heliograph.cli.presentation import count_of, harmless, shown_value
 
 app = typer.Typer(help="Look at a running server and change it.", no_args_is_help=True)
 app.add_typer(admin_destination.app, name="destination")
+app.add_typer(admin_message.app, name="message")
 
 
 @app.command("server")

@@ -172,6 +172,19 @@ class Destination:
         if self.intake.next_number >= self.flow.due_number or self._bytes >= self.flow.due_bytes:
             self.measure(effects)
 
+    def adopt(self, block: Block, effects: list[AnyEffect], now: int) -> bool:
+        """Take over a message that another destination had. False: it is to be stored first.
+
+        Its lane leads elsewhere; what of it came, and what its sender is told, is decided there.
+        """
+        self.count(block)
+        if self.needs_no_disk(block):
+            self.intake.number(block)
+            self.add(block, effects, now)
+            return True
+        self.intake.adopt(block)
+        return False
+
     def count(self, block: Block) -> None:
         """A block was accepted for good."""
         self._published += block.count

@@ -534,6 +534,11 @@ class MessageList:
     def _expire(self, span: Span, effects: list[AnyEffect]) -> None:
         self.discard([span], "expired" if self.policy.expired_to_dead else "", effects)
 
+    def put_back(self, spans: list[Span]) -> None:
+        """Messages that were taken out and given to nobody return to their places."""
+        for span in spans:
+            self._levels[_priority(span)].put_back([span])
+
     def discard(self, spans: list[Span], why_dead: str, effects: list[AnyEffect]) -> None:
         """Messages that were taken out and given to nobody go to the dead, for a reason, or nowhere."""
         if why_dead:

@@ -157,6 +157,11 @@ class SelectiveLevel:
         ]
         return min(mine, key=lambda bucket: bucket.head_number, default=None)
 
+    def first_for(self, consumer: ConsumerId) -> int:
+        """The lowest number that may be for a consumer, of what is sorted and what is not; 0: there is none."""
+        found = [each for each in (self._bucket_for(consumer), self._next_source()) if each is not None]
+        return min((each.head_number for each in found), default=0)
+
     def _next_source(self) -> Waiting | None:
         waiting = [source for source in (self._arrivals, self._returned, *self._sources) if source.messages]
         return min(waiting, key=lambda source: source.head_number, default=None)

@@ -43,4 +43,4 @@ def is_reserved(address: str) -> bool:
 
 
 def _refuse(sentence: str) -> ClientFault:
-    return ClientFault(f"a pattern for destinations {sentence}", code="pattern-invalid")
+    return ClientFault(f"a pattern {sentence}", code="pattern-invalid")

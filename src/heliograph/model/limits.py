@@ -116,6 +116,8 @@ DESTINATION_HIGH_WATER_BYTES = 256 * 1024 * MIB
 PRIORITY_PREFETCH = 32
 # Topics that one wildcard subscription is attached to; a pattern that means more is too wide.
 MAX_WILDCARD_TOPICS = 10_000
+# Messages that an administrator has moved or deleted before the others get their turn: a few milliseconds.
+MOVE_PORTION_MESSAGES = 256
 # Sets of consumers that what waits is sorted by, where consumers have selectors.
 MAX_BUCKETS = 1024
 # Messages of one list that a turn looks at, to find what suits a consumer with a selector.

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import struct
 from collections import deque
+from collections.abc import Callable
 from pathlib import Path
 
 from heliograph.bus.commands import (
@@ -77,6 +78,7 @@ from heliograph.nodes.event_log import Record, ignore
 from heliograph.nodes.gravedigger import Gravedigger
 from heliograph.nodes.large_files import LargeFiles
 from heliograph.nodes.large_store import CONCERNED, LargeStore, checked_reference
+from heliograph.nodes.mover import Mover
 from heliograph.nodes.own_messages import OwnMessages
 from heliograph.nodes.tick import Tick
 
@@ -128,6 +130,7 @@ class MessageManager:
         self._compactor = Compactor(self.journal, self.catalogue)
         self._gravedigger = Gravedigger(self, issuer)
         self._committing = Committing(self)
+        self.mover = Mover(self, issuer)
         self.own_messages = OwnMessages(self, issuer)
         self.administrator = Administrator(self, self.own_messages, node=node, record=record)
         # What waits for the disk, in the order of the log: blocks, and commits whose record is behind their
@@ -357,6 +360,22 @@ class MessageManager:
         self._tick.ask()
         return block.position != 0
 
+    def adopt(self, destination: Destination, block: Block) -> None:
+        """Store a block that another destination had. There is room for it."""
+        kind = RecordKind.ADOPTED if block.persistent else RecordKind.SPILLED
+        lsn = self.journal.next_lsn
+        is_stored = self.store(kind, destination, block)
+        assert is_stored, "room was reserved"
+        self._persisting.append((lsn, destination, block))
+
+    def soon(self, call: Callable[[], None]) -> None:
+        """After everybody else had their turn."""
+        self._loop.call_soon(self._take_turn, call)
+
+    def _take_turn(self, call: Callable[[], None]) -> None:
+        call()
+        self._tick.ask()
+
     def append(
         self, kind: int, destination: int, list_number: int, payload: bytes, *, wait: bool = False
     ) -> int:
@@ -386,6 +405,7 @@ class MessageManager:
                 self.journal_failed(found)
                 return
             self.run(destination, destination.handle(loaded, microseconds()))
+            self.mover.page_loaded(destination)
             self._tick.ask()
 
         self.journal.load(page.records(), then)
