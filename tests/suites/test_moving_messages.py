@@ -139,6 +139,35 @@ def test_a_backlog_that_does_not_fit_memory_is_moved_beside_other_work(tmp_path:
     play(story())
 
 
+@pytest.mark.slow
+def test_whoever_resumes_the_queue_ends_a_move_and_one_is_made_at_a_time(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with embedded(tmp_path) as server, heliograph.connect(url_of(server)) as connection:
+            await send_all(await connection.producer("queue:a"), bodies(range(50_000)))
+            await connection.producer("queue:b")
+            await pause(connection, "queue:a")
+            move = {"destination": "queue:a", "target": "queue:b"}
+            moving = asyncio.create_task(connection.ask("message.move", **move))
+            await asyncio.sleep(0)  # it is asked before the next
+            with pytest.raises(HeliographError) as second:
+                await connection.ask("message.delete", destination="queue:a")
+            assert second.value.code == "destination-in-use"
+            await connection.ask("destination.resume", destination="queue:a")
+            with pytest.raises(HeliographError, match="messages were through by then") as ended:
+                await moving
+            assert ended.value.code == "destination-not-paused"
+            depths = [
+                (await connection.ask("destination.show", destination=each))["depth"]
+                for each in ("queue:a", "queue:b")
+            ]
+            assert sum(depths) == 50_000
+            assert all(depths)
+            await pause(connection, "queue:a")
+            assert (await connection.ask("message.move", **move))["messages"] == depths[0], "it goes on"
+
+    play(story())
+
+
 def test_what_consumers_have_and_what_waits_for_its_time_stays(tmp_path: Path) -> None:
     async def story() -> None:
         async with embedded(tmp_path) as server, heliograph.connect(url_of(server)) as connection:

@@ -310,10 +310,9 @@ class MessageManager:
             case Persist(block):
                 self._persist(destination, block)
             case Note(kind, list_number, ranges, request):
-                payload = b"".join([_PAIR.pack(first, last) for first, last in ranges])
                 if request:
                     self._noting.append((self.journal.next_lsn, request))
-                self.append(kind, destination.number, list_number, payload, wait=bool(request))
+                self.note(kind, destination, list_number, ranges, wait=bool(request))
             case Load(list_number, priority, page):
                 self._load(destination, list_number, priority, page)
             case Retain(position, count):
@@ -384,6 +383,19 @@ class MessageManager:
         self.journal.append(kind, destination, list_number, (payload,), len(payload), wait=wait)
         self._tick.ask()
         return lsn
+
+    def note(
+        self,
+        kind: int,
+        destination: Destination,
+        list_number: int,
+        ranges: list[tuple[int, int]],
+        *,
+        wait: bool = False,
+    ) -> None:
+        """Append what happened to inclusive ranges of message numbers of a list."""
+        payload = b"".join([_PAIR.pack(first, last) for first, last in ranges])
+        self.append(kind, destination.number, list_number, payload, wait=wait)
 
     def await_commit(self, lsn: int, staged: list[tuple[Destination, Block]], deciding: Deciding) -> None:
         """The blocks of a transaction are there for all when its record is stored."""

@@ -6,7 +6,6 @@ leaves each in one place. Between two portions everybody else gets their turn.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -25,9 +24,9 @@ from heliograph.nodes.clock import microseconds
 if TYPE_CHECKING:
     from heliograph.nodes.message_manager import MessageManager
 
-_PAIR = struct.Struct("<QQ")
 # What a record takes besides its payload, generously.
 _RECORD_BYTES = 32
+_RANGE_BYTES = 16
 Tell = Callable[[Outcome | HeliographError], None]
 
 
@@ -108,15 +107,14 @@ class _Move:
         """Raises StorageFull, and has then moved nothing of this."""
         manager, source, target = self._manager, self._order.source, self._order.target
         blocks = [_copy(span, buffer) for span in spans for buffer in copies_of(span)] if target else []
-        size = sum(block.size + _RECORD_BYTES for block in blocks) + len(spans) * _PAIR.size + _RECORD_BYTES
+        size = sum(block.size + _RECORD_BYTES for block in blocks) + len(spans) * _RANGE_BYTES + _RECORD_BYTES
         if not manager.journal.reserve(size):
             self._gathering.put_back(spans)
             raise StorageFull("the disk, or the quota on it, is full")
         released: list[AnyEffect] = []
         ranges = source.messages.buried(spans, released)
         if ranges:
-            payload = b"".join([_PAIR.pack(low, high) for low, high in ranges])
-            manager.append(RecordKind.DONE, source.number, source.messages.number, payload)
+            manager.note(RecordKind.DONE, source, source.messages.number, ranges)
         if target is not None:
             self._adopt(target, blocks)
         source.measure(released)
