@@ -28,6 +28,7 @@ from heliograph.bus.commands import (
 )
 from heliograph.bus.interface import Receiver
 from heliograph.destinations.effects import AnyEffect
+from heliograph.destinations.pausing import NOTHING
 from heliograph.destinations.snapshot import snapshot_of
 from heliograph.journal.files import JournalSettings
 from heliograph.journal.records import OFFSET_BITS, OFFSET_MASK
@@ -282,6 +283,10 @@ async def _read(directory: Path, boot: bytes) -> Found:
             "bills": await node.attach(session, BILLS),
             "dead": await node.attach(session, DEAD_MESSAGES),
         }
+        for destination in manager.catalogue.all_destinations():
+            effects: list[AnyEffect] = []
+            manager.catalogue.set_paused(destination, NOTHING, effects)
+            manager.run(destination, effects)
         if NEWS in manager.catalogue.by_address:
             desk = {"subscription": "desk", "client": "ann", "durable": True}
             readers["news"] = await node.attach(session, NEWS, **desk)

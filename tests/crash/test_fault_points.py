@@ -1,5 +1,5 @@
-"""A process ends at each step of a transaction and of a dead message's move, and the next one finds all of it
-or nothing (J5, J10, M11).
+"""A process ends at each step of a transaction, of a dead message's move and of an administrator's, and the next
+one finds all of it or nothing (J5, J10, M11, U8).
 
 Two ways to die: before or after any append, write or sync, with the page cache left as it is; and with the
 log cut at the beginning of any record or frame, as a torn write or a lost machine leaves it.
@@ -15,7 +15,9 @@ import pytest
 
 from heliograph.bus.commands import (
     Answered,
+    Asked,
     ConsumerDetached,
+    Published,
     RollbackAsked,
     SessionLost,
     Settled,
@@ -228,6 +230,35 @@ def in_one_place(found: Found, node: Node, upto: int) -> None:
     is_marked(found, node, upto)
 
 
+# ---- what an administrator moves
+
+
+async def another_queue(node: Node, guillotine: Guillotine) -> None:
+    """Three messages are moved, two by one selector and one without."""
+    session = await node.open_session()
+    orders = await node.lane(session, 1, ORDERS)
+    await node.lane(session, 2, BILLS)
+    urgent = block(orders, 2, b"b", b"c", priority=9)
+    await node.tell(send(orders, ORDERS, 1, b"a"), Published(ORDERS, urgent))
+    await node.tell(Asked(7, "destination.pause", {"destination": ORDERS, "consumption": True}))
+    guillotine.arm(node)
+    move = {"destination": ORDERS, "target": BILLS}
+    await node.tell(Asked(8, "message.move", {**move, "filter": "JMSPriority = 9"}))
+    await node.tell(Asked(9, "message.move", move))
+
+
+def in_one_queue(found: Found, node: Node, upto: int) -> None:
+    """Each is in one of the queues, and those that moved together are in the same."""
+    left, moved = bodies(found, "orders"), bodies(found, "bills")
+    assert (sorted(left), sorted(moved)) in (
+        ([b"a", b"b", b"c"], []),
+        ([b"a"], [b"b", b"c"]),
+        ([], [b"a", b"b", b"c"]),
+    )
+    if node.was_told(Answered(9, {"destination": ORDERS, "target": BILLS, "messages": 1}), upto):
+        assert not left
+
+
 STORIES = [
     Story("consumed and sent", work_through, all_or_nothing),
     Story("in one tick", in_one_tick, bills_together),
@@ -237,6 +268,8 @@ STORIES = [
     Story("too often", one_chance, in_one_place),
     Story("too often, of a subscription", one_chance_for_each_reader, in_one_place),
     Story("expired", too_late, in_one_place),
+    Story("moved by an administrator", another_queue, in_one_queue),
+    Story("moved by an administrator, across segments", another_queue, in_one_queue, segment_bytes=1536),
     # So small a segment that the move has to begin another one.
     Story("too often, across segments", one_chance, in_one_place, segment_bytes=1024),
     Story("consumed and sent, across segments", work_through, all_or_nothing, segment_bytes=1024),
@@ -248,7 +281,7 @@ def guillotine(monkeypatch: pytest.MonkeyPatch) -> Guillotine:
     return Guillotine(monkeypatch)
 
 
-@pytest.mark.req("J5", "J10", "M11")
+@pytest.mark.req("J5", "J10", "M11", "U8")
 @pytest.mark.parametrize("story", STORIES, ids=repr)
 def test_a_process_that_ends_at_any_step_leaves_all_or_nothing(
     story: Story, guillotine: Guillotine, tmp_path: Path
@@ -267,7 +300,7 @@ def test_a_process_that_ends_at_any_step_leaves_all_or_nothing(
             story.check(found, node, node.log_end)
 
 
-@pytest.mark.req("J5", "J10", "M11")
+@pytest.mark.req("J5", "J10", "M11", "U8")
 @pytest.mark.parametrize("machine", ["same machine", "other machine"])
 @pytest.mark.parametrize("story", STORIES, ids=repr)
 def test_a_log_that_ends_at_any_record_or_frame_tells_all_or_nothing(

@@ -45,6 +45,7 @@ class Model:
         self.takers: dict[ConsumerId, Taker] = {}
         self.subscribers: dict[int, Subscriber] = {}
         self.policies: dict[Address, list[tuple[int, Policy]]] = {}  # by the tick in which they came
+        self.pauses: dict[Address, list[tuple[int, bool]]] = {}  # of consumption, likewise
         self.selective: set[Address] = set()  # queues that ever had a consumer with a selector
         self.next_number: Counter[Address] = Counter()
         self._last_subscriber = QUEUE_LIST
@@ -71,6 +72,10 @@ class Model:
         if self.policies.get(address):
             return self.policies[address][-1][1]
         return Policy(redelivery_limit=0) if address == DEAD_MESSAGES else Policy()
+
+    def is_paused(self, address: Address) -> bool:
+        """Whether an administrator wants nothing handed out."""
+        return bool(self.pauses.get(address)) and self.pauses[address][-1][1]
 
     def letters_of(self, block: Block) -> list[Letter]:
         return [self.letters[block.lane, block.first + index] for index in range(block.count)]
@@ -215,13 +220,14 @@ class Model:
         for letter in taker.may_see:
             copy = letter.copies[QUEUE_LIST]
             undisturbed = copy.waits and not copy.late and not copy.history and not letter.due
-            undisturbed = undisturbed and letter.added and matches(taker.selector, letter)
+            undisturbed = undisturbed and letter not in taker.on_its_way and matches(taker.selector, letter)
             assert not undisturbed or letter.is_expired(self.now), "a message that waits was not shown"
 
     def _hand_out(self, letter: Letter, taker: Taker, deliveries: int) -> None:
         copy = letter.copies.get(taker.list)
         assert copy is not None, "handed out to somebody who came later, or did not want it"
         assert not copy.done, "handed out again after it was done"
+        assert not self.is_paused(letter.address), "handed out while it was paused"
         assert copy.holder is None, "two holders at a time"
         assert deliveries == copy.deliveries, "a redelivery is marked, and nothing else is"
         assert taker.credit > 0, "more than the consumer asked for"
@@ -411,6 +417,8 @@ class Model:
         self.takers.clear()
         for address, policies in self.policies.items():
             self.policies[address] = [each for each in policies if each[0] <= kept]
+        for address, pauses in self.pauses.items():
+            self.pauses[address] = [each for each in pauses if each[0] <= kept]
         for lane in self.lanes.values():
             lane.cut_off = True
             lane.closed = lane.closed or lane.opened > kept  # nobody remembers it: its client opens another

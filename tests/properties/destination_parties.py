@@ -169,7 +169,8 @@ class Taker(msgspec.Struct):
     held: dict[int, Letter] = {}
     next_tag: int = 1
     browses: bool = False
-    may_see: Letters = []
+    may_see: Letters = []  # what had been accepted when the browser came, and was not shown yet
+    on_its_way: Letters = []  # of that, what did not wait yet: it may be shown, and need not
 
     def __repr__(self) -> str:
         return f"{text_of(self.identity)} of {self.address} {self.selector}, has {sorted(self.held)}"

@@ -7,7 +7,6 @@ everything that a client would see.
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any, cast
 
 import msgspec
@@ -39,6 +38,7 @@ from heliograph.bus.commands import (
 from heliograph.bus.interface import Receiver
 from heliograph.destinations.destination import Destination
 from heliograph.destinations.effects import AnyEffect, Bury
+from heliograph.destinations.pausing import Paused
 from heliograph.destinations.snapshot import snapshot_of
 from heliograph.destinations.topic import Topic
 from heliograph.journal.files import JournalSettings
@@ -131,7 +131,7 @@ class World:
         self._steps: list[Step] = []
         self._questions.clear()
         self.manager = MessageManager(
-            Path("/nowhere"),
+            HERE.folder / "journal",
             bus=self,
             tick=cast("Tick", self),
             settings=JournalSettings(),
@@ -375,6 +375,7 @@ class World:
     def _attach(self, client: Client, taker: Taker, wish: Subscriber | None = None) -> None:
         if taker.browses:
             taker.may_see = self.model.present(taker.address)
+            taker.on_its_way = [letter for letter in taker.may_see if not letter.added]
         elif taker.selector and taker.address != TOPIC:
             self.model.selective.add(taker.address)
         command = ConsumerAttached(
@@ -396,7 +397,7 @@ class World:
         if found is not None and found.selector != wish.selector:
             self.model.unsubscribed(found)  # other wishes make it another subscription
             found = None
-        subscriber = found or self.model.subscribed(wish)
+        subscriber = found or self.model.subscribed(msgspec.structs.replace(wish))
         taker.list = subscriber.identity
         self._attach(client, taker, wish)
         topic = self.catalogue.by_address[taker.address]
@@ -533,7 +534,9 @@ class World:
             letter.of_transaction = True
         return letters
 
-    def roll_back(self, client: Client, seen: dict[ConsumerId, int]) -> None:
+    def roll_back(
+        self, client: Client, seen: dict[ConsumerId, int], heard: list[Command] | None = None
+    ) -> None:
         """`seen`: for each consumer the last tag that reached the application."""
         client.transactions += 1
         client.staged.clear()
@@ -544,7 +547,7 @@ class World:
         for taker in takers:
             self.model.rolled_back(taker, seen.get(taker.identity, UNKNOWN))
         consumers = [(taker.address, taker.identity, seen.get(taker.identity, UNKNOWN)) for taker in takers]
-        self._tell(RollbackAsked(self._ask(), client.session, client.transactions, consumers))
+        self._tell(RollbackAsked(self._ask(), client.session, client.transactions, consumers), heard)
         self.end_of_tick()
 
     def repeat_commit(self, client: Client) -> None:
@@ -617,10 +620,21 @@ class World:
         self.manager.run(self.destination(address), effects)
         self.end_of_tick()
 
+    def set_paused(self, address: Address, paused: bool) -> None:
+        """Consumption only: whether a producer heeds what it is told is seen elsewhere."""
+        effects: list[AnyEffect] = []
+        destination = self.destination(address)
+        if destination is None:
+            return
+        self.catalogue.set_paused(destination, Paused(consumption=paused), effects)
+        self.model.pauses.setdefault(address, []).append((self.model.tick, paused))
+        self.manager.run(destination, effects)
+        self.end_of_tick()
+
     def crash(self, kept: Boundary, *, machine: bool, clean: bool = False) -> None:
         """`machine`: it is another run of the machine; only then may anything that was written be lost."""
         if clean:
-            self._stop()
+            self.stop()
             kept = self.journal.boundaries[-1]
         assert machine or kept == self.journal.boundaries[-1]
         self._machine += machine
@@ -640,9 +654,10 @@ class World:
         self._start(b"machine %d" % self._machine)
         self._check_numbers()
 
-    def _stop(self) -> None:
-        self.manager.append(RecordKind.STOPPED, 0, 0, b"")
-        self.end_of_tick()
+    def stop(self) -> None:
+        """The process ends as it should."""
+        self.manager.stop()
+        self.model.tick = self.journal.tick
 
     def _check_numbers(self) -> None:
         """Replay gave the numbers of before, and the next that is given is free."""
@@ -692,7 +707,7 @@ class World:
                     assert consumer.credit == taker.credit
                     is_free = consumer.outstanding_bytes == 0 or consumer.retired
                     assert taker.held or is_free, "its window shrinks for ever"
-                    if consumer.room > 0 and not busy:
+                    if consumer.room > 0 and not busy and not self.model.is_paused(taker.address):
                         assert not any(self.model.eligible(taker)), "nobody hands out"
 
     def drain(self) -> None:
@@ -700,6 +715,7 @@ class World:
         self.journal.is_full = False
         for address in (QUEUE, TOPIC, DEAD_MESSAGES):
             self.set_policy(address, Policy(redelivery_limit=0))
+            self.set_paused(address, False)
         for client in list(self.clients.values()):
             self.lose_session(client)
         client = self.open_session("last")

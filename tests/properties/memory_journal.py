@@ -150,6 +150,9 @@ class MemoryJournal:
         if self.boundaries:
             self.store_up_to(self.boundaries[-1])
 
+    def close(self) -> None:
+        self.sync_now()
+
     def unstored(self) -> list[Boundary]:
         """The ends of ticks that a crash may lose."""
         return [boundary for boundary in self.boundaries if boundary.next_lsn > self.stored.next_lsn]

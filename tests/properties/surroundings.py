@@ -1,9 +1,13 @@
-"""What a message manager finds around it, in virtual time: a loop, a clock and a disk in memory."""
+"""What a message manager finds around it, in virtual time: a loop, a clock and a disk in memory.
+
+Only the folder for large messages is a real one. Nobody sends any here, so that no thread ever starts.
+"""
 
 from __future__ import annotations
 
 import heapq
 from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -76,22 +80,13 @@ class Loop:
         return None
 
 
-class Idle:
-    """Stands where a node has a part that has nothing to do here: it takes everything and does nothing."""
-
-    def __init__(self, *_arguments: object, **_settings: object) -> None:
-        pass
-
-    def __getattr__(self, _name: str) -> Callable[..., None]:
-        return lambda *_arguments, **_settings: None
-
-
 class Surroundings:
     """The world that managers are made in."""
 
     def __init__(self) -> None:
         self.loop = Loop(START)
         self.journal = MemoryJournal()
+        self.folder = Path()
         self.boot = b""
         self.copied: Callable[[bytes], Block] = parse  # sees what the dead message queue is given
         self.added: Callable[[Block], None] = lambda _block: None  # sees what is there for all
@@ -104,13 +99,12 @@ class Surroundings:
 HERE = Surroundings()
 
 
-def put_managers_here(monkeypatch: pytest.MonkeyPatch) -> None:
+def put_managers_here(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
     """Managers that are made from now on live in `HERE`."""
+    HERE.folder = folder
     running = SimpleNamespace(get_running_loop=lambda: HERE.loop)
     monkeypatch.setattr(message_manager, "asyncio", running)
     monkeypatch.setattr(message_manager, "Journal", HERE.open_journal)
-    for part in ("LargeFiles", "LargeStore"):
-        monkeypatch.setattr(message_manager, part, Idle)
     monkeypatch.setattr(message_manager, "boot_id", lambda: HERE.boot)
     monkeypatch.setattr(message_manager, "now", lambda: HERE.loop.now / SECOND)
     for module in (message_manager, committing, gravedigger, own_messages):

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from heliograph.bus.commands import Answered, Command, Dispatched
 from heliograph.destinations import pages, sequence, waiting
 from heliograph.model.block import pack, pack_lone
 from heliograph.model.destination import DEAD_MESSAGES
@@ -17,8 +20,8 @@ ALERTS = Subscriber(TOPIC, "one", "alerts", True, False, EVERYTHING)
 
 
 @pytest.fixture(autouse=True)
-def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
-    put_managers_here(monkeypatch)
+def small_pages(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    put_managers_here(monkeypatch, tmp_path)
     for module in (pages, sequence):
         monkeypatch.setattr(module, "PAGE_MESSAGES", 4)
     for module in (pages, waiting, sequence):
@@ -222,4 +225,60 @@ def test_the_dead_stay_where_they_are_whatever_an_administrator_says() -> None:
     world.pass_time(10)
     world.check()
     assert len(mourner.held) == 1
+    world.drain()
+
+
+@pytest.mark.req("J5", "J10")
+@pytest.mark.parametrize("mourner_first", [False, True])
+def test_what_a_rollback_buries_comes_to_the_same_session_behind_its_answer(mourner_first: bool) -> None:
+    world = World(10**9)
+    client = world.open_session("ann", "one")
+    orders, _ = lanes(world, client)
+    world.set_policy(QUEUE, Policy(redelivery_limit=1))
+    addresses = (DEAD_MESSAGES, QUEUE) if mourner_first else (QUEUE, DEAD_MESSAGES)
+    takers = {address: world.attach(client, address, 100) for address in addresses}
+    publish(world, orders, persistent=False)
+    heard: list[Command] = []
+    world.roll_back(client, {takers[QUEUE].identity: 1}, heard)
+    kinds = [type(each) for each in heard if isinstance(each, Answered | Dispatched)]
+    assert kinds == [Answered, Dispatched]
+    assert takers[QUEUE].held == {}
+    assert list(takers[DEAD_MESSAGES].held) == [1], "nobody else got it meanwhile"
+    world.drain()
+
+
+@pytest.mark.req("J6", "J11")
+def test_what_overtook_a_persistent_message_does_not_make_a_restart_forget_it() -> None:
+    world = World(10**9)
+    client = world.open_session("ann", "one")
+    _, prices = lanes(world, client)
+    world.subscribe(client, NEWS, 0)
+    for number, persistent in ((1, True), (2, False)):
+        body = b"%d" % number
+        world.publish(prices, pack_lone(body, lane=prices.identity, sequence=number, persistent=persistent))
+    store(world)
+    snapshot(world)
+    restart(world)
+    assert sum(letter.address == TOPIC for letter in world.model.letters.values()) == 1
+    world.drain()
+
+
+@pytest.mark.req("J6", "J11")
+def test_what_nobody_needs_any_more_does_not_keep_a_server_from_starting() -> None:
+    world = World(0)
+    client = world.open_session("ann", "one")
+    _, prices = lanes(world, client)
+    visitor = world.open_session("bob", "two")
+    world.attach(visitor, TOPIC, 100)
+    buffer = pack_lone(b"for the visitor", lane=prices.identity, sequence=1, timestamp=HERE.loop.now)
+    world.publish(prices, buffer)
+    world.subscribe(client, NEWS, 0)  # begins behind what is on its way to the disk
+    for _ in range(6):
+        world.close_session(world.open_session("eve"))  # so that the next records are in other segments
+    snapshot(world)
+    world.close_session(visitor)
+    store(world)
+    assert world.journal.live() == {}, "nobody needs it any more"
+    publish(world, prices)
+    restart(world)
     world.drain()

@@ -171,7 +171,7 @@ class UnitsOfOrder(RuleBasedStateMachine):
             for key, unit in list(world.queue.messages.units.items()):
                 if unit.stopped:
                     world.queue.messages.units.resume(key)
-            world.queue.messages._put_back_released()
+            world.queue.messages.let_units_go_on()
             world._turns += 1
             world.settle_down()
             world.note_expired()
@@ -181,7 +181,7 @@ class UnitsOfOrder(RuleBasedStateMachine):
 
 
 def _run(examples: int, steps: int) -> None:
-    run_state_machine_as_test(  # type: ignore[no-untyped-call]
+    run_state_machine_as_test(
         UnitsOfOrder,
         settings=settings(
             max_examples=examples,

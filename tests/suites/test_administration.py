@@ -251,7 +251,7 @@ def test_a_command_by_message_is_answered_to_its_reply_to(tmp_path: Path) -> Non
 
 def test_many_destinations_come_in_pages(tmp_path: Path) -> None:
     async def story() -> None:
-        from heliograph.cli.admin import all_entries
+        from heliograph.cli.at_server import all_entries
 
         async with embedded(tmp_path) as server, heliograph.connect(url_of(server)) as connection:
             names = [f"queue:{n:0250}" for n in range(250)]
@@ -424,3 +424,21 @@ def test_an_administrator_at_the_command_line(tmp_path: Path) -> None:
         events = [json.loads(line) for line in server.run("log", "--json").stdout.splitlines()]
         assert "destination-deleted" in [event["event"] for event in events]
         assert b"policy-changed         destination=queue:orders" in server.run("log").stdout
+
+
+@pytest.mark.req("M11")
+def test_only_who_may_create_a_destination_makes_it_by_using_it_or_by_asking(tmp_path: Path) -> None:
+    settings = {"creation": [{"destinations": "queue:orders.*"}]}
+
+    async def story() -> None:
+        async with embedded(tmp_path, settings) as server, heliograph.connect(url_of(server)) as connection:
+            await connection.producer("queue:else")
+            for attempt in (connection.producer, connection.consumer):
+                with pytest.raises(HeliographError) as fault:
+                    await attempt("queue:orders.new")
+                assert fault.value.code == "destination-unknown"
+            with pytest.raises(HeliographError) as fault:
+                await connection.ask("destination.create", destination="queue:orders.new")
+            assert fault.value.code == "not-allowed"
+
+    play(story())

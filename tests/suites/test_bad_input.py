@@ -191,6 +191,14 @@ class Peer:
         self.write(frames.settle_frame(0, 1, outcome, list(ranges), flags))
 
 
+async def assert_dismissed(peer: Peer, raw: bytes, code: str) -> None:
+    """Whoever sends this is told why, and sent away."""
+    peer.write(raw)
+    goodbye = await peer.dismissed()
+    assert goodbye.code == code
+    assert goodbye.sentence
+
+
 class House:
     """A server, and a neighbour who must never notice anything."""
 
@@ -308,10 +316,7 @@ def test_a_stranger_that_does_not_greet_is_told_and_sent_away(
     async def story() -> None:
         async with house(tmp_path) as here:
             peer = await here.stranger()
-            peer.write(noise)
-            goodbye = await peer.dismissed()
-            assert goodbye.code == code
-            assert goodbye.sentence
+            await assert_dismissed(peer, noise, code)
 
     play(story)
 
@@ -391,10 +396,7 @@ def test_a_guest_that_breaks_the_protocol_is_told_and_sent_away(
     async def story() -> None:
         async with house(tmp_path) as here:
             peer = await here.guest()
-            peer.write(raw)
-            goodbye = await peer.dismissed()
-            assert goodbye.code == code
-            assert goodbye.sentence
+            await assert_dismissed(peer, raw, code)
 
     play(story)
 

@@ -9,25 +9,10 @@ import pytest
 
 import heliograph
 from heliograph import ConnectionLost, HeliographError
-from heliograph.client import Consumer, Message, Producer
 from tests.servers import ServerProcess, embedded, play, until, url_of
+from tests.suites.exchange import receive_all, send_all
 
 pytestmark = pytest.mark.req("J12")
-
-
-async def receive_all(consumer: Consumer, count: int) -> list[Message]:
-    messages: list[Message] = []
-    while len(messages) < count:
-        batch = await consumer.receive_batch(count - len(messages), timeout=10)
-        assert batch, f"{len(messages)} of {count} messages came"
-        messages += batch
-    return messages
-
-
-async def send_all(producer: Producer, bodies: list[bytes]) -> None:
-    for body in bodies:
-        await producer.send(body)
-    await producer.flush()
 
 
 @pytest.mark.req("J2")

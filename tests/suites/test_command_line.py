@@ -335,3 +335,55 @@ def test_every_workload_is_measured(tmp_path: Path, workload: str) -> None:
     assert figures["server_rss_mb"] > 1
     assert (figures["p99_ms"] is not None) == (workload in ("sync", "latency"))
     assert list(tmp_path.iterdir()) == [], "nothing is left behind"
+
+
+@pytest.mark.req("M6")
+def test_files_are_sent_and_received_whole_whatever_their_size(tmp_path: Path) -> None:
+    small, large = tmp_path / "small", tmp_path / "large"
+    small.write_bytes(b"a few bytes")
+    large.write_bytes(os.urandom(5_000_000))
+    with serving(tmp_path) as server:
+        for path in (small, large):
+            receipt = json.loads(server.run("send", "queue:a", "--file", str(path), "--json").stdout)
+            assert (receipt["confirmed"], receipt["bytes"]) == (1, path.stat().st_size)
+        shown = [json.loads(line) for line in server.run("browse", "queue:a", "--json").stdout.splitlines()]
+        assert [(each["body_kind"], each["body_size"]) for each in shown] == [
+            ("bytes", None),
+            ("large", 5_000_000),
+        ]
+        assert b"4.8 MiB, large" in server.run("browse", "queue:a").stdout
+        folder = tmp_path / "received"
+        told = server.run("receive", "queue:a", "--output", f"{folder}/", "--json", *SOON).stdout
+        files = [Path(json.loads(line)["file"]) for line in told.splitlines()]
+        assert [file.read_bytes() for file in files] == [small.read_bytes(), large.read_bytes()]
+        assert sorted(folder.iterdir()) == sorted(files), "and nothing else is left there"
+        assert server.destination("queue:a")["depth"] == 0
+
+
+@pytest.mark.req("M6")
+def test_one_message_goes_to_one_file_and_a_large_one_through_a_pipe(tmp_path: Path) -> None:
+    content = os.urandom(3_000_000)
+    with serving(tmp_path) as server:
+        server.run("send", "queue:a", "--file", "-", input=content)
+        server.run("send", "queue:a", "second")
+        server.run("send", "queue:a", "--file", "-", input=content)
+        target = tmp_path / "out"
+        told = server.run("receive", "queue:a", "-o", str(target), *SOON).stdout.decode()
+        assert told == f"{target}  2.9 MiB\n"
+        assert target.read_bytes() == content
+        assert server.destination("queue:a")["depth"] == 2, "one was asked for"
+        rest = server.run("receive", "queue:a", "--bodies-only", *SOON).stdout
+        assert rest == b"second\n" + content + b"\n"
+
+
+@pytest.mark.req("M6")
+def test_what_cannot_be_written_stays_on_the_server(tmp_path: Path) -> None:
+    with serving(tmp_path) as server:
+        server.run("send", "queue:a", "kept")
+        (tmp_path / "file").write_text("in the way")
+        refused = server.run("receive", "queue:a", "-o", str(tmp_path / "file" / "x"), *SOON, code=2)
+        assert b"cannot be written" in refused.stderr
+        until(lambda: server.destination("queue:a")["depth"] == 1, "it is back")
+        missing = server.run("send", "queue:a", "--file", str(tmp_path / "none"), code=2)
+        assert b"none cannot be read: No such file or directory [usage]" in missing.stderr
+        assert server.run("receive", "queue:a", "-o", f"{tmp_path}/all", "-n", "2", code=2).stdout == b""

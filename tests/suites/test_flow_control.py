@@ -9,32 +9,18 @@ from pathlib import Path
 import pytest
 
 import heliograph
-from heliograph import Consumer, HeliographError, Message, Producer
+from heliograph import HeliographError
 from heliograph.frontends.native import frames
 from heliograph.model.block import pack
 from heliograph.model.ids import LaneId, SessionId, lane_of
 from heliograph.model.limits import PRODUCER_WINDOW_MESSAGES
 from tests.servers import ServerProcess, embedded, play, until, url_of
+from tests.suites.exchange import receive_all, send_all
 from tests.suites.test_command_line import serving
 
 pytestmark = pytest.mark.req("M7")
 
 SMALL = {"policies": [{"destinations": "*:small", "high_water_messages": 100}]}
-
-
-async def send_all(producer: Producer, bodies: list[bytes]) -> None:
-    for body in bodies:
-        await producer.send(body)
-    await producer.flush()
-
-
-async def receive_all(consumer: Consumer, count: int) -> list[Message]:
-    messages: list[Message] = []
-    while len(messages) < count:
-        batch = await consumer.receive_batch(count - len(messages), timeout=10)
-        assert batch, f"{len(messages)} of {count} messages came"
-        messages += batch
-    return messages
 
 
 def test_a_full_queue_tells_its_producers_and_they_go_on_in_order(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import heliograph
 from heliograph import Connection, Consumer, HeliographError
 from heliograph.nodes.users import UserStore
 from tests.servers import ServerProcess, embedded, play, until, url_of
+from tests.suites.exchange import receive_all
 from tests.suites.test_command_line import serving
 
 pytestmark = pytest.mark.req("M12")
@@ -25,12 +26,7 @@ async def publish(connection: Connection, topic: str, *bodies: bytes) -> None:
 
 async def received(consumer: Consumer, count: int) -> list[tuple[str, object]]:
     """Topic and body of the next messages; that no more came is up to the test."""
-    found: list[tuple[str, object]] = []
-    while len(found) < count:
-        batch = await consumer.receive_batch(count - len(found), timeout=10)
-        assert batch, f"{len(found)} of {count} messages came: {found}"
-        found += [(message.destination, message.body) for message in batch]
-    return found
+    return [(message.destination, message.body) for message in await receive_all(consumer, count)]
 
 
 @pytest.mark.parametrize("pattern", ["topic:glob:prices.*", "topic:regex:^prices[.](eu|us)$"])

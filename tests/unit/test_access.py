@@ -4,15 +4,16 @@ import time
 
 import pytest
 
+from heliograph.model.address_pattern import AddressPattern
 from heliograph.model.errors import ClientFault, NotAllowed
+from heliograph.model.limits import MAX_ACCESS_DECISIONS
 from heliograph.sessions.access import (
     GUEST,
-    MAX_DECISIONS,
     AccessControl,
+    CreationRule,
     Identity,
     Right,
     Rule,
-    compile_pattern,
 )
 
 ANN = Identity("ann", ("clerk",))
@@ -118,7 +119,7 @@ def test_on_an_open_server_everybody_has_all_rights_but_makes_no_reserved_names(
 def test_stars_and_question_marks_are_the_only_wildcards(
     pattern: str, matched: list[str], unmatched: list[str]
 ) -> None:
-    matches = compile_pattern(pattern).fullmatch
+    matches = AddressPattern(pattern).matches
     assert all(matches(address) for address in matched)
     assert not any(matches(address) for address in unmatched)
 
@@ -148,6 +149,33 @@ def test_no_pattern_can_stall_the_server() -> None:
 
 def test_clients_that_try_names_without_end_do_not_fill_the_memory() -> None:
     control = AccessControl()
-    for number in range(MAX_DECISIONS + 10):
+    for number in range(MAX_ACCESS_DECISIONS + 10):
         control.allows(ANN, Right.SEND, f"queue:{number}")
-    assert len(control._decisions) <= MAX_DECISIONS
+    assert len(control._decisions) <= MAX_ACCESS_DECISIONS
+
+
+@pytest.mark.req("M11")
+def test_who_may_create_is_decided_by_the_first_creation_rule_that_matches() -> None:
+    control = AccessControl(
+        [rule("*", Right.SEND, Right.CREATE)],
+        creation=[
+            CreationRule(destinations="queue:orders.*", users=["bob"]),
+            CreationRule(destinations="queue:*"),
+        ],
+    )
+    assert not control.allows(ANN, Right.CREATE, "queue:orders.new"), "whatever other rules say"
+    assert control.allows(BOB, Right.CREATE, "queue:orders.new"), "without any other rule"
+    assert not control.allows(BOB, Right.CREATE, "queue:else")
+    assert control.allows(ANN, Right.CREATE, "topic:else"), "no creation rule is about it"
+    assert control.allows(ANN, Right.SEND, "queue:orders.new"), "other rights are as they were"
+    assert all(control.allows(ROOT, Right.CREATE, f"queue:{name}") for name in ("orders.new", "else"))
+    assert not control.allows(BOB, Right.CREATE, "queue:_orders.x")
+
+
+@pytest.mark.req("M11")
+def test_creation_rules_bind_everybody_on_a_server_without_users() -> None:
+    creation = [CreationRule(destinations="queue:*"), CreationRule(destinations="topic:t.*", users=["guest"])]
+    control = AccessControl(open_to_everyone=True, creation=creation)
+    assert not control.allows(GUEST, Right.CREATE, "queue:a")
+    assert control.allows(GUEST, Right.CREATE, "topic:t.a")
+    assert control.allows(GUEST, Right.CREATE, "topic:else")

@@ -9,10 +9,9 @@ from heliograph.model.errors import ClientFault
 from heliograph.nodes.configuration import (
     Configuration,
     load,
-    render_defaults,
-    render_reference,
     settings,
 )
+from heliograph.nodes.configuration_text import render_defaults, render_reference
 
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference" / "configuration.md"
 
@@ -95,3 +94,22 @@ def test_overrides_are_held_to_the_same_rules() -> None:
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(ClientFault, match=r"missing\.toml cannot be read: No such file"):
         load(tmp_path / "missing.toml")
+
+
+@pytest.mark.req("M11")
+def test_creation_rules_are_read_and_explained(tmp_path: Path) -> None:
+    text = '[[creation]]\ndestinations = "queue:a.*"\nroles = ["clerk"]\n[[creation]]\ndestinations = "*"\n'
+    rules = load(written(tmp_path, text)).creation_rules()
+    assert [(rule.destinations, rule.users, rule.roles) for rule in rules] == [
+        ("queue:a.*", (), ("clerk",)),
+        ("*", (), ()),
+    ]
+    for wrong, code in (
+        ('[creation]\ndestinations = "*"', "configuration-invalid"),
+        ("[[creation]]\nusers = ['ann']", "configuration-invalid"),
+        ('[[creation]]\ndestinations = "*"\nusers = "ann"', "configuration-invalid"),
+        ('[[creation]]\ndestinations = "a"', "pattern-invalid"),
+    ):
+        with pytest.raises(ClientFault) as fault:
+            load(written(tmp_path, wrong))
+        assert fault.value.code == code

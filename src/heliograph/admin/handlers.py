@@ -68,7 +68,7 @@ class CatalogueHandlers:
         return (self._catalogue.by_number[number] for number in numbers)
 
     def _show(self, arguments: Arguments) -> Outcome:
-        return Outcome(_shown(self._find(arguments)))
+        return Outcome(shown(destination_named(self._catalogue, arguments)))
 
     def _sessions(self, arguments: Arguments) -> Outcome:
         """A page of sessions, those behind the first `after`; `next` is 0 on the last."""
@@ -98,7 +98,7 @@ class CatalogueHandlers:
     def _units(self, arguments: Arguments) -> Outcome:
         """A page of the units of order that wait, those behind the first `after`; `next` is 0 on the last."""
         after = argument(arguments, "after", int, 0)
-        lists = self._find(arguments).lists()
+        lists = destination_named(self._catalogue, arguments).lists()
         states = (state for messages in lists for state in waiting_units(messages))
         page = list(islice(states, after, after + PAGE_ENTRIES + 1))
         entries = [msgspec.to_builtins(state) for state in page[:PAGE_ENTRIES]]
@@ -111,7 +111,7 @@ class CatalogueHandlers:
 
         With `give_up`, without the message for which it stopped: that goes to the dead.
         """
-        destination = self._find(arguments)
+        destination = destination_named(self._catalogue, arguments)
         name = argument(arguments, "unit", str)
         gives_up = argument(arguments, "give_up", bool, False)
         keys = [unit_number(name)]
@@ -131,13 +131,13 @@ class CatalogueHandlers:
         return Outcome({"destination": destination.address, "unit": name}, effects, destination, event)
 
     def _set(self, arguments: Arguments) -> Outcome:
-        destination = self._find(arguments)
+        destination = destination_named(self._catalogue, arguments)
         changes = argument(arguments, "policy", dict)
         policy = changed(destination.policy, changes)
         effects: list[AnyEffect] = []
         self._catalogue.set_policy(destination.address, policy, effects)
         event = ("policy-changed", {"destination": destination.address, "policy": changes})
-        return Outcome(_shown(destination), effects, destination, event)
+        return Outcome(shown(destination), effects, destination, event)
 
     def _create(self, arguments: Arguments) -> Outcome:
         address = parse_address(argument(arguments, "destination", str))
@@ -149,10 +149,10 @@ class CatalogueHandlers:
         destination = self._catalogue.find_or_make(address, effects, create=True)
         if changes:
             self._catalogue.set_policy(address, changed(destination.policy, changes), effects)
-        return Outcome(_shown(destination), effects)
+        return Outcome(shown(destination), effects)
 
     def _delete(self, arguments: Arguments) -> Outcome:
-        destination = self._find(arguments)
+        destination = destination_named(self._catalogue, arguments)
         self._check_deletable(destination, force=argument(arguments, "force", bool, False))
         messages = destination.figures().depth
         effects = self._catalogue.delete(destination.address)
@@ -182,22 +182,25 @@ class CatalogueHandlers:
             )
 
     def _purge(self, arguments: Arguments) -> Outcome:
-        destination = self._find(arguments)
+        destination = destination_named(self._catalogue, arguments)
         effects: list[AnyEffect] = []
         purged = destination.purge(effects)
         event = ("destination-purged", {"destination": destination.address, "messages": purged})
         body = {"destination": destination.address, "messages": purged}
         return Outcome(body, effects, destination, event)
 
-    def _find(self, arguments: Arguments) -> Destination:
-        address = Address(argument(arguments, "destination", str))
-        destination = self._catalogue.by_address.get(address)
-        if destination is None:
-            raise ClientFault(f"there is no {address[:60]}", code="destination-unknown")
-        return destination
+
+def destination_named(catalogue: Catalogue, arguments: Arguments, name: str = "destination") -> Destination:
+    """The destination that an argument names. Raises ClientFault if there is none."""
+    address = Address(argument(arguments, name, str))
+    destination = catalogue.by_address.get(address)
+    if destination is None:
+        raise ClientFault(f"there is no {address[:60]}", code="destination-unknown")
+    return destination
 
 
-def _shown(destination: Destination) -> dict[str, Any]:
+def shown(destination: Destination) -> dict[str, Any]:
+    """All there is to say of a destination."""
     body = {**msgspec.to_builtins(destination.figures()), "policy": _policy(destination.policy)}
     if isinstance(destination, Topic):
         body["subscribers"] = [

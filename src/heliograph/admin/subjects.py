@@ -23,22 +23,32 @@ OVER_DESTINATION: Final = (
     "destination.purge",
     "destination.units",
     "destination.resume_unit",
+    "destination.pause",
+    "destination.resume",
+    "message.move",
+    "message.delete",
 )
 
 
-def needed(subject: str, arguments: Arguments) -> tuple[Right, str]:
-    """The right that the asker must have, and over what; no address means the server as a whole.
+def needed(subject: str, arguments: Arguments) -> list[tuple[Right, str]]:
+    """The rights that the asker must have, and over what; no address means the server as a whole.
 
     Raises ClientFault for what nobody answers to.
     """
     if subject == LOG:
-        return Right.RECEIVE, EVENT_LOG
+        return [(Right.RECEIVE, EVENT_LOG)]
     if subject in OVER_SERVER:
-        return Right.ADMIN, ""
+        return [(Right.ADMIN, "")]
     if subject not in OVER_DESTINATION:
         known = ", ".join((LOG, *OVER_SERVER, *OVER_DESTINATION))
         raise ClientFault(f"nobody answers to {subject[:60]!r}; there are {known}", code="subject-unknown")
-    return Right.ADMIN, parse_address(argument(arguments, "destination", str), system=True)
+    address = parse_address(argument(arguments, "destination", str), system=True)
+    rights = [(Right.ADMIN, str(address))]
+    if subject == "destination.create":
+        rights.append((Right.CREATE, address))
+    if subject == "message.move":
+        rights.append((Right.ADMIN, parse_address(argument(arguments, "target", str))))
+    return rights
 
 
 def argument(arguments: Arguments, name: str, kind: type, default: Any = None) -> Any:

@@ -381,10 +381,7 @@ class DestinationGone(Command):
 
 
 class FlowChanged(Command):
-    """Producers to a destination must wait, for `reason`; or, where that is empty, need not any more.
-
-    No address: to any destination.
-    """
+    """Producers to a destination must wait, for `reason`; or, where that is empty, need not any more."""
 
     address: Address
     reason: str
@@ -409,6 +406,8 @@ Decision = (
     Confirmed
     | Refused
     | Dispatched
+    | Parcelled
+    | Recalled
     | Parcelled
     | Recalled
     | BrowseEnded

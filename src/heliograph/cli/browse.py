@@ -8,33 +8,29 @@ from typing import Annotated
 import typer
 
 from heliograph.cli import options
+from heliograph.cli.at_server import Server, at_server
 from heliograph.cli.connecting import ServerAddress, connected
-from heliograph.cli.outcome import explained
 from heliograph.cli.presentation import count_of
 from heliograph.cli.receive import Format, as_json_line, for_people
 
 
+@at_server
 def browse(
+    server: Server,
     destination: Annotated[str, typer.Argument(metavar="DEST", help="queue:NAME.")],
     selector: options.Selector = "",
     count: Annotated[
         int | None,
         typer.Option("--count", "-n", min=1, help="End after this many messages.", show_default=False),
     ] = None,
-    url: options.Url = options.DEFAULT_URL,
-    user: options.User = None,
-    password: options.Password = None,
-    as_json: options.Json = False,
 ) -> None:
     """Print the messages that wait in a queue; they stay there."""
-    with explained(as_json=as_json):
-        import uvloop
+    import uvloop
 
-        form = as_json_line if as_json else for_people()
-        address = ServerAddress(url=url, user=user, password=password)
-        shown = uvloop.run(_browse(address, destination, selector, count, form))
-        if not as_json:
-            typer.echo(f"{count_of(shown, 'message')} in {destination}", err=True)
+    form = as_json_line if server.as_json else for_people()
+    shown = uvloop.run(_browse(server.address, destination, selector, count, form))
+    if not server.as_json:
+        typer.echo(f"{count_of(shown, 'message')} in {destination}", err=True)
 
 
 async def _browse(

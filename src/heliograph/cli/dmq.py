@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from heliograph.cli import options
+from heliograph.cli.at_server import Server, at_server
 from heliograph.cli.connecting import ServerAddress, connected
-from heliograph.cli.outcome import explained
 from heliograph.cli.presentation import count_of, harmless
 from heliograph.model.errors import ClientFault
 
@@ -31,29 +30,25 @@ Filter = Annotated[
 
 
 @app.command("list")
+@at_server
 def list_dead(
+    server: Server,
     selector: Filter = "",
     count: Annotated[int, typer.Option("--count", "-n", min=1, help="Show at most so many.")] = 100,
-    url: options.Url = options.DEFAULT_URL,
-    user: options.User = None,
-    password: options.Password = None,
-    as_json: options.Json = False,
 ) -> None:
     """List dead messages: where each came from and why it died."""
-    with explained(as_json=as_json):
-        import uvloop
+    import uvloop
 
-        address = ServerAddress(url=url, user=user, password=password)
-        dead = uvloop.run(_dead(address, selector, count))
-        if as_json:
-            import json
+    dead = uvloop.run(_dead(server.address, selector, count))
+    if server.as_json:
+        import json
 
-            for message in dead:
-                typer.echo(json.dumps(certificate(message)))
-        elif not dead:
-            typer.echo("no message is dead", err=True)
-        else:
-            _show_list(dead)
+        for message in dead:
+            typer.echo(json.dumps(certificate(message)))
+    elif not dead:
+        typer.echo("no message is dead", err=True)
+    else:
+        _show_list(dead)
 
 
 async def _dead(address: ServerAddress, selector: str, limit: int) -> list[Message]:
@@ -97,28 +92,25 @@ def _show_list(dead: list[Message]) -> None:
 
 
 @app.command("show")
+@at_server
 def show_dead(
+    server: Server,
     identity: Annotated[
         str, typer.Argument(metavar="ID", help="Its id in the dead message queue, or the one it had before.")
     ],
-    url: options.Url = options.DEFAULT_URL,
-    user: options.User = None,
-    password: options.Password = None,
-    as_json: options.Json = False,
 ) -> None:
     """Show one dead message whole."""
-    with explained(as_json=as_json):
-        import uvloop
+    import uvloop
 
-        from heliograph.cli.receive import as_json_line, as_text
+    from heliograph.cli.receive import as_json_line, as_text
 
-        message = uvloop.run(_find(ServerAddress(url=url, user=user, password=password), identity))
-        if as_json:
-            sys.stdout.buffer.write(as_json_line(message))
-            return
-        for key, value in certificate(message).items():
-            typer.echo(f"{key.replace('_', ' '):<22} {harmless(str(value)) if value is not None else '–'}")
-        typer.echo(as_text(message, coloured=sys.stdout.isatty()))
+    message = uvloop.run(_find(server.address, identity))
+    if server.as_json:
+        sys.stdout.buffer.write(as_json_line(message))
+        return
+    for key, value in certificate(message).items():
+        typer.echo(f"{key.replace('_', ' '):<22} {harmless(str(value)) if value is not None else '–'}")
+    typer.echo(as_text(message, coloured=sys.stdout.isatty()))
 
 
 async def _find(address: ServerAddress, identity: str) -> Message:
@@ -130,7 +122,9 @@ async def _find(address: ServerAddress, identity: str) -> Message:
 
 
 @app.command("redrive")
+@at_server
 def redrive(
+    server: Server,
     selector: Filter = "",
     rate: Annotated[
         float | None,
@@ -146,30 +140,25 @@ def redrive(
             "--to", metavar="DEST", help="Send there, not to where each came from.", show_default=False
         ),
     ] = None,
-    url: options.Url = options.DEFAULT_URL,
-    user: options.User = None,
-    password: options.Password = None,
-    as_json: options.Json = False,
 ) -> None:
     """Send dead messages again to where they came from, and then take them out of the queue.
 
     Ctrl-C ends it after the messages under way; started again, it goes on with the rest.
     """
-    with explained(as_json=as_json):
-        import uvloop
+    import uvloop
 
-        from heliograph.cli.redriving import Order, Redrive
+    from heliograph.cli.redriving import Order, Redrive
 
-        order = Order(selector=selector, rate=rate, count=count, to=to)
-        work = Redrive(order)
-        uvloop.run(work.run(ServerAddress(url=url, user=user, password=password)))
-        if as_json:
-            import json
+    order = Order(selector=selector, rate=rate, count=count, to=to)
+    work = Redrive(order)
+    uvloop.run(work.run(server.address))
+    if server.as_json:
+        import json
 
-            typer.echo(json.dumps(work.record()))
-        else:
-            typer.echo(work.sentence())
-            for sentence, number in work.failures.items():
-                typer.echo(f"{count_of(number, 'message')} stayed: {harmless(sentence)}", err=True)
-        if work.failures:
-            raise typer.Exit(2)
+        typer.echo(json.dumps(work.record()))
+    else:
+        typer.echo(work.sentence())
+        for sentence, number in work.failures.items():
+            typer.echo(f"{count_of(number, 'message')} stayed: {harmless(sentence)}", err=True)
+    if work.failures:
+        raise typer.Exit(2)

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from heliograph.cli import options
+from heliograph.cli.at_server import Server, at_server
 from heliograph.cli.connecting import FOLLOW_SECONDS, ServerAddress, connected
-from heliograph.cli.outcome import explained
 from heliograph.cli.presentation import harmless
 
 if TYPE_CHECKING:
@@ -19,23 +18,19 @@ _LOG = "topic:_LOG"
 _COLOURS = {"failed": "red", "refused": "red", "lost": "yellow", "dead": "yellow", "full": "red"}
 
 
+@at_server
 def log(
+    server: Server,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Show events as they happen.")] = False,
-    url: options.Url = options.DEFAULT_URL,
-    user: options.User = None,
-    password: options.Password = None,
-    as_json: options.Json = False,
 ) -> None:
     """Show the last events of a server."""
-    with explained(as_json=as_json):
-        import uvloop
+    import uvloop
 
-        address = ServerAddress(url=url, user=user, password=password)
-        try:
-            uvloop.run(_log(address, follow=follow, as_json=as_json))
-        except KeyboardInterrupt:
-            if not follow:
-                raise
+    try:
+        uvloop.run(_log(server.address, follow=follow, as_json=server.as_json))
+    except KeyboardInterrupt:
+        if not follow:
+            raise
 
 
 async def _log(address: ServerAddress, *, follow: bool, as_json: bool) -> None:

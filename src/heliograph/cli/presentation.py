@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
@@ -45,3 +48,16 @@ def harmless(text: str) -> str:
         letter if letter.isprintable() or letter in "\n\t" else letter.encode("unicode_escape").decode()
         for letter in text
     )
+
+
+def shown_value(value: object) -> str:
+    """A setting as it would be written in a configuration."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def paused_of(entry: Mapping[str, Any]) -> str:
+    """What an administrator has paused of a destination, in a word or two."""
+    production, consumption = entry["production_paused"], entry["consumption_paused"]
+    if production and consumption:
+        return "paused"
+    return "production paused" if production else "consumption paused" if consumption else ""

@@ -1,19 +1,22 @@
-"""`helio receive`: take messages from a destination and print them.
+"""`helio receive`: take messages from a destination and print them, or write their contents to files.
 
-A message counts as received when it has been printed: were the output to break off, the rest goes back.
+A message counts as received when it has been printed or is in its file: were the output to break off, the rest
+goes back.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from heliograph.cli import options
+from heliograph.cli.at_server import Server, at_server
 from heliograph.cli.connecting import FOLLOW_SECONDS, ServerAddress, connected
-from heliograph.cli.outcome import explained
+from heliograph.cli.contents import Output, write_large
 from heliograph.cli.presentation import bytes_of, count_of, harmless
 from heliograph.model.errors import ClientFault
 
@@ -27,7 +30,9 @@ _BATCH = 500
 Format = Callable[["Message"], bytes]
 
 
+@at_server
 def receive(
+    server: Server,
     destination: Annotated[
         str,
         typer.Argument(
@@ -53,39 +58,50 @@ def receive(
     bodies_only: Annotated[
         bool, typer.Option("--bodies-only", help="Print bodies as they are, one per line.")
     ] = False,
+    output: Annotated[
+        str,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="DIR|FILE",
+            help="Write the content of each message to a file in this folder, or of one message to this file.",
+            show_default=False,
+        ),
+    ] = "",
     selector: options.Selector = "",
-    url: options.Url = options.DEFAULT_URL,
-    user: options.User = None,
-    password: options.Password = None,
-    as_json: options.Json = False,
 ) -> None:
     """Receive messages and print them; what was printed is acknowledged."""
-    with explained(as_json=as_json):
-        if as_json and bodies_only:
-            raise ClientFault("give --json or --bodies-only, not both", code="usage")
-        form: Format = as_json_line if as_json else as_body if bodies_only else for_people()
-        patience = timeout if timeout is not None or follow else A_MOMENT_SECONDS
-        tally = Tally()
-        import uvloop
+    if bodies_only and (server.as_json or output):
+        raise ClientFault("give --bodies-only, or --json and --output, not both", code="usage")
+    place = Output(output) if output else None
+    if place is not None and not place.is_folder:
+        if (count or 1) != 1 or follow:
+            raise ClientFault("a file takes one message: name a folder for more, DIR/", code="usage")
+        count = 1
+    form: Format = as_json_line if server.as_json else as_body if bodies_only else for_people()
+    patience = timeout if timeout is not None or follow else A_MOMENT_SECONDS
+    tally = Tally()
+    import uvloop
 
-        try:
-            uvloop.run(
-                _receive(
-                    ServerAddress(url=url, user=user, password=password),
-                    destination,
-                    selector=selector,
-                    limit=count,
-                    patience=patience,
-                    reconnect_seconds=FOLLOW_SECONDS if follow else 0,
-                    form=form,
-                    tally=tally,
-                )
+    try:
+        uvloop.run(
+            _receive(
+                server.address,
+                destination,
+                selector=selector,
+                limit=count,
+                patience=patience,
+                reconnect_seconds=FOLLOW_SECONDS if follow else 0,
+                form=form,
+                output=place,
+                tally=tally,
             )
-        except KeyboardInterrupt:
-            if not follow:
-                raise
-        if not as_json:
-            typer.echo(summary(tally.received, destination, patience), err=True)
+        )
+    except KeyboardInterrupt:
+        if not follow:
+            raise
+    if not server.as_json:
+        typer.echo(summary(tally.received, destination, patience), err=True)
 
 
 class Tally:
@@ -104,27 +120,34 @@ async def _receive(
     patience: float | None,
     reconnect_seconds: float,
     form: Format,
+    output: Output | None,
     tally: Tally,
 ) -> None:
     from heliograph.model.limits import CONSUMER_CREDIT
 
-    # Only what is printed should have been handed out: the rest would go back marked as redelivered.
-    credit = CONSUMER_CREDIT if limit is None else min(limit, CONSUMER_CREDIT)
+    # Only what is printed should have been handed out: the rest would go back marked as redelivered. What goes
+    # to files is taken one by one: each may be large.
+    most = CONSUMER_CREDIT if output is None else 1
+    batch = _BATCH if output is None else 1
+    credit = most if limit is None else min(limit, most)
     write, flush = sys.stdout.buffer.write, sys.stdout.buffer.flush
     async with connected(address, purpose="receive", reconnect_seconds=reconnect_seconds) as connection:
         session = await connection.session(acknowledge="client")
         consumer = await session.consumer(destination, selector=selector, credit=credit)
         while limit is None or tally.received < limit:
-            wanted = _BATCH if limit is None else min(_BATCH, limit - tally.received)
+            wanted = batch if limit is None else min(batch, limit - tally.received)
             messages = await consumer.receive_batch(wanted, timeout=patience)
             if not messages:
                 return
             for message in messages:
-                write(form(message))
+                file = await output.save(message) if output is not None else None
+                if message.is_large and form is as_body:
+                    await write_large(message, write)
+                write(form(message) if file is None else form_with_file(form, message, file))
             flush()
             tally.received += len(messages)
             # A full batch means that more is waiting: the server's "yes" to the last one covers them all.
-            is_last = len(messages) < wanted or tally.received == limit
+            is_last = len(messages) < wanted or tally.received == limit or output is not None
             await session.acknowledge(confirm=is_last)
 
 
@@ -151,6 +174,8 @@ def as_body(message: Message) -> bytes:
 def _raw(body: Any) -> bytes:
     if isinstance(body, bytes):
         return body
+    if _is_large(body):
+        return b""  # its content was written before
     return body.encode() if isinstance(body, str) else _json(body)
 
 
@@ -163,6 +188,20 @@ def _json(value: Any) -> bytes:
         return msgspec.json.encode(repr(value))
 
 
+def _is_large(body: Any) -> bool:
+    from heliograph.model.large import LargeReference
+
+    return isinstance(body, LargeReference)
+
+
+def form_with_file(form: Format, message: Message, file: Path) -> bytes:
+    """What is told of a message whose content is in a file."""
+    if form is as_json_line:
+        known = record_of(message) | {"body": None, "body_encoding": None, "file": str(file)}
+        return _json(known) + b"\n"
+    return f"{file}  {bytes_of(file.stat().st_size)}\n".encode(errors="replace")
+
+
 def as_json_line(message: Message) -> bytes:
     """All headers and the body as a JSON object. `body_encoding` marks bytes that are no UTF-8 as base64."""
     return _json(record_of(message)) + b"\n"
@@ -170,8 +209,11 @@ def as_json_line(message: Message) -> bytes:
 
 def record_of(message: Message) -> dict[str, Any]:
     """The message as plain data for JSON."""
-    body, encoding, kind = message.body, None, "data"
-    if isinstance(body, str):
+    body: Any
+    body, encoding, kind, size = message.body, None, "data", None
+    if _is_large(body):
+        kind, size, body = "large", body.size, None
+    elif isinstance(body, str):
         kind = "text"
     elif isinstance(body, bytes):
         kind = "bytes"
@@ -193,6 +235,7 @@ def record_of(message: Message) -> dict[str, Any]:
         "group_sequence": message.group_sequence,
         "properties": {name: _property(value) for name, value in message.properties.items()},
         "body_kind": kind,
+        "body_size": size,
         "body_encoding": encoding,
         "body": body,
     }
@@ -237,6 +280,8 @@ def _readable(body: Any) -> str:
             return harmless(body.decode())
         except UnicodeDecodeError:
             return f"<{bytes_of(len(body))}: {body[:24].hex(' ')}{' …' if len(body) > 24 else ''}>"
+    if _is_large(body):
+        return f"<{bytes_of(body.size)}, large: --output writes it to a file>"
     return harmless(body if isinstance(body, str) else _json(body).decode())
 
 

@@ -1,4 +1,5 @@
-"""`helio send`: send one message, the same message many times, or every line of standard input."""
+"""`helio send`: send one message, the same message many times, every line of standard input, or a file as one
+message, however large."""
 
 from __future__ import annotations
 
@@ -9,9 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from heliograph.cli import options
+from heliograph.cli.at_server import Server, at_server
 from heliograph.cli.connecting import ServerAddress, connected
-from heliograph.cli.outcome import explained
 from heliograph.cli.presentation import count_of, duration_of, rate_of
 from heliograph.model.errors import ClientFault
 
@@ -27,7 +27,8 @@ class Order:
     """What is to be sent, and how."""
 
     destination: str
-    body: str | bytes | None  # None: the lines of standard input
+    body: str | bytes | None  # None: the lines of standard input, or a file
+    file: str = ""
     count: int = 1
     priority: int = 4
     persistent: bool = True
@@ -67,7 +68,9 @@ class Receipt:
         }
 
 
+@at_server
 def send(
+    server: Server,
     destination: Annotated[str, typer.Argument(metavar="DEST", help="queue:NAME or topic:NAME.")],
     body: Annotated[
         str | None,
@@ -78,6 +81,15 @@ def send(
         int | None,
         typer.Option("--size", min=0, help="Make up a body of this many bytes.", show_default=False),
     ] = None,
+    file: Annotated[
+        str,
+        typer.Option(
+            "--file",
+            metavar="PATH|-",
+            help="Send a file, or all of standard input, as one message, however large.",
+            show_default=False,
+        ),
+    ] = "",
     properties: Annotated[
         list[str] | None,
         typer.Option(
@@ -103,43 +115,38 @@ def send(
             "--delay", min=0, metavar="SECONDS", help="It is delivered after this.", show_default=False
         ),
     ] = None,
-    url: options.Url = options.DEFAULT_URL,
-    user: options.User = None,
-    password: options.Password = None,
-    as_json: options.Json = False,
 ) -> None:
     """Send messages and wait until the server has confirmed them."""
-    with explained(as_json=as_json):
-        order = Order(
-            destination=destination,
-            body=chosen_body(body, size, count),
-            count=count,
-            priority=priority,
-            persistent=not non_persistent,
-            time_to_live=ttl,
-            delay=delay,
-            properties=parse_properties(properties or []),
-        )
-        import uvloop
+    order = Order(
+        destination=destination,
+        body=chosen_body(body, size, count, file),
+        file=file,
+        count=count,
+        priority=priority,
+        persistent=not non_persistent,
+        time_to_live=ttl,
+        delay=delay,
+        properties=parse_properties(properties or []),
+    )
+    import uvloop
 
-        receipt = uvloop.run(_send(order, ServerAddress(url=url, user=user, password=password)))
-        if as_json:
-            import json
-
-            typer.echo(json.dumps(receipt.record()))
-        else:
-            typer.echo(receipt.sentence())
+    receipt = uvloop.run(_send(order, server.address))
+    server.tell(receipt.record(), receipt.sentence())
 
 
-def chosen_body(body: str | None, size: int | None, count: int) -> str | bytes | None:
-    """What the arguments ask to send; None means standard input. Raises ClientFault on a contradiction."""
+def chosen_body(body: str | None, size: int | None, count: int, file: str = "") -> str | bytes | None:
+    """What the arguments ask to send; None means standard input, or a file. Raises ClientFault on a contradiction."""
+    if file:
+        if body is not None or size is not None or count != 1:
+            raise ClientFault("--file sends one message: leave out BODY, --size and --count", code="usage")
+        return None
     if size is not None:
         if body is not None:
             raise ClientFault("give a BODY or --size, not both", code="usage")
         return b"x" * size
     if body is None:
         raise ClientFault(
-            "there is nothing to send: give a BODY, - for standard input, or --size", code="usage"
+            "there is nothing to send: give a BODY, - for standard input, --size or --file", code="usage"
         )
     if body != "-":
         return body
@@ -179,6 +186,8 @@ async def _send(order: Order, address: ServerAddress) -> Receipt:
             time_to_live=order.time_to_live,
             delay=order.delay,
         )
+        if order.file:
+            return await _send_file(order, producer)
         if order.body is None:
             return await _send_lines(order, producer)
         if order.count == 1:
@@ -195,6 +204,24 @@ async def _send_one(order: Order, producer: Producer, body: str | bytes) -> Rece
         destination=order.destination,
         confirmed=1,
         bytes=size_of(body),
+        seconds=perf_counter() - began,
+        id=identity,
+    )
+
+
+async def _send_file(order: Order, producer: Producer) -> Receipt:
+    from time import perf_counter
+
+    from heliograph.cli.contents import WatchedFile, opened_for_sending, progress
+
+    began = perf_counter()
+    with opened_for_sending(order.file) as (file, size), progress("sending", size) as advance:
+        watched = WatchedFile(file, advance)
+        identity = await producer.send_stream(watched, properties=order.properties or None)
+    return Receipt(
+        destination=order.destination,
+        confirmed=1,
+        bytes=watched.position,
         seconds=perf_counter() - began,
         id=identity,
     )

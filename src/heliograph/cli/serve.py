@@ -53,7 +53,9 @@ def serve(
     from heliograph.nodes import configuration as settings
 
     if print_config:
-        typer.echo(settings.render_defaults(), nl=False)
+        from heliograph.nodes.configuration_text import render_defaults
+
+        typer.echo(render_defaults(), nl=False)
         return
     with explained():
         configuration = settings.load(

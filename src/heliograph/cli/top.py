@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from heliograph.cli import options
+from heliograph.cli.at_server import Server, all_entries, at_server
 from heliograph.cli.connecting import ServerAddress, connected
-from heliograph.cli.outcome import explained
 from heliograph.cli.presentation import bytes_of, count_of, duration_of, harmless, rate_of
 
 if TYPE_CHECKING:
@@ -29,26 +28,22 @@ class Sample:
     destinations: list[Mapping[str, Any]]
 
 
+@at_server
 def top(
+    server: Server,
     once: Annotated[bool, typer.Option("--once", help="Print one table and end.")] = False,
     interval: Annotated[
         float, typer.Option("--interval", min=0.1, metavar="SECONDS", help="Time between two looks.")
     ] = 1.0,
-    url: options.Url = options.DEFAULT_URL,
-    user: options.User = None,
-    password: options.Password = None,
-    as_json: options.Json = False,
 ) -> None:
     """Watch the destinations of a server and the server itself."""
-    with explained(as_json=as_json):
-        import uvloop
+    import uvloop
 
-        address = ServerAddress(url=url, user=user, password=password)
-        try:
-            uvloop.run(_watch(address, interval, once=once, as_json=as_json))
-        except KeyboardInterrupt:
-            if once:
-                raise
+    try:
+        uvloop.run(_watch(server.address, interval, once=once, as_json=server.as_json))
+    except KeyboardInterrupt:
+        if once:
+            raise
 
 
 async def _watch(address: ServerAddress, interval: float, *, once: bool, as_json: bool) -> None:
@@ -94,8 +89,6 @@ async def _reports(connection: Connection, interval: float) -> AsyncIterator[dic
 
 async def _look(connection: Connection) -> Sample:
     from time import monotonic
-
-    from heliograph.cli.admin import all_entries
 
     destinations = await all_entries(connection, "destinations", "destinations")
     server = await connection.ask("server")
@@ -167,27 +160,35 @@ def _cells(entry: Mapping[str, Any]) -> list[RenderableType]:
     from rich.text import Text
 
     is_busy = entry["in_per_second"] or entry["out_per_second"]
+    is_alone = entry["depth"] and not entry["consumers"]
     return [
         Text(harmless(entry["address"]), style="cyan" if is_busy else ""),
-        # Producers are told to wait while there is so much.
-        _depth(entry),
+        # Producers are told to wait while there is so much, or while they are paused.
+        _with_state(_depth_state(entry), entry["depth"]),
         f"{entry['in_flight']:,}",
         # Messages that wait where nobody listens deserve a look.
-        Text(f"{entry['consumers']:,}", style="yellow" if entry["depth"] and not entry["consumers"] else ""),
+        _with_state("paused", entry["consumers"])
+        if entry["consumption_paused"]
+        else Text(f"{entry['consumers']:,}", style="yellow" if is_alone else ""),
         rate_of(entry["in_per_second"]),
         rate_of(entry["out_per_second"]),
         bytes_of(entry["held_bytes"]),
     ]
 
 
-def _depth(entry: Mapping[str, Any]) -> RenderableType:
-    """How many wait, and whether somebody should look at it."""
+def _depth_state(entry: Mapping[str, Any]) -> str:
+    """Why somebody should look at what waits, if somebody should."""
+    if entry.get("stopped_units"):
+        return f"{count_of(entry['stopped_units'], 'unit')} stopped"
+    if entry["production_paused"]:
+        return "paused"
+    return "blocked" if entry["blocked"] else ""
+
+
+def _with_state(state: str, number: int) -> RenderableType:
     from rich.text import Text
 
-    depth = f"{entry['depth']:,}"
-    if entry.get("stopped_units"):
-        return Text(f"{count_of(entry['stopped_units'], 'unit')} stopped {depth}", style="red")
-    return Text(f"blocked {depth}", style="red") if entry["blocked"] else depth
+    return Text(f"{state} {number:,}", style="red") if state else f"{number:,}"
 
 
 def server_lines(server: Mapping[str, Any], where: str) -> str:
@@ -203,6 +204,6 @@ def server_lines(server: Mapping[str, Any], where: str) -> str:
         f"journal {bytes_of(server['journal_bytes'])} ({server['durability']})",
     )
     lines = [" · ".join(first), " · ".join(second)]
-    if server.get("blocked"):
-        lines.append(f"all producers wait: {server['blocked']}")
+    if server.get("disk_full"):
+        lines.append("the disk is full: what is sent is refused")
     return "\n".join(lines)

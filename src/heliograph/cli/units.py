@@ -7,14 +7,13 @@ from typing import Annotated, Any
 
 import typer
 
-from heliograph.cli import options
-from heliograph.cli.admin import all_entries
-from heliograph.cli.connecting import ServerAddress, connected
-from heliograph.cli.outcome import explained
+from heliograph.cli.at_server import Server, at_server
 from heliograph.cli.presentation import count_of, duration_of, harmless
 
 
+@at_server
 def units(
+    server: Server,
     destination: Annotated[str, typer.Argument(metavar="DEST", help="queue:NAME or topic:NAME.")],
     resume: Annotated[
         str | None,
@@ -28,39 +27,19 @@ def units(
             help="Send the message for which a unit stopped to the dead, and let the unit go on.",
         ),
     ] = None,
-    url: options.Url = options.DEFAULT_URL,
-    user: options.User = None,
-    password: options.Password = None,
-    as_json: options.Json = False,
 ) -> None:
     """List the units of order that wait in a destination, those first that need somebody."""
-    with explained(as_json=as_json):
-        import uvloop
-
-        address = ServerAddress(url=url, user=user, password=password)
-        if resume is not None and give_up is not None:
-            raise typer.BadParameter("a unit is resumed, or its message given up, not both")
-        body = uvloop.run(_ask(address, destination, resume or give_up, gives_up=give_up is not None))
-        if as_json:
-            import json
-
-            typer.echo(json.dumps(body))
-        elif resume or give_up:
-            typer.echo(f"unit {harmless(resume or give_up or '')} of {harmless(destination)} goes on")
-        else:
-            _show(destination, body["units"])
-
-
-async def _ask(
-    address: ServerAddress, destination: str, unit: str | None, *, gives_up: bool
-) -> dict[str, Any]:
-    async with connected(address, purpose="units") as connection:
-        if unit is not None:
-            return await connection.ask(
-                "destination.resume_unit", destination=destination, unit=unit, give_up=gives_up
-            )
-        entries = await all_entries(connection, "destination.units", "units", destination=destination)
-        return {"destination": destination, "units": entries}
+    if resume is not None and give_up is not None:
+        raise typer.BadParameter("a unit is resumed, or its message given up, not both")
+    unit = resume if give_up is None else give_up
+    if unit is None:
+        body = server.ask_all("destination.units", "units", destination=destination)
+        server.tell(body, lambda body: _show(destination, body["units"]))
+        return
+    body = server.ask(
+        "destination.resume_unit", destination=destination, unit=unit, give_up=give_up is not None
+    )
+    server.tell(body, f"unit {harmless(unit)} of {harmless(destination)} goes on")
 
 
 def _show(destination: str, entries: list[dict[str, Any]]) -> None:

@@ -36,13 +36,11 @@ from heliograph.frontends.native.frames import (
     Welcome,
 )
 from heliograph.model.errors import ConnectionLost, HeliographError, ProtocolFault, from_code
-from heliograph.model.limits import HANDSHAKE_SECONDS, HEARTBEATS_MISSED, MIB
+from heliograph.model.limits import HANDSHAKE_SECONDS, HEARTBEATS_MISSED, MAX_REQUESTS_UNDER_WAY, MIB
 
 # Bytes the transport holds for a slow server before producers wait; a few dozen blocks, so that the socket
 # never runs dry.
 WRITE_BUFFER_BYTES = 1 * MIB
-# Requests are paired with their replies by number; nobody has this many under way.
-MAX_REQUESTS_UNDER_WAY = 10_000
 
 Request = (
     frames.OpenSession

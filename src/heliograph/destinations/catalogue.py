@@ -31,6 +31,7 @@ from heliograph.destinations.administration_topic import AdministrationTopic
 from heliograph.destinations.destination import Destination
 from heliograph.destinations.effects import AnyEffect, Continue, Multicast, Write
 from heliograph.destinations.large_references import LargeReferences
+from heliograph.destinations.pausing import Paused
 from heliograph.destinations.queue import Queue
 from heliograph.destinations.topic import Topic
 from heliograph.destinations.transactions import Transactions
@@ -55,12 +56,13 @@ from heliograph.model.policy_rules import NO_RULES, PolicyRules
 
 
 class DestinationRecord(msgspec.Struct, array_like=True):
-    """How the journal keeps a destination, a new policy for it, or its end."""
+    """How the journal keeps a destination, a new policy or pause for it, or its end."""
 
     number: int
     address: str
     policy: Policy | None = None
     deleted: bool = False
+    paused: Paused | None = None
 
 
 class SessionRecord(msgspec.Struct, array_like=True):
@@ -90,6 +92,7 @@ _RESTING: dict[str, Any] = {
     "redelivery_limit": 0,
     "expired_to_dead": False,
     "undelivered_to_dead_after": 0.0,
+    "retention_to_dead": False,
 }
 _encode = msgspec.msgpack.Encoder().encode
 _decode_session = msgspec.msgpack.Decoder(SessionRecord).decode
@@ -130,7 +133,7 @@ class Catalogue:
             return destination
         if not create:
             raise ClientFault(
-                f"{address} does not exist, and this server does not make destinations on first use",
+                f"{address} does not exist, and this server does not let you create it by using it",
                 code="destination-unknown",
             )
         if len(self.by_address) >= MAX_DESTINATIONS:
@@ -208,6 +211,13 @@ class Catalogue:
         destination.measure(effects)
         if any(messages.is_hungry for messages in destination.lists()):
             effects.append(Continue())  # a consumer may have more ahead than before
+
+    def set_paused(self, destination: Destination, paused: Paused, effects: list[AnyEffect]) -> None:
+        destination.set_paused(paused)
+        record = DestinationRecord(destination.number, destination.address, paused=paused)
+        effects.append(Write(RecordKind.DESTINATION, _encode(record)))
+        destination.measure(effects)
+        effects.append(Continue())  # what waited may go
 
     def topics_wanted(self, command: TopicsWanted) -> list[AnyEffect]:
         pattern = parse_pattern(command.pattern)

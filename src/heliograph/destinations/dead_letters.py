@@ -11,7 +11,7 @@ from heliograph.model import block as blocks
 from heliograph.model.block import BodyKind, Span
 from heliograph.model.errors import ClientFault
 from heliograph.model.ids import LaneId, message_id
-from heliograph.model.limits import MAX_BLOCK_BYTES, MAX_HEAD_BYTES
+from heliograph.model.limits import MAX_BLOCK_BYTES, MAX_ERROR_LENGTH, MAX_HEAD_BYTES
 from heliograph.model.message import Head, decode_head
 
 ORIGINAL_DESTINATION = "JMS_helio_original_destination"
@@ -21,7 +21,6 @@ DELIVERIES = "JMS_helio_deliveries"
 DIED_AT = "JMS_helio_died_at"
 LAST_ERROR = "JMS_helio_last_error"
 
-_MAX_ERROR = 1024
 # What is dressed at a time: with six kilobytes beside each message it stays within a block.
 _PORTION_MESSAGES = 256
 _PORTION_BYTES = MAX_BLOCK_BYTES // 2
@@ -52,7 +51,7 @@ def dress(span: Span, *, lane: LaneId, first: int, address: str, reason: str, no
             REASON: reason,
             DELIVERIES: span.deliveries + (1 if reason == "redelivery-limit" else 0),
             DIED_AT: now / 1_000_000,
-            LAST_ERROR: error[:_MAX_ERROR],
+            LAST_ERROR: error[:MAX_ERROR_LENGTH],
         }
         heads.append(_encode(head))
     dressed = _pack(contents, lane, first, heads)

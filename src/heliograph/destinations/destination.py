@@ -36,6 +36,8 @@ from heliograph.destinations.events import (
 from heliograph.destinations.flow import Flow
 from heliograph.destinations.intake import Intake
 from heliograph.destinations.message_list import MessageList, UserOf
+from heliograph.destinations.pausing import Pause, Paused
+from heliograph.destinations.retention import enforce
 from heliograph.destinations.waiting import Residence
 from heliograph.model.block import EXPIRIES, LARGE, Block
 from heliograph.model.destination import Address, kind_of
@@ -76,6 +78,8 @@ class Figures(msgspec.Struct):
     held_bytes: int = 0  # about how much is there now, whereas `bytes` is what ever came
     blocked: str = ""  # why its producers are told to wait, if they are
     stopped_units: int = 0  # units of order that wait for an administrator
+    production_paused: bool = False
+    consumption_paused: bool = False
 
 
 class Destination:
@@ -87,6 +91,7 @@ class Destination:
         self.intake = Intake()
         self.policy = DEFAULT_POLICY
         self.flow = Flow()
+        self.pause = Pause()
         self._residence = residence
         self._user_of = user_of
         self._published = 0
@@ -168,6 +173,19 @@ class Destination:
         if self.intake.next_number >= self.flow.due_number or self._bytes >= self.flow.due_bytes:
             self.measure(effects)
 
+    def adopt(self, block: Block, effects: list[AnyEffect], now: int) -> bool:
+        """Take over a message that another destination had. False: it is to be stored first.
+
+        Its lane leads elsewhere; what of it came, and what its sender is told, is decided there.
+        """
+        self.count(block)
+        if self.needs_no_disk(block):
+            self.intake.number(block)
+            self.add(block, effects, now)
+            return True
+        self.intake.adopt(block)
+        return False
+
     def count(self, block: Block) -> None:
         """A block was accepted for good."""
         self._published += block.count
@@ -232,6 +250,9 @@ class Destination:
 
     def _turned_away(self, block: Block, effects: list[AnyEffect]) -> bool:
         """Its sender was told to wait and went on beyond all bounds."""
+        if self.pause.is_beyond(block):
+            sentence = f"{self.address} is paused, and what you sent since you were told to wait is too much"
+            return self.intake.turn_away(block, effects, code="destination-paused", sentence=sentence)
         if not self.flow.is_beyond(self.policy):
             return False
         sentence = f"{self.address} is full, and what you sent since you were told to wait is too much"
@@ -279,6 +300,7 @@ class Destination:
 
     def _turn_came(self, _event: TurnCame, effects: list[AnyEffect], now: int) -> None:
         self._dispatch(effects, now)
+        self._retain(effects, now)
 
     def _time_came(self, _event: TimeCame, effects: list[AnyEffect], now: int) -> None:
         for messages in self.lists():
@@ -293,11 +315,21 @@ class Destination:
 
     @property
     def needs_sweeping(self) -> bool:
-        return self.may_expire or self.policy.undelivered_to_dead_after > 0
+        policy = self.policy
+        return self.may_expire or policy.undelivered_to_dead_after > 0 or policy.has_retention
 
     def _swept(self, _event: Swept, effects: list[AnyEffect], now: int) -> None:
         for messages in self.lists():
             messages.sweep(effects, now)
+        self._retain(effects, now)
+
+    def _retain(self, effects: list[AnyEffect], now: int) -> None:
+        """Remove what the policy does not keep."""
+        if self.policy.has_retention:
+            held = self.held()
+            size = self.flow.bytes_of(held, self.intake.next_number, self._bytes)
+            for messages in self.lists():
+                enforce(messages, held, size, effects, now)
 
     def _bury_failed(self, event: BuryFailed, effects: list[AnyEffect], now: int) -> None:
         messages = self.list_by_number(event.list_number)
@@ -310,6 +342,12 @@ class Destination:
         self.policy = policy
         for messages in self.lists():
             messages.set_policy(policy)
+
+    def set_paused(self, paused: Paused) -> None:
+        self.pause.set(paused)
+        self.flow.paused = paused.production
+        for messages in self.lists():
+            messages.paused = paused.consumption
 
     def purge(self, effects: list[AnyEffect]) -> int:
         """Everything that waits is done; what consumers have stays with them. Returns how many that was."""
@@ -346,4 +384,6 @@ class Destination:
             held_bytes=self.flow.bytes_of(self.held(), self.intake.next_number, self._bytes),
             blocked=self.flow.blocked,
             stopped_units=sum(messages.units.stopped for messages in lists),
+            production_paused=self.pause.state.production,
+            consumption_paused=self.pause.state.consumption,
         )

@@ -3,6 +3,8 @@
     open ──passes a high-water mark──▶ blocked ──falls to four fifths of both marks──▶ open
                                           └──messages come all the same, beyond the hard limit──▶ refused
 
+A destination whose production is paused (`pausing`) is blocked for that reason, whatever it holds.
+
 Nothing is counted per message. What a destination holds is measured when so much has arrived since the last
 time that a mark could be reached, and after every event while it is blocked. Messages are counted exactly;
 bytes are what arrived, less an average share for what has left since.
@@ -18,15 +20,17 @@ from heliograph.model.policy import Policy
 
 MESSAGES = "messages"
 BYTES = "bytes"
+PAUSED = "paused"
 
 
 class Flow:
     """The flow control of one destination."""
 
-    __slots__ = ("_number", "_total", "blocked", "bytes", "due_bytes", "due_number", "messages")
+    __slots__ = ("_number", "_total", "blocked", "bytes", "due_bytes", "due_number", "messages", "paused")
 
     def __init__(self) -> None:
-        self.blocked = ""  # what there is too much of, while there is
+        self.blocked = ""  # what there is too much of, while there is, or PAUSED
+        self.paused = False
         self.messages = 0
         self.bytes = 0
         # Look again when the next message has this number, or so many bytes have come in all.
@@ -52,7 +56,7 @@ class Flow:
         self._decide(policy)
         self.due_number = number + max(policy.high_water_messages - held, 1)
         self.due_bytes = total + max(policy.high_water_bytes - self.bytes, 1)
-        return bool(was) != bool(self.blocked)
+        return was != self.blocked and (not was or not self.blocked or PAUSED in (was, self.blocked))
 
     def bytes_of(self, held: int, number: int, total: int) -> int:
         """About how many bytes the held messages have."""
@@ -61,6 +65,11 @@ class Flow:
         return size if held >= before else size * held // before
 
     def _decide(self, policy: Policy) -> None:
+        if self.paused:
+            self.blocked = PAUSED
+            return
+        if self.blocked == PAUSED:
+            self.blocked = ""
         if self.messages >= policy.high_water_messages:
             self.blocked = MESSAGES
         elif self.bytes >= policy.high_water_bytes and self.messages:

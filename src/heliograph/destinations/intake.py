@@ -31,7 +31,16 @@ def number_mark(block: Block) -> int:
 class Intake:
     """Marks per lane, and the blocks that are on their way to the disk."""
 
-    __slots__ = ("_awaited", "_marks", "_refused", "_resumed", "next_number", "pending", "spilling")
+    __slots__ = (
+        "_adopted",
+        "_awaited",
+        "_marks",
+        "_refused",
+        "_resumed",
+        "next_number",
+        "pending",
+        "spilling",
+    )
 
     def __init__(self) -> None:
         self._marks: dict[LaneId, int] = {}
@@ -40,6 +49,7 @@ class Intake:
         # The last sequence of a lane that is on its way to the disk. Nothing behind it is confirmed before
         # it.
         self._awaited: dict[LaneId, int] = {}
+        self._adopted: dict[int, None] = {}  # numbers of pending blocks that another destination had
         self.pending: deque[Block] = deque()
         self.spilling = 0  # pending blocks that are not persistent
         self.next_number = 1
@@ -68,6 +78,14 @@ class Intake:
         """An accepted block goes to the disk; it is confirmed when it is there."""
         self.pending.append(block)
         self._awaited[block.lane] = block.first + block.count - 1
+        if not block.persistent:
+            self.spilling += 1
+
+    def adopt(self, block: Block) -> None:
+        """A block that another destination had goes to the disk for this one."""
+        self.number(block)
+        self.pending.append(block)
+        self._adopted[block.number] = None
         if not block.persistent:
             self.spilling += 1
 
@@ -110,9 +128,12 @@ class Intake:
         lasts: dict[LaneId, int] = {}
         for block in blocks:
             assert self.pending.popleft() is block
-            lasts[block.lane] = block.first + block.count - 1
             if not block.persistent:
                 self.spilling -= 1
+            if self._adopted and block.number in self._adopted:
+                del self._adopted[block.number]
+                continue
+            lasts[block.lane] = block.first + block.count - 1
         for lane, last in lasts.items():
             safe = last
             if self._awaited.get(lane) == last:
@@ -127,7 +148,7 @@ class Intake:
             self.spilling -= 1
         del self._awaited[block.lane]
         for before in self.pending:
-            if before.lane == block.lane:
+            if before.lane == block.lane and before.number not in self._adopted:
                 self._awaited[block.lane] = before.last
         self._marks[block.lane] = block.first - 1
         self.next_number = block.number
@@ -144,7 +165,7 @@ class Intake:
         self._refused.pop(lane, None)
         self._resumed[lane] = None
         for block in self.pending:
-            if block.lane == lane:
+            if block.lane == lane and block.number not in self._adopted:
                 return block.first - 1
         return self._marks.get(lane, 0)
 
@@ -165,6 +186,11 @@ class Intake:
         """A persistent block that was accepted once is accepted again, under the number it had then."""
         self.next_number += number_mark - self.next_number & _NUMBER_MASK
         self.replay_mark(block)
+        self.number(block)
+
+    def replay_adopted(self, block: Block, number_mark: int) -> None:
+        """A block that another destination had takes the place that it was given here."""
+        self.next_number += number_mark - self.next_number & _NUMBER_MASK
         self.number(block)
 
     def replay_mark(self, block: Block) -> None:

@@ -74,6 +74,7 @@ class MessageList(Settling):
         self._last_error: dict[int, str] = {}  # of messages that came back with a word why
         self.consumers: dict[ConsumerId, Consumer] = {}
         self.selective = False
+        self.paused = False  # an administrator wants nothing handed out
         self.in_flight = 0
         self.delivered = 0
         self.settled = 0
@@ -133,12 +134,12 @@ class MessageList(Settling):
         else:
             for part, _ in self.screen(span):
                 level.append(part)
-            self._put_back_released()
+            self.let_units_go_on()
 
     def _change_rule(self, rule: UnitRule | None) -> None:
         """Messages that come up from now on belong to other units; what is handed out counts for those."""
         self.units.let_all_go()
-        self._put_back_released()
+        self.let_units_go_on()
         self._rule = rule
         for consumer in self.consumers.values():
             consumer.held_units.clear()
@@ -161,7 +162,7 @@ class MessageList(Settling):
         """An administrator wants a stopped unit to go on. Whether it was stopped."""
         if not self.units.resume(key):
             return False
-        self._put_back_released()
+        self.let_units_go_on()
         effects.append(Continue())
         return True
 
@@ -232,7 +233,7 @@ class MessageList(Settling):
                 level = self._levels[self._place(part)]
                 assert isinstance(level, Waiting | SelectiveLevel)
                 level.append(part)
-        self._put_back_released()
+        self.let_units_go_on()
         page = survey.page_to_load()
         if page is not None:
             effects.append(Load(self.number, page[0], page[1]))
@@ -260,6 +261,10 @@ class MessageList(Settling):
         for consumer in self.consumers.values():
             self._limit(consumer)
             self._queue(consumer)
+
+    def levels(self) -> list[tuple[int, Level]]:
+        """What waits, highest priority first."""
+        return self._order
 
     def priorities(self) -> list[int]:
         """Highest first."""
@@ -328,6 +333,8 @@ class MessageList(Settling):
 
     def dispatch(self, effects: list[AnyEffect], now: int) -> None:
         """Give what waits to those who want it, for one turn."""
+        if self.paused:
+            return
         if self._survey is not None and not self._look_through(effects):
             return
         if self.units.has_freed_offers:
@@ -344,16 +351,16 @@ class MessageList(Settling):
                 continue
             if consumer.held_units:
                 self.units.feed(consumer)
-                self._put_back_released()
+                self.let_units_go_on()
             priority, span = self._take(consumer, effects)
             if span is None and consumer.held_units:
                 self.units.feed(consumer)  # what it was fed may have turned out not to be for it
-            if span is None and (self._put_back_released() or self._survey is not None):
+            if span is None and (self.let_units_go_on() or self._survey is not None):
                 # What was looked at let something else go, which may wait at a higher priority, or was the
                 # first to have a unit.
                 effects.append(Continue())
                 break
-            self._put_back_released()
+            self.let_units_go_on()
             if span is None:
                 # What comes next is being read from the disk; or, with selectors and units of order, nothing
                 # that waits is for this consumer.
@@ -441,7 +448,7 @@ class MessageList(Settling):
         # Where selectors are sorted by, a message that only one consumer may have comes up for that one alone.
         hand_over = not isinstance(self._levels[priority], SelectiveLevel)
         given = self.units.route(span, keys, taker, hand_over=hand_over)
-        self._put_back_released()
+        self.let_units_go_on()
         if block.expiry or block.delivery_time or block.flags & _TIMED:
             given = self._timely_in_order(given, effects, now)
         for consumer, part in given:
@@ -513,7 +520,7 @@ class MessageList(Settling):
                 elif 0 < expiry <= now:
                     if key:
                         self.units.given_up(one, (key,))
-                    self._end_expired(one, effects)
+                    self._end_unseen([one], "expired" if self.policy.expired_to_dead else "", effects)
                 elif due > now:
                     if key:
                         waiting[key] = None
@@ -524,19 +531,37 @@ class MessageList(Settling):
                     continue
                 if key:
                     self.units.settle((key,))
-        self._put_back_released()
+        self.let_units_go_on()
         return timely
 
     def _expire(self, span: Span, effects: list[AnyEffect]) -> None:
         """Messages that waited in a level are past their time."""
-        self._leave_level(span)
-        self._end_expired(span, effects)
+        self.discard([span], "expired" if self.policy.expired_to_dead else "", effects)
 
-    def _end_expired(self, span: Span, effects: list[AnyEffect]) -> None:
-        if self.policy.expired_to_dead:
-            self._bury([span], "expired", effects)
+    def put_back(self, spans: list[Span]) -> None:
+        """Messages that were taken out and given to nobody return to their places."""
+        for span in spans:
+            self._levels[self._place(span)].put_back([span])
+
+    def discard(self, spans: list[Span], why_dead: str, effects: list[AnyEffect]) -> None:
+        """Messages that were taken out and given to nobody go to the dead, for a reason, or nowhere."""
+        for span in spans:
+            self._leave_level(span)
+        self._end_unseen(spans, why_dead, effects)
+
+    def removed(self, spans: list[Span], effects: list[AnyEffect]) -> Ranges:
+        """Messages that were taken out and given to nobody are elsewhere, or nowhere, now. Returns the numbers to
+        be noted as done with the same stroke."""
+        for span in spans:
+            self._leave_level(span)
+        return self._gone(spans, effects)
+
+    def _end_unseen(self, spans: list[Span], why_dead: str, effects: list[AnyEffect]) -> None:
+        if why_dead:
+            for span in spans:
+                self._bury([span], why_dead, effects)
         else:
-            self._end([span], effects)
+            self._end(spans, effects)
 
     def time_came(self, now: int) -> None:
         """What is due may go."""
@@ -550,14 +575,15 @@ class MessageList(Settling):
         keys = self.keys_of(span)
         if keys is not None:
             self.units.left(span, keys)
-            self._put_back_released()
+            self.let_units_go_on()
 
     def sweep(self, effects: list[AnyEffect], now: int) -> None:
         """Take what is expired, or waited too long, from the head of each level."""
-        patience = int(self.policy.undelivered_to_dead_after * SECOND)
+        # Nobody could take anything while it is paused: that is no reason to give it up.
+        patience = 0 if self.paused else int(self.policy.undelivered_to_dead_after * SECOND)
         for priority, level in self._order:
             for _ in range(DISPATCH_SPANS_PER_TURN):
-                span = level.take(MAX_CREDIT, _NOBODY, effects) if level.messages else None
+                span = level.take(MAX_CREDIT, NOBODY, effects) if level.messages else None
                 if span is None:
                     break
                 block = span.block
@@ -571,7 +597,7 @@ class MessageList(Settling):
                 page = level.page_to_load()
                 if page is not None:
                     effects.append(Load(self.number, priority, page))
-        if self._put_back_released() or self._survey is not None:
+        if self.let_units_go_on() or self._survey is not None:
             effects.append(Continue())
 
     # ---- recovery, snapshots, moving
@@ -683,4 +709,4 @@ class MessageList(Settling):
         return ranges
 
 
-_NOBODY = ConsumerId(b"")
+NOBODY = ConsumerId(b"")  # takes what comes next, to remove it

@@ -25,7 +25,7 @@ from heliograph.model.block import Block
 from heliograph.model.destination import Address
 from heliograph.model.errors import ClientFault
 from heliograph.model.ids import ConsumerId
-from heliograph.model.selector import parse_selector
+from heliograph.model.selector import Selector, parse_selector
 
 
 class Queue(Destination):
@@ -68,6 +68,15 @@ class Queue(Destination):
 
     def consumers(self) -> list[ConsumerId]:
         return [*super().consumers(), *self._browsers.consumers()]
+
+    def begin_pulling(self, identity: ConsumerId, selector: Selector | None) -> None:
+        """Somebody who is no consumer is sorted for like one, and takes by itself."""
+        self._takers.add(identity, selector)
+        self.messages.sort_by_takers(self._make_selective)
+
+    def end_pulling(self, identity: ConsumerId) -> None:
+        self._takers.remove(identity)
+        self.messages.sort_by_takers(self._make_selective)
 
     def restore(self, priority: int, pages: list[Page]) -> None:
         """What recovery found to wait."""
@@ -120,3 +129,4 @@ class Queue(Destination):
             return
         self.messages.loaded(event.priority, event.page, event.buffers)
         self.messages.dispatch(effects, now)
+        self._retain(effects, now)

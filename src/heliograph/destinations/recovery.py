@@ -100,6 +100,7 @@ class CatalogueRecovery:
         made.intake.restore({LaneId(lane): mark for lane, mark in state.marks}, state.next_number)
         if state.policy is not None:
             made.set_policy(state.policy)
+        made.set_paused(state.paused)
         if isinstance(made, Queue):
             replay = self._queues[state.number]
             for level in state.levels:
@@ -142,6 +143,8 @@ class CatalogueRecovery:
         kind = record.kind
         if kind == RecordKind.PUBLISHED:
             self._published(record)
+        elif kind == RecordKind.ADOPTED:
+            self._adopted(record)
         elif kind in _NOTES:
             for first, last in _PAIR.iter_unpack(record.payload):
                 self._noted(record.kind, record.destination, record.list, first, last)
@@ -175,6 +178,8 @@ class CatalogueRecovery:
         made = self._catalogue.by_number.get(record.number) or self._make(record.number, record.address)
         if record.policy is not None:
             made.set_policy(record.policy)
+        if record.paused is not None:
+            made.set_paused(record.paused)
 
     def _published(self, record: Record) -> None:
         destination = self._catalogue.by_number.get(record.destination)
@@ -184,14 +189,27 @@ class CatalogueRecovery:
         destination.intake.replay(block, record.list)
         self._publish(destination, block)
 
-    def _block_of(self, payload: bytes | memoryview, position: int, destination: Destination) -> Block:
-        """A block without its bytes, except where they are needed to tell where its messages go."""
+    def _adopted(self, record: Record) -> None:
+        destination = self._catalogue.by_number.get(record.destination)
+        if destination is not None:
+            block = self._block_of(record.payload, record.position, destination, adopted=True)
+            destination.intake.replay_adopted(block, record.list)
+            self._publish(destination, block)
+
+    def _block_of(
+        self, payload: bytes | memoryview, position: int, destination: Destination, *, adopted: bool = False
+    ) -> Block:
+        """A block without its bytes, except where they are needed to tell where its messages go.
+
+        `adopted`: its lane leads to another destination.
+        """
         block = parse_trusted(payload, position, keep=False)
         if isinstance(destination, Topic) or block.flags & PRIORITIES:
             block.buffer = bytes(payload)
         if block.flags & LARGE:
             self._catalogue.large.persisted(position, file_in(bytes(payload)))
-        self._lane_used(block.lane, destination)
+        if not adopted:
+            self._lane_used(block.lane, destination)
         return block
 
     def _publish(self, destination: Destination, block: Block) -> None:

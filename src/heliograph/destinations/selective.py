@@ -15,7 +15,7 @@ from typing import Protocol
 from heliograph.destinations.competing import Consumer
 from heliograph.destinations.effects import AnyEffect, Continue
 from heliograph.destinations.pages import Page
-from heliograph.destinations.waiting import Residence, Waiting, number_of
+from heliograph.destinations.waiting import Residence, Waiting, number_of, stays_loaded
 from heliograph.model.block import Block, Span
 from heliograph.model.ids import ConsumerId
 from heliograph.model.limits import MAX_BUCKETS, MAX_CREDIT, SORT_MESSAGES_PER_TURN
@@ -90,6 +90,11 @@ class SelectiveLevel:
         self._returned = Waiting(residence)
         self._sources: list[Waiting] = []  # besides arrivals and what was returned
         self._buckets: dict[Key, Waiting] = {}
+        # What cannot stand at the end of its bucket: it comes before something there, or it stays in memory
+        # while the end of the bucket is on the disk. Nothing here is ever on the disk only.
+        self._beside: dict[Key, Waiting] = {}
+
+        self._needed: Waiting | None = None  # where the oldest message was when somebody last looked
 
     @property
     def messages(self) -> int:
@@ -104,6 +109,7 @@ class SelectiveLevel:
         yield self._returned
         yield from self._sources
         yield from self._buckets.values()
+        yield from self._beside.values()
 
     def append(self, span: Span) -> None:
         self._arrivals.append(span)
@@ -111,12 +117,15 @@ class SelectiveLevel:
     def takers_changed(self) -> None:
         """Everything may belong to others now."""
         self._sources = [waiting for waiting in self._sources if waiting.messages]
-        self._sources += [waiting for waiting in self._buckets.values() if waiting.messages]
-        self._buckets = {}
+        for buckets in (self._buckets, self._beside):
+            self._sources += [waiting for waiting in buckets.values() if waiting.messages]
+        self._buckets, self._beside = {}, {}
 
     # ---- out
 
     def take(self, limit: int, consumer: ConsumerId, effects: list[AnyEffect]) -> Span | None:
+        if not consumer:
+            return self._take_oldest(limit, consumer, effects)
         budget = SORT_MESSAGES_PER_TURN
         while True:
             bucket = self._bucket_for(consumer)
@@ -139,6 +148,12 @@ class SelectiveLevel:
                     else:
                         self._offers.unfit(part)
 
+    def _take_oldest(self, limit: int, nobody: ConsumerId, effects: list[AnyEffect]) -> Span | None:
+        """Whoever removes messages is no consumer: what arrived first, wherever it waits."""
+        waiting = [each for each in self._all() if each.messages]
+        self._needed = min(waiting, key=lambda each: each.head_number, default=None)
+        return self._needed.take(limit, nobody, effects) if self._needed is not None else None
+
     def _put(self, key: Key, span: Span) -> None:
         bucket = self._buckets.get(key)
         if bucket is None:
@@ -146,13 +161,25 @@ class SelectiveLevel:
                 key = key[:1]  # too many sets to tell apart: the first that may, gets it
             bucket = self._buckets.setdefault(key, Waiting(self._residence))
         if bucket.messages and number_of(span) < bucket.last_number:
-            bucket.put_back([span])
+            self._beside.setdefault(key, Waiting(self._residence)).put_back([span])
+        elif bucket.is_partly_cold and stays_loaded(span.block):
+            self._beside.setdefault(key, Waiting(self._residence)).append(span)
         else:
             bucket.append(span)
 
     def _bucket_for(self, consumer: ConsumerId) -> Waiting | None:
-        mine = [bucket for key, bucket in self._buckets.items() if bucket.messages and consumer in key]
+        mine = [
+            bucket
+            for buckets in (self._buckets, self._beside)
+            for key, bucket in buckets.items()
+            if bucket.messages and consumer in key
+        ]
         return min(mine, key=lambda bucket: bucket.head_number, default=None)
+
+    def first_for(self, consumer: ConsumerId) -> int:
+        """The lowest number that may be for a consumer, of what is sorted and what is not; 0: there is none."""
+        found = [each for each in (self._bucket_for(consumer), self._next_source()) if each is not None]
+        return min((each.head_number for each in found), default=0)
 
     def _next_source(self) -> Waiting | None:
         waiting = [source for source in (self._arrivals, self._returned, *self._sources) if source.messages]
@@ -172,8 +199,10 @@ class SelectiveLevel:
     # ---- pages
 
     def page_to_load(self) -> Page | None:
-        """What is sorted, or can be taken. What nobody may take stays where it is."""
-        for waiting in (self._arrivals, self._returned, *self._sources):
+        """What is sorted, or can be taken, or must be looked at because it is the oldest. What nobody may
+        take stays where it is."""
+        needed = [self._needed] if self._needed is not None and self._needed.is_all_cold else []
+        for waiting in (*needed, self._arrivals, self._returned, *self._sources):
             page = waiting.page_to_load()
             if page is not None:
                 return page

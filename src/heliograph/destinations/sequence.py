@@ -284,13 +284,20 @@ class SharedLevel:
 
     @property
     def next_number(self) -> int:
-        """The number of the next message that was not read, 0 if there is none."""
+        """The number of the next persistent message that was not read, 0 if there is none.
+
+        Those are in the order of their numbers. What is in memory alone is not: it need not wait for the disk
+        and overtakes them, so that its number would let a restart begin behind messages that still wait.
+        """
         for part in self._ahead():
             if isinstance(part, Page):
-                if len(part):
-                    return part.first
-            elif part:
-                return number_of(part[0])
+                kept = part.persistent_part()
+                if kept is not None:
+                    return kept.first
+            else:
+                for span in part:
+                    if span.block.persistent:
+                        return number_of(span)
         return 0
 
     # ---- handing out

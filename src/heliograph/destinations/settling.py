@@ -136,7 +136,7 @@ class Settling:
             keys = self.keys_of(span)
             if keys is not None:
                 self.units.completed(span, keys)
-        self._put_back_released()
+        self.let_units_go_on()
         return self._end(spans, effects, request=request, note=note)
 
     def _end(
@@ -220,7 +220,7 @@ class Settling:
             self._levels[priority].put_back(spans)
         if release:
             self.units.settle(touched)
-            self._put_back_released()
+            self.let_units_go_on()
         self._note(RecordKind.UNSEEN, ranges, 0, effects)
 
     def _back_to_units(self, span: Span, touched: list[int]) -> Iterator[Span]:
@@ -289,7 +289,7 @@ class Settling:
         self._dead(dead, touched, effects)
         self._set_heads_aside(due, effects)
         self.units.settle(touched)
-        self._put_back_released()
+        self.let_units_go_on()
 
     def _delay_heads(self, span: Span, at: int, due: dict[int, int]) -> None:
         """When the unit of a message that came back may go on: its first message says."""
@@ -336,7 +336,7 @@ class Settling:
         self.schedule.add(due, priority, span)
         effects.append(Wake(due))
 
-    def _put_back_released(self) -> bool:
+    def let_units_go_on(self) -> bool:
         """What units let go takes its old place. Whether there was anything."""
         units = self.units
         if not units.released and not units.released_cold:
@@ -364,14 +364,19 @@ class Settling:
 
     def buried(self, spans: list[Span], effects: list[AnyEffect]) -> Ranges:
         """The dead message queue has them. Returns the numbers to be noted as done with the same stroke."""
+        ranges = self._gone(spans, effects)
+        if self._left_burial(spans):
+            effects.append(Continue())
+        return ranges
+
+    def _gone(self, spans: list[Span], effects: list[AnyEffect]) -> Ranges:
+        """Messages that nobody has are not here any more."""
         ranges: Ranges = []
         for span in spans:
             self.settled += span.stop - span.start
             self._let_go(span, effects)
             if span.block.persistent and self.durable:
                 extend(ranges, number_of(span), span.stop - span.start)
-        if self._left_burial(spans):
-            effects.append(Continue())
         return ranges
 
     def _left_burial(self, spans: list[Span]) -> bool:
@@ -382,7 +387,7 @@ class Settling:
             if keys is not None:
                 self.units.buried(span, keys)
                 has_units = True
-        self._put_back_released()
+        self.let_units_go_on()
         return has_units
 
     def not_buried(self, spans: list[Span], reason: str, effects: list[AnyEffect], now: int) -> None:

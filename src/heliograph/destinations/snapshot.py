@@ -14,6 +14,7 @@ from heliograph.destinations.catalogue import Catalogue
 from heliograph.destinations.destination import Destination
 from heliograph.destinations.message_list import MessageList
 from heliograph.destinations.pages import Entry, Page, pages_of
+from heliograph.destinations.pausing import NOTHING, Paused
 from heliograph.destinations.placing import runs_in_queue, runs_in_topic
 from heliograph.destinations.queue import Queue
 from heliograph.destinations.subscriptions import Group, Subscription, Terms
@@ -72,6 +73,7 @@ class DestinationState(msgspec.Struct, array_like=True):
     sequences: list[SequenceState]
     subscriptions: list[SubscriptionState]
     policy: Policy | None
+    paused: Paused = NOTHING
 
 
 class SessionState(msgspec.Struct, array_like=True):
@@ -160,6 +162,7 @@ def _state_of(destination: Destination) -> DestinationState:
         sequences=[],
         subscriptions=[],
         policy=destination.policy,
+        paused=destination.pause.state,
     )
     if isinstance(destination, Queue):
         state.levels = _levels_of(destination)

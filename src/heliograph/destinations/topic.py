@@ -133,6 +133,7 @@ class Topic(Destination):
                 for sequence in group.sequences().values():
                     sequence.loaded(event.page, event.buffers)
         self._dispatch(effects, now)
+        self._retain(effects, now)
 
     # ---- subscribing
 
@@ -197,6 +198,7 @@ class Topic(Destination):
             policy=self.policy,
             durable=terms.durable,
         )
+        messages.paused = self.pause.state.consumption
         self._next_list = max(self._next_list, number + 1)
         subscription = self.subscriptions[number] = Subscription(terms, messages, group)
         if terms.name:

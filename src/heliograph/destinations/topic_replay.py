@@ -17,9 +17,13 @@ class SequenceReplay:
 
     def __init__(self) -> None:
         self.pages: list[Page] = []
+        self._grows = False
 
     def published(self, number: int, position: int, start: int, count: int, size: int) -> None:
-        if not self.pages or self.pages[-1].full:
+        # Pages of the snapshot do not grow: nobody may need their messages, whose segments are then gone, and
+        # whoever needs a new one would hold them all.
+        if not self._grows or self.pages[-1].full:
+            self._grows = True
             self.pages.append(Page(origin=len(self.pages)))
         self.pages[-1].append(number, position, start, count, size)
 

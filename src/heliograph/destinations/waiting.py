@@ -85,6 +85,14 @@ class Waiting:
         return not self._cold and (not self._hot or self._residence.used < self._residence.limit)
 
     @property
+    def is_partly_cold(self) -> bool:
+        return bool(self._cold)
+
+    @property
+    def is_all_cold(self) -> bool:
+        return bool(self._cold) and not self._hot
+
+    @property
     def head_number(self) -> int:
         """The number of the first message. There is one."""
         return number_of(self._hot[0]) if self._hot else self._cold[0].first
@@ -102,7 +110,7 @@ class Waiting:
         block = span.block
         count = span.stop - span.start
         self.messages += count
-        if not block.position or self.keeps_loaded or block.positions is not None:
+        if self.keeps_loaded or stays_loaded(block):
             self._hot.append(span)
             self._charge(block)
             return
@@ -236,6 +244,11 @@ class Waiting:
         self._hot.clear()
         self._cold.clear()
         self._loading = None
+
+
+def stays_loaded(block: Block) -> bool:
+    """Whether it is in memory alone, or was put together there from several records."""
+    return not block.position or block.positions is not None
 
 
 def number_of(span: Span) -> int:

@@ -55,6 +55,7 @@ class RecordKind(enum.IntEnum):
     STAGED = 13
     COMMITTED = 14
     UNSEEN = 15
+    ADOPTED = 16
 
 
 _SPILLED: Final = 2

@@ -147,6 +147,8 @@ _FINER: dict[type[HeliographError], tuple[str, ...]] = {
         "destination-deleted",
         "destination-exists",
         "destination-in-use",
+        "destination-not-paused",
+        "not-a-queue",
         "destination-not-empty",
         "destination-unknown",
         "lane-exists",
@@ -176,6 +178,7 @@ _FINER: dict[type[HeliographError], tuple[str, ...]] = {
     ),
     Unavailable: (
         "destination-full",
+        "destination-paused",
         "disk-failed",
         "large-damaged",
         "large-gone",

@@ -12,11 +12,11 @@ import msgspec
 
 from heliograph.model.block import Block, lone_body, parse_trusted
 from heliograph.model.errors import ClientFault
+from heliograph.model.limits import MAX_LARGE_BYTES
 
 FileId = NewType("FileId", bytes)
 
 FILE_ID_BYTES = 16
-MAX_LARGE_BYTES = 2**63 - 1
 
 
 class LargeReference(

@@ -43,6 +43,29 @@ DISPATCH_SPANS_PER_TURN = 64
 CONNECTION_OUTGOING_BYTES = 8 * MIB
 
 MAX_NAME_BYTES = 255
+# The longest address is a name with its kind; a longer pattern over addresses could match nothing.
+MAX_ADDRESS_PATTERN_BYTES = MAX_NAME_BYTES + len("queue:")
+# A longer glob matches no name but by its `*`; a regular expression has more to spell out.
+MAX_GLOB_BYTES = MAX_NAME_BYTES
+MAX_REGEX_BYTES = 1024
+# What RE2 may use for one automaton; a pattern that wants more is refused when it is compiled.
+MAX_AUTOMATON_BYTES = 1 * MIB
+# Decisions on rights that are remembered. Clients choose addresses, so without a bound they could fill the
+# memory.
+MAX_ACCESS_DECISIONS = 65_536
+# The longest selectors that people write have some hundred characters; each costs the server a compilation.
+MAX_SELECTOR_BYTES = 8 * KIB
+# Parentheses, signs and NOTs inside each other, and operators in one sum or product. Seven frames of the
+# parser each stay far from Python's limit of a thousand.
+MAX_SELECTOR_DEPTH = 64
+# Identifiers and literals of a selector, those in IN lists included.
+MAX_SELECTOR_TERMS = 512
+# Properties that are found while decoding cost a comparison each; with more of them a whole map is cheaper.
+MAX_PICKED_PROPERTIES = 16
+# Selectors of one application differ in their constants and hardly in their shape, which is small and compiled
+# once. What is larger is compiled each time: clients choose the shapes, so those kept must have a bound.
+MAX_SHARED_SELECTOR_SOURCE = 4 * KIB
+
 MAX_SESSIONS_PER_CONNECTION = 1024
 MAX_LANES_PER_SESSION = 0xFFFF
 MAX_CONSUMERS_PER_SESSION = 10_000
@@ -55,6 +78,12 @@ MAX_ACK_RANGES = 4096
 # Sessions whose client went away are remembered this long, so that a resend is recognised.
 SESSION_MEMORY_SECONDS = 24 * 3600
 MAX_REMEMBERED_SESSIONS = 100_000
+
+# Requests of a client are paired with their replies by number; nobody has this many under way.
+MAX_REQUESTS_UNDER_WAY = 10_000
+# Checking a password costs 16 MB and 50 ms on purpose; more at once would let strangers use up the machine.
+PASSWORD_THREADS = 2
+MAX_WAITING_PASSWORDS = 200
 
 # A peer has this long to greet; a half-open connection must not cost anything for ever.
 HANDSHAKE_SECONDS = 10.0
@@ -102,6 +131,8 @@ UNIT_NAMES_REMEMBERED = 65_536
 MAX_UNITS_LISTED = 1000
 # Topics that one wildcard subscription is attached to; a pattern that means more is too wide.
 MAX_WILDCARD_TOPICS = 10_000
+# Messages that an administrator has moved or deleted before the others get their turn: a few milliseconds.
+MOVE_PORTION_MESSAGES = 256
 # Sets of consumers that what waits is sorted by, where consumers have selectors.
 MAX_BUCKETS = 1024
 # Messages of one list that a turn looks at, to find what suits a consumer with a selector.
@@ -135,6 +166,8 @@ TRANSFER_WINDOW_BYTES = 2 * MIB
 # An upload is forced to disk in steps: with much unwritten data, a sync of the journal beside it takes long. A client
 # keeps what is not forced yet, so that a stream that cannot be read twice survives even the loss of the machine.
 LARGE_SYNC_BYTES = 4 * MIB
+# Sizes and offsets stay within signed 64 bits wherever they are stored.
+MAX_LARGE_BYTES = 2**63 - 1
 # Uploads and downloads under way: of one session, and of a node. Each may hold its window in memory.
 MAX_TRANSFERS_PER_SESSION = 64
 # A transfer's number is the client's choice and travels in 32 bits.

@@ -18,13 +18,7 @@ import re2
 
 from heliograph.model.destination import Kind
 from heliograph.model.errors import ClientFault
-from heliograph.model.limits import MAX_NAME_BYTES
-
-# A longer glob matches no name but by its `*`; a regular expression has more to spell out.
-MAX_GLOB_BYTES: Final = MAX_NAME_BYTES
-MAX_REGEX_BYTES: Final = 1024
-# What RE2 may use for one automaton; a pattern that wants more is refused when it is compiled.
-MAX_AUTOMATON_BYTES: Final = 1024 * 1024
+from heliograph.model.limits import MAX_AUTOMATON_BYTES, MAX_GLOB_BYTES, MAX_REGEX_BYTES
 
 
 class Form(enum.StrEnum):

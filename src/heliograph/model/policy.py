@@ -41,6 +41,16 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     # When a message of a unit was handed out as often as it may be, its unit stops and waits for an
     # administrator; otherwise the message goes to the dead message queue and the unit goes on.
     unit_stops: bool = False
+    # What waits longer than this, or beyond so much, is removed, the oldest first. 0: it stays.
+    retention_seconds: float = 0.0
+    retention_messages: int = 0
+    retention_bytes: int = 0
+    # What is removed so goes to the dead message queue instead of nowhere.
+    retention_to_dead: bool = False
+
+    @property
+    def has_retention(self) -> bool:
+        return bool(self.retention_seconds or self.retention_messages or self.retention_bytes)
 
     def delay_before(self, delivery: int) -> float:
         """How long a message waits before its second (third, …) delivery."""
@@ -105,6 +115,16 @@ SETTINGS: Final[dict[str, Setting]] = {
     "unit_stops": Setting(
         bool, 0, 1, "whether a unit of order waits for an administrator when a message of it failed too often"
     ),
+    "retention_seconds": Setting(
+        float, 0, _LONGEST, "seconds after which a message that waits is removed; 0: never"
+    ),
+    "retention_messages": Setting(
+        int, 0, _MOST, "messages that wait at most, beyond which the oldest are removed; 0: any number"
+    ),
+    "retention_bytes": Setting(
+        int, 0, _MOST, "bytes that wait at most, beyond which the oldest are removed; 0: any number"
+    ),
+    "retention_to_dead": Setting(bool, 0, 1, "whether what is removed so goes to the dead message queue"),
 }
 assert tuple(SETTINGS) == Policy.__struct_fields__
 

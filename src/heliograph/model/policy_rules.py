@@ -13,33 +13,25 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from heliograph.model.destination import Address, Kind, name_of
+from heliograph.model.address_pattern import AddressPattern
+from heliograph.model.destination import Address
 from heliograph.model.errors import ClientFault
-from heliograph.model.limits import MAX_NAME_BYTES
-from heliograph.model.patterns import compile_glob
 from heliograph.model.policy import DEFAULT_POLICY, Policy, changed
-
-_MAX_PATTERN_BYTES = MAX_NAME_BYTES + len("queue:")
 
 
 class PolicyRule:
     """A policy for the destinations that a glob matches."""
 
-    __slots__ = ("_matches", "_names_reserved", "destinations", "policy")
+    __slots__ = ("_pattern", "destinations", "policy")
 
     def __init__(self, destinations: str, policy: Policy) -> None:
         """Raises ClientFault `policy-invalid`."""
-        kind, colon, name = destinations.partition(":")
-        if destinations != "*" and (kind not in (*Kind, "*") or not colon or not name):
-            raise _refuse(
-                f"destinations is written queue:NAME, topic:NAME, *:NAME or *, not {destinations[:60]!r}"
-            )
-        if len(destinations.encode(errors="replace")) > _MAX_PATTERN_BYTES or not destinations.isprintable():
-            raise _refuse(f"destinations has at most {_MAX_PATTERN_BYTES} bytes, all printable")
+        try:
+            self._pattern = AddressPattern(destinations)
+        except ClientFault as fault:
+            raise _refuse(fault.sentence) from None
         self.destinations = destinations
         self.policy = policy
-        self._matches = compile_glob(destinations).fullmatch
-        self._names_reserved = name.startswith("_")
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> PolicyRule:
@@ -54,8 +46,7 @@ class PolicyRule:
             raise _refuse(f"the policy for {destinations[:60]}: {fault.sentence}") from None
 
     def matches(self, address: Address) -> bool:
-        is_reserved = name_of(address).startswith("_")
-        return (self._names_reserved or not is_reserved) and self._matches(address) is not None
+        return self._pattern.matches(address)
 
 
 class PolicyRules:

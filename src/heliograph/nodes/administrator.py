@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 from heliograph.admin.administration import Administration, Outcome
 from heliograph.admin.by_message import ByMessage, commands_of, reply
 from heliograph.admin.handlers import CatalogueHandlers
+from heliograph.admin.moving import DELETE, MOVE, MoveOrder
+from heliograph.admin.pausing import PauseHandlers
 from heliograph.admin.subjects import Arguments
 from heliograph.bus.commands import Answered, Asked, Rejected
 from heliograph.journal.records import RecordKind
@@ -35,9 +37,10 @@ class Administrator:
         self._record = record
         self.administration = Administration()
         CatalogueHandlers(manager.catalogue).register_with(self.administration)
+        PauseHandlers(manager.catalogue).register_with(self.administration)
         self.administration.register("server", self._server)
         # Changes that wait for the disk, and whom to tell then.
-        self._storing: deque[tuple[int, Asked | ByMessage, Outcome]] = deque()
+        self._storing: deque[tuple[int, Asked | ByMessage, Outcome | HeliographError]] = deque()
 
     def _server(self, _arguments: Arguments) -> Outcome:
         manager = self._manager
@@ -45,7 +48,7 @@ class Administrator:
             {
                 "journal": manager.journal.stats(),
                 "resident_bytes": manager.catalogue.residence.used,
-                "blocked": "disk" if manager.journal.is_tight else "",
+                "disk_full": manager.journal.is_tight,
             }
         )
 
@@ -54,6 +57,10 @@ class Administrator:
     def asked(self, question: Asked | ByMessage) -> None:
         subject = question.subject if isinstance(question, Asked) else question.command
         try:
+            if subject in (MOVE, DELETE):
+                order = MoveOrder(subject, question.arguments, self._manager.catalogue)
+                self._manager.mover.begin(order, lambda outcome: self._tell_when_stored(question, outcome))
+                return
             outcome = self.administration.ask(subject, question.arguments)
         except HeliographError as error:
             self._tell(question, error)
@@ -64,11 +71,14 @@ class Administrator:
             event, fields = outcome.event
             self._record(event, **fields)
         if outcome.effects:
-            # Nothing is noted by this record: what is behind it is stored when it is.
-            lsn = manager.append(RecordKind.DONE, 0, 0, b"", wait=True)
-            self._storing.append((lsn, question, outcome))
+            self._tell_when_stored(question, outcome)
         else:
             self._tell(question, outcome)
+
+    def _tell_when_stored(self, question: Asked | ByMessage, outcome: Outcome | HeliographError) -> None:
+        # Nothing is noted by this record: what is behind it is stored when it is.
+        lsn = self._manager.append(RecordKind.DONE, 0, 0, b"", wait=True)
+        self._storing.append((lsn, question, outcome))
 
     def by_message(self, block: Block) -> None:
         """The messages of a block are commands."""

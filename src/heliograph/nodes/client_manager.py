@@ -48,6 +48,7 @@ from heliograph.frontends.native import frames
 from heliograph.model.errors import HeliographError, NotAuthenticated, Unavailable
 from heliograph.model.ids import ConsumerId, IdIssuer, SessionId, session_of, text_of
 from heliograph.model.large import FILE_ID_BYTES
+from heliograph.model.limits import MAX_WAITING_PASSWORDS, PASSWORD_THREADS
 from heliograph.nodes.clock import now
 from heliograph.nodes.configuration import Configuration
 from heliograph.nodes.connection import Connection, Link
@@ -57,9 +58,6 @@ from heliograph.nodes.users import UserStore
 from heliograph.sessions.access import GUEST, AccessControl, Identity
 from heliograph.sessions.session import Session
 
-# Checking a password costs 16 MB and 50 ms on purpose; more at once would let strangers use up the machine.
-_PASSWORD_THREADS = 2
-_MAX_WAITING_PASSWORDS = 200
 _SWEEP_SECONDS = 1.0
 _TOKEN_BYTES = 16
 
@@ -94,7 +92,7 @@ class ClientManager:
         self._requests: dict[int, Link | _Question | _Opening] = {}
         self._last_request = 0
         self._dirty: dict[Connection, None] = {}
-        self._passwords = ThreadPoolExecutor(_PASSWORD_THREADS, thread_name_prefix="password")
+        self._passwords = ThreadPoolExecutor(PASSWORD_THREADS, thread_name_prefix="password")
         self._waiting_passwords = 0
         self._sweep: asyncio.TimerHandle | None = None
 
@@ -225,7 +223,7 @@ class ClientManager:
             return GUEST
         if hello.mechanism != "plain":
             raise NotAuthenticated("this server wants a user and a password: helio://USER:PASSWORD@HOST")
-        if self._waiting_passwords >= _MAX_WAITING_PASSWORDS:
+        if self._waiting_passwords >= MAX_WAITING_PASSWORDS:
             raise Unavailable("too many log-ins at once: try again in a moment", code="too-many-logins")
         self._waiting_passwords += 1
         try:
@@ -300,8 +298,7 @@ class ClientManager:
         )
         if resumed:
             self.record("session-resumed", session=text_of(opening.identity), user=connection.user.name)
-            blocks = link.session.restore_blocks(body.get("blocked", {}), body.get("everywhere", ""))
-            connection.carry_out(link, blocks)
+            connection.carry_out(link, link.session.restore_blocks(body.get("blocked", {})))
 
     def close_session(self, connection: Connection, message: frames.CloseSession) -> None:
         link = connection.links.pop(message.number, None)
@@ -320,7 +317,8 @@ class ClientManager:
     def ask(self, connection: Connection, message: frames.Ask) -> None:
         assert connection.user is not None
         try:
-            self._access.check(connection.user, *needed(message.subject, message.arguments))
+            for right, over in needed(message.subject, message.arguments):
+                self._access.check(connection.user, right, over)
         except HeliographError as error:
             connection.send_control(frames.Failed(message.request, error.code, error.sentence))
             return

@@ -137,17 +137,18 @@ class Committing:
         """
         manager = self._manager
         self._drop(command.session, command.number)
-        touched: dict[int, Destination] = {}
+        touched: dict[Address, list[AnyEffect]] = {}
         for address, consumer, seen in command.consumers:
             destination = manager.catalogue.by_address.get(address)
             messages = destination.list_of(consumer) if destination is not None else None
-            if destination is not None and messages is not None:
-                effects: list[AnyEffect] = []
-                messages.return_all(consumer, effects, microseconds(), seen)
-                manager.run(destination, effects)
-                touched[destination.number] = destination
+            if messages is not None:
+                messages.return_all(consumer, touched.setdefault(address, []), microseconds(), seen)
         self._answer(command.request, committed=True)
-        for destination in touched.values():
+        # Whoever is buried now may be handed out at once, to a consumer of the dead in this very session.
+        for address, effects in touched.items():
+            manager.run(manager.catalogue.by_address[address], effects)
+        for address in touched:
+            destination = manager.catalogue.by_address[address]
             again: list[AnyEffect] = []
             destination.dispatch(again, microseconds())
             manager.run(destination, again)

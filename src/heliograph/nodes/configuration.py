@@ -9,7 +9,6 @@ from __future__ import annotations
 import difflib
 import json
 import re
-import textwrap
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -21,8 +20,8 @@ from msgspec import inspect as types
 
 from heliograph.model import limits
 from heliograph.model.errors import ClientFault
-from heliograph.model.policy import DEFAULT_POLICY, SETTINGS
 from heliograph.model.policy_rules import PolicyRule, PolicyRules
+from heliograph.sessions.access import CreationRule
 
 INVALID: Final = "configuration-invalid"
 
@@ -179,6 +178,14 @@ class IdentitySettings(_Section, frozen=True):
     ] = 1
 
 
+class CreationSettings(_Section, frozen=True):
+    """Who may create the destinations that a pattern matches."""
+
+    destinations: str
+    users: tuple[str, ...] = ()
+    roles: tuple[str, ...] = ()
+
+
 class Configuration(_Section, frozen=True):
     """Everything that can be set, with the defaults that hold when it is not."""
 
@@ -190,6 +197,7 @@ class Configuration(_Section, frozen=True):
     limits: LimitSettings = LimitSettings()
     identity: IdentitySettings = IdentitySettings()
     policies: tuple[dict[str, Any], ...] = ()  # as `PolicyRule` reads them
+    creation: tuple[CreationSettings, ...] = ()
 
     @property
     def users_path(self) -> Path:
@@ -200,11 +208,18 @@ class Configuration(_Section, frozen=True):
         """Raises ClientFault `policy-invalid`, naming the key."""
         return PolicyRules([PolicyRule.of(given) for given in self.policies])
 
+    def creation_rules(self) -> list[CreationRule]:
+        """Raises ClientFault `pattern-invalid`."""
+        return [
+            CreationRule(destinations=each.destinations, users=each.users, roles=each.roles)
+            for each in self.creation
+        ]
+
 
 def load(path: Path | str | None = None, overrides: Mapping[str, object] | None = None) -> Configuration:
     """Read the file, if any, and lay `overrides` over it (`{"server.port": 0}`; None overrides nothing).
 
-    Raises ClientFault `configuration-invalid` or `policy-invalid`, naming the key.
+    Raises ClientFault `configuration-invalid`, `policy-invalid` or `pattern-invalid`, naming what is wrong.
     """
     given = {} if path is None else _read(Path(path))
     for key, value in (overrides or {}).items():
@@ -220,6 +235,7 @@ def load(path: Path | str | None = None, overrides: Mapping[str, object] | None 
     except msgspec.ValidationError as fault:
         raise _explain(str(fault), given) from None
     configuration.policy_rules()
+    configuration.creation_rules()
     return configuration
 
 
@@ -279,7 +295,7 @@ def _accepts(kind: types.Type) -> str:
             return f"a number from {low:g} to {high:g}"
         case types.LiteralType(values=values):
             # msgspec sorts them; the declaration has them from safest to fastest.
-            return "one of " + ", ".join(_toml(value) for value in get_args(Durability) if value in values)
+            return "one of " + ", ".join(toml_of(value) for value in get_args(Durability) if value in values)
         case types.StrType(min_length=shortest):
             return "a text that is not empty" if shortest else "a text"
     raise AssertionError(kind)
@@ -304,6 +320,12 @@ def _explain(complaint: str, given: Mapping[str, Any]) -> ClientFault:
             return ClientFault(f"{path} must be {setting.accepts}, not {_shown(value)}", code=INVALID)
     if path.startswith("policies"):
         return ClientFault("policies are tables: write [[policies]] and the keys of each below", code=INVALID)
+    if path.startswith("creation"):
+        return ClientFault(
+            "creation rules are tables: write [[creation]] and below it destinations, a text, users and roles,"
+            f" lists of texts; here {path} is not",
+            code=INVALID,
+        )
     return ClientFault(f"{path} is a section: write [{path}] and its keys below", code=INVALID)
 
 
@@ -317,14 +339,12 @@ def _unknown_key(section: str, name: str) -> str:
 
 
 def _shown(value: object) -> str:
-    text = _toml(value) if isinstance(value, bool | int | float | str) else f"a {type(value).__name__}"
+    text = toml_of(value) if isinstance(value, bool | int | float | str) else f"a {type(value).__name__}"
     return text if len(text) <= 60 else text[:60] + "…"
 
 
-# ---- the file that says all this
-
-
-def _toml(value: object) -> str:
+def toml_of(value: object) -> str:
+    """A value as it is written in the file."""
     if isinstance(value, str):
         return json.dumps(value, ensure_ascii=False)
     if isinstance(value, bool):
@@ -332,70 +352,3 @@ def _toml(value: object) -> str:
     if isinstance(value, int):
         return f"{value:_}" if value >= 100_000 else str(value)
     return repr(value)
-
-
-def render_defaults() -> str:
-    """The whole configuration as a commented TOML file that says what holds without one."""
-    lines = [
-        "# Heliograph's configuration. Every value below is the default: keep only the lines that you change."
-    ]
-    section = ""
-    for setting in settings():
-        if setting.section != section:
-            section = setting.section
-            kind = type(getattr(Configuration(), section))
-            lines += ["", f"# {kind.__doc__}", f"[{section}]"]
-        else:
-            lines.append("")
-        lines += textwrap.wrap(
-            setting.description,
-            width=100,
-            initial_indent="# ",
-            subsequent_indent="# ",
-            break_on_hyphens=False,
-        )
-        lines += [f"# Accepts {setting.accepts}.", f"{setting.name} = {_toml(setting.default)}"]
-    return "\n".join([*lines, *_policy_lines()]) + "\n"
-
-
-def _policy_lines() -> list[str]:
-    """Policies have no place in a file that changes nothing, so they are shown behind #."""
-    lines = [
-        "",
-        "# Policies of destinations, as many as you like. The first whose pattern matches is given to a",
-        "# destination when it is made; `helio admin destination set` changes it later. In the pattern *",
-        "# stands for any characters and ? for one.",
-        "# [[policies]]",
-        '# destinations = "queue:orders.*"',
-    ]
-    for key, setting in SETTINGS.items():
-        meaning = setting.meaning[0].upper() + setting.meaning[1:]
-        lines += [
-            "#",
-            f"# # {meaning}.",
-            f"# # Accepts {setting.accepts}.",
-            f"# {key} = {_toml(getattr(DEFAULT_POLICY, key))}",
-        ]
-    return lines
-
-
-def render_reference() -> str:
-    """The page docs/reference/configuration.md."""
-    return f"""\
-# Configuration
-
-A server needs no configuration. To change something, write a TOML file with the keys that differ and start
-the server with it; options on the command line win over the file.
-
-```sh
-helio serve --print-config > heliograph.toml    # all settings with their defaults, to edit
-helio serve --config heliograph.toml
-```
-
-A key that does not exist, or a value that it does not accept, stops the start with the code `{INVALID}` and a
-sentence that names the key; in a policy the code is `policy-invalid`. These are all settings, with their
-defaults:
-
-```toml
-{render_defaults()}```
-"""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, cast
 
-from heliograph.bus.commands import Confirmed, Refused
+from heliograph.bus.commands import Confirmed, Decision, Refused
 from heliograph.frontends.native import frames
 from heliograph.frontends.native.conversation import (
     Broken,
@@ -32,7 +32,8 @@ from heliograph.model.limits import (
 )
 from heliograph.sessions.access import Identity
 from heliograph.sessions.commands import AnySessionEffect, Multicast, Publish
-from heliograph.sessions.session import ConnectionFacts, FromBus, Session
+from heliograph.sessions.connection_facts import ConnectionFacts
+from heliograph.sessions.session import Session
 from heliograph.sessions.window import Window
 
 if TYPE_CHECKING:
@@ -153,7 +154,7 @@ class Connection(asyncio.Protocol):
         self._window.forget(session)
         self._mind_window()
 
-    def on_decision(self, link: Link, decision: FromBus) -> None:
+    def on_decision(self, link: Link, decision: Decision) -> None:
         """Something on the bus concerns a session of this connection."""
         if type(decision) is Confirmed:
             self._window.confirmed(decision.lane, decision.last)

@@ -52,7 +52,11 @@ class EmbeddedServer:
         configuration = self.configuration
         everyone = open_to_everyone(configuration.server.host, configuration.users_path)
         users = None if everyone else UserStore.load(configuration.users_path)
-        access = AccessControl(open_to_everyone=True) if users is None else users.access_control()
+        creation = configuration.creation_rules()
+        if users is None:
+            access = AccessControl(open_to_everyone=True, creation=creation)
+        else:
+            access = users.access_control(creation)
         loop = asyncio.get_running_loop()
         bus, tick = LocalBus(), Tick(loop, self._broke)
         node = f"{configuration.identity.site}.{configuration.identity.node}"

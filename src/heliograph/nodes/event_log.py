@@ -75,7 +75,7 @@ class EventLog:
                 made = isinstance(command, DestinationMade)
                 event = "destination-created" if made else "destination-deleted"
                 self.record(event, destination=command.address)
-        elif isinstance(command, FlowChanged) and command.address not in ("", EVENT_LOG):
+        elif isinstance(command, FlowChanged) and command.address != EVENT_LOG:
             event = "destination-blocked" if command.reason else "destination-unblocked"
             self.record(event, destination=command.address, reason=command.reason)
 

@@ -3,7 +3,6 @@ one frame."""
 
 from __future__ import annotations
 
-import struct
 from typing import TYPE_CHECKING
 
 from heliograph.bus.commands import Published
@@ -20,9 +19,9 @@ from heliograph.nodes.clock import microseconds
 if TYPE_CHECKING:
     from heliograph.nodes.message_manager import MessageManager
 
-_PAIR = struct.Struct("<QQ")
 # What a record takes besides its payload, generously.
 _RECORD_BYTES = 32
+_RANGE_BYTES = 16
 
 
 class Gravedigger:
@@ -56,7 +55,9 @@ class Gravedigger:
                 )
                 first += portion.stop - portion.start
         size = (
-            sum(len(copy) + _RECORD_BYTES for copy in copies) + len(order.spans) * _PAIR.size + _RECORD_BYTES
+            sum(len(copy) + _RECORD_BYTES for copy in copies)
+            + len(order.spans) * _RANGE_BYTES
+            + _RECORD_BYTES
         )
         messages = destination.list_by_number(order.list_number)
         assert messages is not None
@@ -68,8 +69,7 @@ class Gravedigger:
         released: list[AnyEffect] = []
         ranges = messages.buried(order.spans, released)
         if ranges:
-            payload = b"".join([_PAIR.pack(low, high) for low, high in ranges])
-            manager.append(RecordKind.DONE, destination.number, order.list_number, payload)
+            manager.note(RecordKind.DONE, destination, order.list_number, ranges)
         for copy in copies:
             published = Published(DEAD_MESSAGES, parse(copy))
             manager.run(grave, grave.handle(published, moment))

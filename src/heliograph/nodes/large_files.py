@@ -54,7 +54,7 @@ class LargeFiles:
         self._writing: dict[FileId, _Writing] = {}
         self._reading: dict[FileId, int] = {}
         self._hurries = False
-        self._buffer = mmap.mmap(-1, MAX_CHUNK_BYTES + 2 * _ALIGNMENT)
+        self._buffer: mmap.mmap | None = None  # what reads go through, from the first one on
         # Each is counted by one thread; what is used is the one without the other.
         self._written_bytes = 0
         self._removed_bytes = 0
@@ -188,6 +188,8 @@ class LargeFiles:
         start = offset - offset % _ALIGNMENT
         stop = offset + min(size, MAX_CHUNK_BYTES)
         wanted = stop - start + -stop % _ALIGNMENT
+        if self._buffer is None:
+            self._buffer = mmap.mmap(-1, MAX_CHUNK_BYTES + 2 * _ALIGNMENT)
         with memoryview(self._buffer)[:wanted] as room:
             came = start + os.preadv(descriptor, [room], start)
         return self._buffer[offset - start : max(min(came, stop) - start, 0)]
@@ -229,9 +231,12 @@ class LargeFiles:
         """The server stops: finish what is under way without regard for others."""
         self._hurries = True
 
-    def remove_halves(self) -> None:
+    def halves(self) -> list[Path]:
         """Files that a crash left while they were being removed."""
-        for path in self._folder.glob("*.removed"):
+        return sorted(self._folder.glob("*.removed"))
+
+    def remove_halves(self) -> None:
+        for path in self.halves():
             path.unlink()
 
     def _path(self, file: FileId) -> Path:

@@ -98,7 +98,8 @@ class LargeStore:
                 self._uploads.found(file, session)
             else:
                 self._carry_out([RemoveFile(file)])
-        self._remover.post(self._files.remove_halves, _ignore)
+        if self._files.halves():  # no thread starts before there is something to do for it
+            self._remover.post(self._files.remove_halves, _ignore)
         missing = [file for file in self._references.files() if file not in found]
         if missing:
             log.error("%d large messages have lost their files", len(missing))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import struct
 from collections import deque
+from collections.abc import Callable
 from pathlib import Path
 
 from heliograph.bus.commands import (
@@ -79,6 +80,7 @@ from heliograph.nodes.event_log import Record, ignore
 from heliograph.nodes.gravedigger import Gravedigger
 from heliograph.nodes.large_files import LargeFiles
 from heliograph.nodes.large_store import CONCERNED, LargeStore, checked_reference
+from heliograph.nodes.mover import Mover
 from heliograph.nodes.own_messages import OwnMessages
 from heliograph.nodes.tick import Tick
 
@@ -130,6 +132,7 @@ class MessageManager:
         self._compactor = Compactor(self.journal, self.catalogue)
         self._gravedigger = Gravedigger(self, issuer)
         self._committing = Committing(self)
+        self.mover = Mover(self, issuer)
         self.own_messages = OwnMessages(self, issuer)
         self.administrator = Administrator(self, self.own_messages, node=node, record=record)
         # What waits for the disk, in the order of the log: blocks, and commits whose record is behind their
@@ -309,10 +312,9 @@ class MessageManager:
             case Persist(block):
                 self._persist(destination, block)
             case Note(kind, list_number, ranges, request):
-                payload = b"".join([_PAIR.pack(first, last) for first, last in ranges])
                 if request:
                     self._noting.append((self.journal.next_lsn, request))
-                self.append(kind, destination.number, list_number, payload, wait=bool(request))
+                self.note(kind, destination, list_number, ranges, wait=bool(request))
             case Load(list_number, priority, page):
                 self._load(destination, list_number, priority, page)
             case Retain(position, count):
@@ -359,6 +361,22 @@ class MessageManager:
         self._tick.ask()
         return block.position != 0
 
+    def adopt(self, destination: Destination, block: Block) -> None:
+        """Store a block that another destination had. There is room for it."""
+        kind = RecordKind.ADOPTED if block.persistent else RecordKind.SPILLED
+        lsn = self.journal.next_lsn
+        is_stored = self.store(kind, destination, block)
+        assert is_stored, "room was reserved"
+        self._persisting.append((lsn, destination, block))
+
+    def soon(self, call: Callable[[], None]) -> None:
+        """After everybody else had their turn."""
+        self._loop.call_soon(self._take_turn, call)
+
+    def _take_turn(self, call: Callable[[], None]) -> None:
+        call()
+        self._tick.ask()
+
     def append(
         self, kind: int, destination: int, list_number: int, payload: bytes, *, wait: bool = False
     ) -> int:
@@ -367,6 +385,19 @@ class MessageManager:
         self.journal.append(kind, destination, list_number, (payload,), len(payload), wait=wait)
         self._tick.ask()
         return lsn
+
+    def note(
+        self,
+        kind: int,
+        destination: Destination,
+        list_number: int,
+        ranges: list[tuple[int, int]],
+        *,
+        wait: bool = False,
+    ) -> None:
+        """Append what happened to inclusive ranges of message numbers of a list."""
+        payload = b"".join([_PAIR.pack(first, last) for first, last in ranges])
+        self.append(kind, destination.number, list_number, payload, wait=wait)
 
     def await_commit(self, lsn: int, staged: list[tuple[Destination, Block]], deciding: Deciding) -> None:
         """The blocks of a transaction are there for all when its record is stored."""
@@ -388,6 +419,7 @@ class MessageManager:
                 self.journal_failed(found)
                 return
             self.run(destination, destination.handle(loaded, microseconds()))
+            self.mover.page_loaded(destination)
             self._tick.ask()
 
         self.journal.load(page.records(), then)

@@ -32,7 +32,7 @@ from typing import Any, Final
 import msgspec
 
 from heliograph.model.errors import ClientFault
-from heliograph.sessions.access import AccessControl, Identity, Right, Rule
+from heliograph.sessions.access import AccessControl, CreationRule, Identity, Right, Rule
 
 __all__ = ["Identity", "UserStore", "hash_password", "open_to_everyone", "verify_password"]
 
@@ -154,9 +154,9 @@ class UserStore:
             ) from None
         return cls(path, *_parse(path, raw))
 
-    def access_control(self) -> AccessControl:
+    def access_control(self, creation: Sequence[CreationRule] = ()) -> AccessControl:
         """A fresh judge over this file's rules."""
-        return AccessControl(self.rules)
+        return AccessControl(self.rules, creation=creation)
 
     def identity(self, name: str) -> Identity | None:
         """Who somebody would be if they proved it."""

@@ -14,6 +14,11 @@ Names that begin with `_` belong to the server, and a rule reaches them only whe
 On a server that is open to everyone (no users, reachable from its own machine only) everybody administers;
 but such a guest has no business with those `_` names that are not listed above.
 
+Who may create destinations can be laid down in the configuration, by pattern. The first such rule that
+matches an address decides: administrators may, and whom it names, whatever other rules say; on a server that
+is open to everyone, only whom it names. Where none matches, the right to create or to administer the address
+is enough.
+
 A refusal says nothing about whether the destination exists, so it must come before anybody looks. Who a user
 is gets decided elsewhere.
 """
@@ -22,22 +27,16 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 import msgspec
-import re2
 
-from heliograph.model.destination import Kind
+from heliograph.model.address_pattern import AddressPattern, is_reserved
 from heliograph.model.errors import ClientFault, NotAllowed
-from heliograph.model.limits import MAX_NAME_BYTES
+from heliograph.model.limits import MAX_ACCESS_DECISIONS
 
 ADMINISTRATOR: Final = "admin"
 """The role that has every right."""
-
-# The longest address is a name with its kind; a longer pattern could match nothing.
-MAX_PATTERN_BYTES: Final = MAX_NAME_BYTES + len("queue:")
-# Decisions remembered. Clients choose addresses, so without a bound they could fill the memory.
-MAX_DECISIONS: Final = 65_536
 
 
 class Right(enum.StrEnum):
@@ -79,7 +78,7 @@ GUEST: Final = Identity("guest")
 class Rule:
     """Gives some rights over the addresses that a glob matches to some users and roles."""
 
-    __slots__ = ("_matches", "_names_reserved", "destinations", "rights", "roles", "users")
+    __slots__ = ("_pattern", "destinations", "rights", "roles", "users")
 
     def __init__(
         self,
@@ -104,49 +103,48 @@ class Rule:
         self.rights = tuple(rights)
         self.users = tuple(users)
         self.roles = tuple(roles)
-        self._matches = compile_pattern(destinations).fullmatch
-        self._names_reserved = destinations.partition(":")[2].startswith("_")
+        self._pattern = AddressPattern(destinations)
 
     def allows(self, user: Identity, right: Right, address: str) -> bool:
         return (
             right in self.rights
             and (user.name in self.users or any(role in self.roles for role in user.roles))
-            and (self._names_reserved or not is_reserved(address))
-            and self._matches(address) is not None
+            and self._pattern.matches(address)
         )
 
 
-def is_reserved(address: str) -> bool:
-    """Whether the address has a name that belongs to the server."""
-    return address.partition(":")[2].startswith("_")
+class CreationRule:
+    """Says who creates the destinations that a glob matches, and that nobody else does but administrators."""
 
+    __slots__ = ("_pattern", "destinations", "roles", "users")
 
-def compile_pattern(pattern: str) -> Any:
-    """A glob over addresses as an RE2 automaton: matching is linear in the address, whatever the pattern.
+    def __init__(self, *, destinations: str, users: Sequence[str] = (), roles: Sequence[str] = ()) -> None:
+        """Raises ClientFault `pattern-invalid`. Nobody named: administrators only."""
+        self.destinations = destinations
+        self.users = tuple(users)
+        self.roles = tuple(roles)
+        self._pattern = AddressPattern(destinations)
 
-    Raises ClientFault `pattern-invalid`.
-    """
-    kind, colon, name = pattern.partition(":")
-    if pattern != "*" and (kind not in (*Kind, "*") or not colon or not name):
-        raise ClientFault(
-            "a pattern is written queue:NAME, topic:NAME, *:NAME or *, where * in NAME stands for any"
-            f" characters and ? for one; not {pattern[:60]!r}",
-            code="pattern-invalid",
-        )
-    if len(pattern.encode(errors="replace")) > MAX_PATTERN_BYTES or not pattern.isprintable():
-        raise ClientFault(
-            f"a pattern has at most {MAX_PATTERN_BYTES} bytes, all printable: {pattern[:60]!r}",
-            code="pattern-invalid",
-        )
-    expression = "".join({"*": ".*", "?": "."}.get(letter) or re2.escape(letter) for letter in pattern)
-    return re2.compile(expression)
+    def matches(self, address: str) -> bool:
+        return self._pattern.matches(address)
+
+    def allows(self, user: Identity) -> bool:
+        named = user.name in self.users or any(role in self.roles for role in user.roles)
+        return named or user.is_administrator
 
 
 class AccessControl:
     """Decides, and remembers what it decided: rules do not change while it lives."""
 
-    def __init__(self, rules: Sequence[Rule] = (), *, open_to_everyone: bool = False) -> None:
+    def __init__(
+        self,
+        rules: Sequence[Rule] = (),
+        *,
+        open_to_everyone: bool = False,
+        creation: Sequence[CreationRule] = (),
+    ) -> None:
         self.rules = tuple(rules)
+        self.creation = tuple(creation)
         self.open_to_everyone = open_to_everyone
         self._decisions: dict[tuple[Identity, Right, str], bool] = {}
 
@@ -161,7 +159,7 @@ class AccessControl:
         key = (user, right, address)
         decision = self._decisions.get(key)
         if decision is None:
-            if len(self._decisions) >= MAX_DECISIONS:
+            if len(self._decisions) >= MAX_ACCESS_DECISIONS:
                 self._decisions.clear()
             decision = self._decisions[key] = self._decide(user, right, address)
         return decision
@@ -169,7 +167,16 @@ class AccessControl:
     def _decide(self, user: Identity, right: Right, address: str) -> bool:
         if is_reserved(address):
             return self._decide_reserved(user, right, address)
+        if right is Right.CREATE:
+            return self._may_create(user, address)
         return self._administers(user) or self._ruled(user, right, address)
+
+    def _may_create(self, user: Identity, address: str) -> bool:
+        for rule in self.creation:
+            if rule.matches(address):
+                return rule.allows(user)
+        rights = (Right.CREATE, Right.ADMIN)
+        return self._administers(user) or any(self._ruled(user, right, address) for right in rights)
 
     def _decide_reserved(self, user: Identity, right: Right, address: str) -> bool:
         """M11. The well-known destinations are made by the server, so nobody else creates them."""

@@ -8,26 +8,20 @@ from heliograph.sessions.commands import TellBlocked
 
 
 class Blocks:
-    """Remembers why, so that a client is told once that it must wait and once that it need not."""
+    """Knows where lanes lead, so that a client hears of those destinations and of no others."""
 
-    __slots__ = ("_everywhere", "_own")
+    __slots__ = ("_reasons",)
 
     def __init__(self) -> None:
-        self._own: dict[Address, str] = {}  # where lanes lead
-        self._everywhere = ""
+        self._reasons: dict[Address, str] = {}
 
-    def opened(self, address: Address, own: str, everywhere: str) -> list[TellBlocked]:
+    def opened(self, address: Address, reason: str) -> list[TellBlocked]:
         """A lane leads there now, and this is how things stand."""
-        self._own[address] = own
-        self._everywhere = everywhere
-        reason = own or everywhere
+        self._reasons[address] = reason
         return [TellBlocked(address, reason)] if reason else []
 
     def changed(self, news: FlowChanged) -> list[TellBlocked]:
-        if not news.address:
-            self._everywhere = news.reason
-            return [TellBlocked(address, news.reason) for address, own in self._own.items() if not own]
-        if news.address not in self._own:
-            return []
-        self._own[news.address] = news.reason
-        return [] if self._everywhere else [TellBlocked(news.address, news.reason)]
+        if self._reasons.get(news.address, news.reason) == news.reason:
+            return []  # no lane leads there, or the client knows
+        self._reasons[news.address] = news.reason
+        return [TellBlocked(news.address, news.reason)]

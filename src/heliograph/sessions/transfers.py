@@ -23,9 +23,10 @@ from heliograph.bus.commands import (
 from heliograph.model.destination import Address
 from heliograph.model.errors import ClientFault
 from heliograph.model.ids import SessionId
-from heliograph.model.large import FILE_ID_BYTES, MAX_LARGE_BYTES
+from heliograph.model.large import FILE_ID_BYTES
 from heliograph.model.limits import (
     MAX_CHUNK_BYTES,
+    MAX_LARGE_BYTES,
     MAX_TRANSFER_NUMBER,
     MAX_TRANSFERS_PER_SESSION,
     TRANSFER_WINDOW_BYTES,

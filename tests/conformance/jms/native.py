@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from pathlib import Path
-from typing import Any, ClassVar, Literal, TypeVar, Unpack, cast
+from typing import Any, ClassVar, Literal, TypeVar, Unpack, cast, get_args
 
 import heliograph
 from heliograph import HeliographError
@@ -301,26 +301,7 @@ class NativeProvider(adapter.Provider):
     """A server in this process, on a free port that it keeps when it is started again."""
 
     name: ClassVar[str] = "native"
-    capabilities: ClassVar[frozenset[Capability]] = frozenset(
-        {
-            "authentication",
-            "browse",
-            "client-id",
-            "completion",
-            "data-bodies",
-            "delay",
-            "dups-ok",
-            "durable",
-            "individual",
-            "no-local",
-            "recover",
-            "restart",
-            "shared",
-            "temporary",
-            "transactions",
-            "user-id",
-        }
-    )
+    capabilities: ClassVar[frozenset[Capability]] = frozenset(get_args(Capability))
 
     def __init__(self, folder: Path, accounts: Sequence[Account] = ()) -> None:
         """Without accounts the server is open to everybody."""

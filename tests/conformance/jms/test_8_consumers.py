@@ -7,10 +7,27 @@ import time
 
 import pytest
 
-from tests.conformance.jms.adapter import IllegalState, JmsError, Message, Mode
+from tests.conformance.jms.adapter import Consumer, Destination, IllegalState, JmsError, Message, Mode
 from tests.conformance.jms.stage import Stage, bodies_of, next_of, nothing_comes, take, until
 
 pytestmark = pytest.mark.req("J6")
+
+
+def assert_they_split_what_is_sent(stage: Stage, topic: Destination, consumers: list[Consumer]) -> None:
+    """Each message comes to one of the consumers, and to one only."""
+    sent = [f"message {n}" for n in range(30)]
+    stage.send(topic, *sent)
+    received: list[str] = []
+
+    def gather() -> bool:
+        for consumer in consumers:
+            while (message := consumer.receive_no_wait()) is not None:
+                received.append(str(message.body))
+        return len(received) >= len(sent)
+
+    until(gather, "all messages have come")
+    assert sorted(received) == sorted(sent)
+    assert all(nothing_comes(consumer) for consumer in consumers)
 
 
 # ---- 8.3.1 unshared non-durable subscriptions
@@ -91,18 +108,7 @@ def test_8_3_2_each_message_goes_to_one_of_the_consumers(stage: Stage) -> None:
     topic = stage.topic()
     name = stage.name("shared")
     consumers = [stage.connect().session().consumer(topic, shared=name) for _ in range(3)]
-    stage.send(topic, *[f"message {n}" for n in range(30)])
-    received: list[str] = []
-
-    def gather() -> bool:
-        for consumer in consumers:
-            while (message := consumer.receive_no_wait()) is not None:
-                received.append(str(message.body))
-        return len(received) >= 30
-
-    until(gather, "thirty messages have come")
-    assert sorted(received) == sorted(f"message {n}" for n in range(30))
-    assert all(nothing_comes(consumer) for consumer in consumers)
+    assert_they_split_what_is_sent(stage, topic, consumers)
 
 
 @pytest.mark.needs("shared")
@@ -380,18 +386,7 @@ def test_8_3_4_each_message_goes_to_one_of_the_consumers(stage: Stage) -> None:
     topic = stage.topic()
     name = stage.name("subscription")
     consumers = [stage.connect().session().consumer(topic, durable=name, shared=name) for _ in range(3)]
-    stage.send(topic, *[f"message {n}" for n in range(30)])
-    received: list[str] = []
-
-    def gather() -> bool:
-        for consumer in consumers:
-            while (message := consumer.receive_no_wait()) is not None:
-                received.append(str(message.body))
-        return len(received) >= 30
-
-    until(gather, "thirty messages have come")
-    assert sorted(received) == sorted(f"message {n}" for n in range(30))
-    assert all(nothing_comes(consumer) for consumer in consumers)
+    assert_they_split_what_is_sent(stage, topic, consumers)
 
 
 @pytest.mark.needs("durable", "shared")

@@ -76,9 +76,11 @@ def test_a_reply_says_how_many_to_expect() -> None:
 
 
 def test_which_right_is_needed_over_what() -> None:
-    assert needed("server", {}) == (Right.ADMIN, "")
-    assert needed("log", {}) == (Right.RECEIVE, "topic:_LOG")
-    assert needed("destination.set", {"destination": "queue:a"}) == (Right.ADMIN, "queue:a")
+    assert needed("server", {}) == [(Right.ADMIN, "")]
+    assert needed("log", {}) == [(Right.RECEIVE, "topic:_LOG")]
+    assert needed("destination.set", {"destination": "queue:a"}) == [(Right.ADMIN, "queue:a")]
+    create = needed("destination.create", {"destination": "queue:a"})
+    assert create == [(Right.ADMIN, "queue:a"), (Right.CREATE, "queue:a")]
     for subject, arguments, code in (
         ("x" * 1000, {}, "subject-unknown"),
         ("destination.set", {}, "argument-invalid"),

@@ -17,7 +17,8 @@ from heliograph.cli.connecting import ServerAddress
 from heliograph.cli.main import app
 from heliograph.cli.outcome import explained
 from heliograph.model.errors import ConnectionLost, InvalidName
-from heliograph.nodes.configuration import Configuration, load, render_defaults
+from heliograph.nodes.configuration import Configuration, load
+from heliograph.nodes.configuration_text import render_defaults
 
 REFERENCE = Path(__file__).parents[3] / "docs" / "reference" / "cli.md"
 NOWHERE = "helio://ann:secret@127.0.0.1:1"
@@ -89,7 +90,9 @@ def test_a_wrong_setting_ends_the_start_in_words(run: CliRunner, tmp_path: Path)
             "a property is written KEY=TEXT or KEY:=VALUE, not 'colour'",
         ),
         (["send", "queue:a", "b", "-p", "n:=x"], "the value of 'n' is not a number"),
-        (["receive", "queue:a", "--json", "--bodies-only"], "give --json or --bodies-only, not both"),
+        (["send", "queue:a", "b", "--file", "f"], "--file sends one message"),
+        (["receive", "queue:a", "--json", "--bodies-only"], "give --bodies-only, or --json and --output"),
+        (["receive", "queue:a", "-o", "a-file", "--follow"], "a file takes one message"),
         (["bench", "run", "-w", "latency", "--size", "4"], "--size must be 8 or more"),
         (["bench", "run", "--url", NOWHERE, "--data", "x"], "leave out --url"),
         (["user", "add", "ann"], "use --password-stdin"),

@@ -25,7 +25,8 @@ SERVER = {
 def destination(address: str, **facts: int | str) -> dict[str, Any]:
     names = ("depth", "in_flight", "consumers", "published", "delivered", "settled", "bytes", "held_bytes")
     counts = dict.fromkeys(names, 0)
-    return {"address": address, "kind": address.partition(":")[0], **counts, "blocked": "", **facts}
+    states = {"blocked": "", "production_paused": False, "consumption_paused": False}
+    return {"address": address, "kind": address.partition(":")[0], **counts, **states, **facts}
 
 
 def sample(seconds: float, *destinations: dict[str, Any], cpu: float = 1.0) -> Sample:
@@ -108,8 +109,18 @@ def test_the_table_shows_destinations_and_the_server() -> None:
 def test_who_is_blocked_is_shown() -> None:
     report = compare(sample(0), sample(1, destination("queue:full", depth=9, blocked="messages")))
     assert "blocked 9" in shown(report)
-    report["server"]["blocked"] = "disk"
-    assert "all producers wait: disk" in shown(report)
+    report["server"]["disk_full"] = True
+    assert "the disk is full: what is sent is refused" in shown(report)
+
+
+@pytest.mark.req("U8")
+def test_what_is_paused_is_shown() -> None:
+    paused = destination("queue:a", depth=9, blocked="paused", production_paused=True)
+    assert "paused 9" in shown(compare(sample(0), sample(1, paused)))
+    paused = destination("queue:a", depth=9, consumers=2, consumption_paused=True)
+    text = shown(compare(sample(0), sample(1, paused)))
+    assert "paused 2" in text
+    assert "paused 9" not in text
 
 
 @pytest.mark.req("M11")

@@ -29,7 +29,7 @@ def test_a_callback_hears_of_a_destination_once_however_many_sessions_are_concer
 def test_a_lost_connection_blocks_nobody() -> None:
     heard: list[tuple[str, str]] = []
     blocks = Blocks()
-    blocks.told(1, "queue:a", "disk")
+    blocks.told(1, "queue:a", "bytes")
     blocks.on_change = lambda destination, reason: heard.append((destination, reason))
     blocks.forget_all()
     assert blocks.reason("queue:a") == ""
@@ -43,5 +43,5 @@ def test_a_callback_that_fails_is_its_own_trouble() -> None:
         raise RuntimeError
 
     blocks.on_change = fail
-    blocks.told(1, "queue:a", "disk")
-    assert blocks.reason("queue:a") == "disk"
+    blocks.told(1, "queue:a", "bytes")
+    assert blocks.reason("queue:a") == "bytes"

@@ -5,9 +5,8 @@ import time
 import pytest
 
 from heliograph.model.errors import ClientFault
+from heliograph.model.limits import MAX_GLOB_BYTES, MAX_REGEX_BYTES
 from heliograph.model.patterns import (
-    MAX_GLOB_BYTES,
-    MAX_REGEX_BYTES,
     Form,
     Pattern,
     PatternFault,

@@ -6,9 +6,8 @@ import time
 import pytest
 
 from heliograph.model.errors import ClientFault
+from heliograph.model.limits import MAX_SELECTOR_BYTES, MAX_SELECTOR_DEPTH, MAX_SELECTOR_TERMS
 from heliograph.model.selector import Selector, SelectorFault
-from heliograph.model.selector.lexer import MAX_SELECTOR_BYTES
-from heliograph.model.selector.parser import MAX_DEPTH, MAX_TERMS
 
 pytestmark = pytest.mark.req("J7")
 
@@ -99,15 +98,15 @@ def test_a_bomb_is_refused_as_too_complex(name: str) -> None:
 
 
 def test_what_is_just_within_the_limits_works_on_a_crowded_stack() -> None:
-    deep = MAX_DEPTH
+    deep = MAX_SELECTOR_DEPTH
     largest = [
         "(" * deep + "a = 1" + ")" * deep,
         "NOT " * deep + "a = 1",
         "x OR y AND NOT (" * (deep // 2) + "a = 1" + ")" * (deep // 2),
         "a = " + "1 + 1 * (" * (deep // 2) + "a" + ")" * (deep // 2),
         "a = 1" + " + 0" * deep,
-        " OR ".join(["a"] * (MAX_TERMS - 2)) + " OR a = 1",
-        "a IN (" + ",".join(map(str, range(MAX_TERMS - 1))) + ")",
+        " OR ".join(["a"] * (MAX_SELECTOR_TERMS - 2)) + " OR a = 1",
+        "a IN (" + ",".join(map(str, range(MAX_SELECTOR_TERMS - 1))) + ")",
         "a = '" + "x" * (MAX_SELECTOR_BYTES - 6) + "' OR a = 1"[: -len(" OR a = 1")],
     ]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -142,3 +143,20 @@ def test_a_start_keeps_what_messages_refer_to_and_what_a_session_may_go_on_with(
         world.store.stop()
 
     play(whole())
+
+
+def test_a_server_that_sees_no_large_message_starts_no_thread_for_them(tmp_path: Path) -> None:
+    def threads() -> list[str]:
+        return [thread.name for thread in threading.enumerate() if thread.name.startswith("large-")]
+
+    async def story(world: World) -> None:
+        world.store.end_of_tick(5)
+        world.store.log_stored(4)
+        world.store.session_closed(SESSION)
+        world.store.expire(lambda _: False)
+        assert threads() == []
+        await world.upload()
+        assert threads() == ["large-writer"]
+
+    told(tmp_path, story)
+    assert threads() == []

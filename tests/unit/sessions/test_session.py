@@ -13,6 +13,7 @@ from heliograph.bus.commands import (
     ConsumerAttached,
     ConsumerDetached,
     CreditGranted,
+    Decision,
     DestinationWanted,
     Dispatched,
     Fact,
@@ -51,7 +52,8 @@ from heliograph.sessions.commands import (
     Subscribe,
     Unsubscribe,
 )
-from heliograph.sessions.session import ConnectionFacts, FromBus, Session
+from heliograph.sessions.connection_facts import ConnectionFacts
+from heliograph.sessions.session import Session
 
 ANN = Identity("ann", ("clerk",))
 RULES = [
@@ -82,7 +84,7 @@ class Story:
         self.facts: list[Fact] = []
         self.said: list[AnySessionEffect] = []
 
-    def do(self, event: AnyCommand | FromBus) -> list[AnySessionEffect]:
+    def do(self, event: AnyCommand | Decision) -> list[AnySessionEffect]:
         """What is said to the client."""
         said: list[AnySessionEffect] = []
         for effect in self.session.handle(event):

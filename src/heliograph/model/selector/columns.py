@@ -29,10 +29,9 @@ from heliograph.model.block import (
     columns_end,
 )
 from heliograph.model.ids import text_of
+from heliograph.model.limits import MAX_PICKED_PROPERTIES
 from heliograph.model.message import Property
 
-# Fields that are found while decoding cost a comparison each; with more of them a whole map is cheaper.
-MAX_PICKED_PROPERTIES: Final = 16
 MICROSECONDS_PER_MILLISECOND: Final = 1000
 
 # Where a block's header has the length of all heads.

@@ -27,6 +27,7 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any, Final, NamedTuple, assert_never
 
+from heliograph.model.limits import MAX_SHARED_SELECTOR_SOURCE
 from heliograph.model.selector import arithmetic
 from heliograph.model.selector.like import compile_like
 from heliograph.model.selector.tree import (
@@ -74,9 +75,6 @@ _NAMES: Final = {
     "are_numbers": arithmetic.are_numbers,
     "are_alike": arithmetic.are_alike,
 }
-# Subscriptions of one application differ in their constants and hardly in their shape, which is small. What
-# is larger is compiled each time: clients choose the shapes, so those kept must have a bound.
-MAX_SHARED_SOURCE: Final = 4096
 _ARITHMETIC: Final = {"+": "plus", "-": "minus", "*": "times", "/": "over"}
 _PYTHON: Final = {"=": "==", "<>": "!=", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
 _OPPOSITE: Final = {"=": "<>", "<>": "="}
@@ -104,7 +102,7 @@ def compile_condition(condition: Condition, names: Sequence[str], *, wanted: boo
         "   matched.append((who, found))\n"
         " return matched\n"
     )
-    pick = _compile_once(source) if len(source) <= MAX_SHARED_SOURCE else _compile(source)
+    pick = _compile_once(source) if len(source) <= MAX_SHARED_SELECTOR_SOURCE else _compile(source)
     return Compiled(pick, tuple(writer.constants))
 
 

@@ -13,10 +13,9 @@ from typing import Final
 
 import msgspec
 
+from heliograph.model.limits import MAX_SELECTOR_BYTES
 from heliograph.model.selector.faults import TOO_COMPLEX, SelectorFault
 
-# The longest selectors that people write have some hundred characters; each costs the server a compilation.
-MAX_SELECTOR_BYTES: Final = 8 * 1024
 # The largest whole number that a property can hold.
 MAX_EXACT: Final = 2**64 - 1
 

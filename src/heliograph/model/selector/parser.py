@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from heliograph.model.limits import MAX_SELECTOR_DEPTH, MAX_SELECTOR_TERMS
 from heliograph.model.selector import lexer
 from heliograph.model.selector.faults import TOO_COMPLEX, SelectorFault
 from heliograph.model.selector.lexer import END, NUMBER, STRING, Token
@@ -28,12 +29,6 @@ from heliograph.model.selector.tree import (
     Not,
     Value,
 )
-
-# Parentheses, signs and NOTs inside each other, and operators in one sum or product. Seven frames of this
-# parser each stay far from Python's limit of a thousand.
-MAX_DEPTH: Final = 64
-# Identifiers and literals, those in IN lists included.
-MAX_TERMS: Final = 512
 
 _OR: Final = 1
 _AND: Final = 2
@@ -132,7 +127,7 @@ class _Parser:
 
     def _nested(self, token: Token, lowest: int) -> _Node:
         self._depth += 1
-        if self._depth > MAX_DEPTH:
+        if self._depth > MAX_SELECTOR_DEPTH:
             raise _too_deep(token)
         inner = self._expression(lowest)
         self._depth -= 1
@@ -154,9 +149,9 @@ class _Parser:
 
     def _count(self, token: Token) -> None:
         self._terms += 1
-        if self._terms > MAX_TERMS:
+        if self._terms > MAX_SELECTOR_TERMS:
             raise SelectorFault(
-                f"it has more than {MAX_TERMS} identifiers and literals",
+                f"it has more than {MAX_SELECTOR_TERMS} identifiers and literals",
                 column=token.column,
                 code=TOO_COMPLEX,
             )
@@ -178,7 +173,7 @@ class _Parser:
         return self._shallow(Arithmetic(operator.kind, _value(left, start), right), operator)
 
     def _shallow(self, made: Arithmetic, token: Token) -> Arithmetic:
-        if made.depth > MAX_DEPTH:
+        if made.depth > MAX_SELECTOR_DEPTH:
             raise _too_deep(token)
         return made
 
@@ -283,4 +278,6 @@ def _unexpected(token: Token, wanted: str) -> SelectorFault:
 
 
 def _too_deep(token: Token) -> SelectorFault:
-    return SelectorFault(f"it is nested more than {MAX_DEPTH} deep", column=token.column, code=TOO_COMPLEX)
+    return SelectorFault(
+        f"it is nested more than {MAX_SELECTOR_DEPTH} deep", column=token.column, code=TOO_COMPLEX
+    )

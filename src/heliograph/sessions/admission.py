@@ -1,0 +1,53 @@
+"""Where a session's user may go: the rights of the user, seen from this connection.
+
+Rights are decided in `access`; what is added here is what depends on the connection: its temporary
+destinations (J9), and whether destinations come into being by being used.
+"""
+
+from __future__ import annotations
+
+from heliograph.model.address_pattern import is_reserved
+from heliograph.model.destination import TEMPORARY_PREFIX, Address, name_of, parse_address
+from heliograph.model.errors import NotAllowed
+from heliograph.sessions.access import AccessControl, Identity, Right
+from heliograph.sessions.connection_facts import ConnectionFacts
+
+
+class Admission:
+    """Every address that a client names comes by here."""
+
+    def __init__(
+        self, user: Identity, access: AccessControl, connection: ConnectionFacts, *, creates: bool
+    ) -> None:
+        """`creates`: destinations are made on first use, where the user may create them."""
+        self.user = user
+        self._access = access
+        self._connection = connection
+        self._creates = creates
+
+    def allows(self, right: Right, address: str) -> bool:
+        return self._access.allows(self.user, right, address)
+
+    def checked(self, destination: str, right: Right) -> Address:
+        """The address, if there can be such a destination and the user has the right there."""
+        # Access control remembers what it decided, so it must never see a name without a bound.
+        address = parse_address(destination, system=True)
+        if name_of(address).startswith(TEMPORARY_PREFIX):
+            return self._checked_temporary(address, right)
+        # What a well-known destination admits is decided by access control; any other name with `_` is
+        # nobody's.
+        address = parse_address(destination, system=self.allows(right, destination))
+        self._access.check(self.user, right, address)
+        return address
+
+    def _checked_temporary(self, address: Address, right: Right) -> Address:
+        """Everybody may answer to a temporary destination; only the connection that made it may receive
+        (J9)."""
+        if right is not Right.SEND and address not in self._connection.temporaries:
+            raise NotAllowed(f"{address} belongs to another connection")
+        return address
+
+    def may_create(self, address: Address) -> bool:
+        if is_reserved(address):
+            return False
+        return self._creates and self.allows(Right.CREATE, address)

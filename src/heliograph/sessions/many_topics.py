@@ -1,0 +1,176 @@
+"""A session's consumers of many topics (M12): attached to each that their pattern means and their user may
+receive from, to those that come into being later as well.
+
+One such consumer is a `Wildcard`, which translates tags and shares credit out; here is decided what it is
+attached to, and when it ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from heliograph.bus.commands import ConsumerAttached, ConsumerDetached, DestinationMade, TopicsWanted
+from heliograph.model.destination import Address
+from heliograph.model.errors import ClientFault
+from heliograph.model.ids import ConsumerId, IdIssuer, SessionId
+from heliograph.model.limits import MAX_WILDCARD_TOPICS
+from heliograph.model.patterns import Pattern
+from heliograph.sessions.access import Right
+from heliograph.sessions.admission import Admission
+from heliograph.sessions.commands import (
+    AnySessionEffect,
+    Done,
+    EndConsumer,
+    Fail,
+    Multicast,
+    Settle,
+    SettlementStored,
+    Subscribe,
+)
+from heliograph.sessions.requests import Request, Requests
+from heliograph.sessions.wildcard import Attachment, Wildcard
+
+
+class ManyTopics:
+    """The wildcards of one session, under its client's numbers."""
+
+    def __init__(
+        self,
+        session: SessionId,
+        client_id: str,
+        *,
+        admission: Admission,
+        requests: Requests,
+        issuer: IdIssuer,
+    ) -> None:
+        self._session = session
+        self._client_id = client_id
+        self._admission = admission
+        self._requests = requests
+        self._issuer = issuer
+        self.wildcards: dict[int, Wildcard] = {}
+        self.attachments: dict[ConsumerId, Wildcard] = {}
+
+    def answers(self) -> dict[type, Callable[[Request, dict[str, Any]], list[AnySessionEffect]]]:
+        """What follows from the answers to what is asked here."""
+        return {
+            Wildcard: self._topics_found,
+            Attachment: lambda asked, _: self._attachment_answered(asked, refused=False),
+        }
+
+    def subscribe(self, command: Subscribe, pattern: Pattern) -> list[AnySessionEffect]:
+        """The client is answered when all topics that exist have been."""
+        wildcard = self.wildcards[command.consumer] = Wildcard(
+            command.consumer,
+            pattern,
+            credit=command.credit,
+            selector=command.selector,
+            no_local=command.no_local,
+        )
+        wildcard.request = command.request
+        request = self._requests.ask(Wildcard, command.request, command.consumer)
+        return [Multicast(TopicsWanted(request, str(pattern)))]
+
+    def _topics_found(self, asked: Request, body: dict[str, Any]) -> list[AnySessionEffect]:
+        wildcard = self.wildcards.get(asked.number)
+        if wildcard is None:
+            return [Done(asked.request)]  # ended meanwhile
+        effects = self._attach(wildcard, body["topics"])
+        return effects or self._attached(wildcard)
+
+    def _attach(self, wildcard: Wildcard, topics: list[Address]) -> list[AnySessionEffect]:
+        """To those that it wants and its user may receive from; of others nothing is said."""
+        effects: list[AnySessionEffect] = []
+        for address in topics:
+            if not wildcard.wants(address) or not self._admission.allows(Right.RECEIVE, address):
+                continue
+            if len(wildcard) >= MAX_WILDCARD_TOPICS:
+                sentence = f"the pattern means more than {MAX_WILDCARD_TOPICS} topics: choose a narrower one"
+                return [*effects, *self._end(wildcard, code="too-many-topics", sentence=sentence)]
+            effects.append(Multicast(self._attach_to(wildcard, address)))
+        return effects
+
+    def _attach_to(self, wildcard: Wildcard, address: Address) -> ConsumerAttached:
+        identity = self._issuer.consumer()
+        wildcard.attach(identity, address)
+        wildcard.attaching += 1
+        self.attachments[identity] = wildcard
+        return ConsumerAttached(
+            self._requests.ask(Attachment, 0, wildcard.number, address),
+            address,
+            identity,
+            self._session,
+            wildcard.own_credit,
+            create=False,
+            selector=wildcard.selector,
+            client=self._client_id,
+            no_local=wildcard.no_local,
+        )
+
+    def _attached(self, wildcard: Wildcard) -> list[AnySessionEffect]:
+        """Tell the client once that everything there was is attached."""
+        request, wildcard.request = wildcard.request, None
+        return [] if request is None else [Done(request)]
+
+    def attachment_refused(self, asked: Request) -> list[AnySessionEffect]:
+        return self._attachment_answered(asked, refused=True)
+
+    def _attachment_answered(self, asked: Request, *, refused: bool) -> list[AnySessionEffect]:
+        wildcard = self.wildcards.get(asked.number)
+        identity = wildcard.identity_at(asked.address) if wildcard is not None else None
+        if wildcard is None or identity is None:
+            return []
+        wildcard.attaching -= 1
+        effects: list[AnySessionEffect] = []
+        if refused:  # its topic is gone already, or wants nobody
+            del self.attachments[identity]
+            effects += [Multicast(ConsumerDetached(asked.address, identity)), *wildcard.detach(identity)]
+        return effects if wildcard.attaching else [*effects, *self._attached(wildcard)]
+
+    def destination_made(self, news: DestinationMade) -> list[AnySessionEffect]:
+        wildcards = list(self.wildcards.values())
+        return [effect for wildcard in wildcards for effect in self._attach(wildcard, [news.address])]
+
+    def topic_gone(self, identity: ConsumerId) -> list[AnySessionEffect] | None:
+        """The topic of an attachment was deleted. None: it is none of ours."""
+        wildcard = self.attachments.pop(identity, None)
+        return None if wildcard is None else wildcard.detach(identity)
+
+    def settle(self, wildcard: Wildcard, command: Settle) -> list[AnySessionEffect]:
+        """Nothing of it is on disk, so what is settled is stored."""
+        effects, fault = wildcard.settle(command)
+        if not command.confirm:
+            return effects
+        if fault is not None:
+            return [*effects, *self._end(wildcard, code=fault.code, sentence=fault.sentence)]
+        return [*effects, SettlementStored(command.consumer)]
+
+    # ---- the end
+
+    def drop(self, wildcard: Wildcard) -> list[AnySessionEffect]:
+        del self.wildcards[wildcard.number]
+        for identity in wildcard.identities():
+            self.attachments.pop(identity, None)
+        return [Multicast(detached) for detached in wildcard.farewell()]
+
+    def _end(self, wildcard: Wildcard, *, code: str, sentence: str) -> list[AnySessionEffect]:
+        effects = self.drop(wildcard)
+        if wildcard.request is not None:
+            return [*effects, Fail(wildcard.request, code, sentence)]
+        return [*effects, EndConsumer(wildcard.number, code, sentence)]
+
+    def farewell(self) -> Iterator[ConsumerDetached]:
+        for wildcard in self.wildcards.values():
+            yield from wildcard.farewell()
+        self.wildcards.clear()
+        self.attachments.clear()
+
+
+def check_for_many(command: Subscribe) -> None:
+    """Raises ClientFault for what a subscription to a pattern cannot be."""
+    if command.durable or command.shared or command.browse:
+        raise ClientFault(
+            "a subscription to a pattern is neither durable nor shared, and nothing can be browsed there",
+            code="subscription-invalid",
+        )
