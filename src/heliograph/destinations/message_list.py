@@ -546,14 +546,14 @@ class MessageList(Settling):
     def discard(self, spans: list[Span], why_dead: str, effects: list[AnyEffect]) -> None:
         """Messages that were taken out and given to nobody go to the dead, for a reason, or nowhere."""
         for span in spans:
-            self._leave_level(span)
+            self._leave_level(span, effects)
         self._end_unseen(spans, why_dead, effects)
 
     def removed(self, spans: list[Span], effects: list[AnyEffect]) -> Ranges:
         """Messages that were taken out and given to nobody are elsewhere, or nowhere, now. Returns the numbers to
         be noted as done with the same stroke."""
         for span in spans:
-            self._leave_level(span)
+            self._leave_level(span, effects)
         return self._gone(spans, effects)
 
     def _end_unseen(self, spans: list[Span], why_dead: str, effects: list[AnyEffect]) -> None:
@@ -571,11 +571,13 @@ class MessageList(Settling):
             else:
                 self._levels[priority].put_back([what])
 
-    def _leave_level(self, span: Span) -> None:
+    def _leave_level(self, span: Span, effects: list[AnyEffect]) -> None:
+        """Messages left their level without having come up: what was held back behind them may go on."""
         keys = self.keys_of(span)
         if keys is not None:
             self.units.left(span, keys)
-            self.let_units_go_on()
+            if self.let_units_go_on():
+                effects.append(Continue())
 
     def sweep(self, effects: list[AnyEffect], now: int) -> None:
         """Take what is expired, or waited too long, from the head of each level."""
@@ -588,7 +590,7 @@ class MessageList(Settling):
                     break
                 block = span.block
                 if patience and block.timestamp and block.timestamp + patience < now:
-                    self._leave_level(span)
+                    self._leave_level(span, effects)
                     self._bury([span], "undeliverable", effects)
                 elif (timely := self._timely(priority, span, now, effects)) is not None:
                     level.put_back([timely])
