@@ -186,6 +186,12 @@ class OrderedWorld:
             self._handle(TimeCame())
         self._handle(Swept())
 
+    def sort(self, sort_keys: str) -> None:
+        """An administrator wants another order among messages of different units."""
+        self.policy = msgspec.structs.replace(self.policy, sort_keys=sort_keys)
+        self.queue.set_policy(self.policy)
+        self._handle(TurnCame())
+
     def crash(self) -> None:
         """Only what is on disk remains; what was handed out comes again, marked."""
         for taker in list(self.takers.values()):

@@ -34,6 +34,7 @@ class UnitsOfOrder(RuleBasedStateMachine):
         has_priorities=st.booleans(),
         has_times=st.booleans(),
         has_selectors=st.booleans(),
+        sort_keys=st.sampled_from(["", "", "", "JMSPriority", "colour desc, JMSPriority asc"]),
     )
     def begin(
         self,
@@ -45,9 +46,14 @@ class UnitsOfOrder(RuleBasedStateMachine):
         has_priorities: bool,
         has_times: bool,
         has_selectors: bool,
+        sort_keys: str,
     ) -> None:
         policy = Policy(
-            redelivery_limit=limit, redelivery_delay=delay, unit_stops=stops, expired_to_dead=to_dead
+            redelivery_limit=limit,
+            redelivery_delay=delay,
+            unit_stops=stops,
+            expired_to_dead=to_dead,
+            sort_keys=sort_keys,
         )
         self.world = OrderedWorld(policy, resident_bytes=resident)
         self.has_priorities = has_priorities
@@ -142,6 +148,11 @@ class UnitsOfOrder(RuleBasedStateMachine):
         self.world.settle_down()
         self.world.note_expired()
         self.world.crash()
+        self._rest()
+
+    @rule(sort_keys=st.sampled_from(["", "JMSPriority", "colour desc, JMSPriority asc"]))
+    def sort(self, sort_keys: str) -> None:
+        self.world.sort(sort_keys)
         self._rest()
 
     @rule()

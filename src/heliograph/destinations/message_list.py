@@ -22,6 +22,7 @@ from heliograph.destinations.schedule import Schedule
 from heliograph.destinations.selective import SelectiveLevel
 from heliograph.destinations.sequence import SharedLevel
 from heliograph.destinations.settling import SECOND, TOO_OFTEN, UNKNOWN, Ranges, Settling, extend
+from heliograph.destinations.sorted_level import SortedLevel
 from heliograph.destinations.survey import Survey
 from heliograph.destinations.unit_of_order import Given, Offer, Units
 from heliograph.destinations.unit_rules import UnitRule, unit_rule
@@ -36,8 +37,12 @@ from heliograph.model.limits import (
     PRIORITY_PREFETCH,
     UNIT_PREFETCH,
 )
+from heliograph.model.message import DEFAULT_PRIORITY
 from heliograph.model.policy import DEFAULT_POLICY, Policy
+from heliograph.model.sort_keys import SortKey, parse_sort_keys
 
+Unshared = Waiting | SelectiveLevel | SortedLevel
+"""A level that belongs to one list alone."""
 UserOf = Callable[[LaneId], str]
 _TIMED = EXPIRIES | DELIVERIES
 
@@ -50,6 +55,7 @@ class MessageList(Settling):
         number: int,
         *,
         make_level: Callable[[int], Level],
+        make_sorted: Callable[[tuple[SortKey, ...]], SortedLevel] | None = None,
         user_of: UserOf,
         residence: Residence,
         place: Callable[[Span], int] = place_in_queue,
@@ -66,8 +72,10 @@ class MessageList(Settling):
         self._parcels: dict[Consumer, tuple[int, list[Span]]] = {}
         self.durable = durable  # whether what happens to it is written down
         self._make_level = make_level
+        self._make_sorted = make_sorted  # None: what waits cannot be sorted
+        self._sorted: SortedLevel | None = None
         self._user_of = user_of
-        self._levels: dict[int, Level] = {}
+        self._levels: dict[int, Level] = _Levels(self.level)
         self._order: list[tuple[int, Level]] = []  # highest priority first
         self._turn: deque[Consumer] = deque()
         self.schedule = Schedule()
@@ -102,6 +110,8 @@ class MessageList(Settling):
     # ---- what arrives
 
     def level(self, priority: int) -> Level:
+        if self._sorted is not None:
+            return self._sorted
         found = self._levels.get(priority)
         if found is None:
             found = self._levels[priority] = self._make_level(priority)
@@ -115,21 +125,23 @@ class MessageList(Settling):
     def append(self, priority: int, span: Span) -> None:
         """A message arrives behind all others of its priority."""
         level = self.level(priority)
-        assert isinstance(level, Waiting | SelectiveLevel)
-        if span.block.flags & UNITS or self._rule is not None:
+        assert isinstance(level, Unshared)
+        if self._survey is not None:
+            self._survey.append(priority, span)
+        elif span.block.flags & UNITS or self._rule is not None:
             self._append_in_order(priority, level, span)
         else:
             level.append(span)
 
     # ---- units of order
 
-    def _append_in_order(self, priority: int, level: Waiting | SelectiveLevel, span: Span) -> None:
+    def _append_in_order(self, priority: int, level: Unshared, span: Span) -> None:
         """At one priority units are looked at when messages come up. Where there are several, a later message
         could come up first, so of each unit only the first waits in a level."""
         self.meets_units()
         if self._survey is not None:
             self._survey.append(priority, span)
-        elif len(self._order) == 1:
+        elif len(self._order) == 1 and self._sorted is None:
             level.append(span)
         else:
             for part, _ in self.screen(span):
@@ -138,7 +150,7 @@ class MessageList(Settling):
 
     def _change_rule(self, rule: UnitRule | None) -> None:
         """Messages that come up from now on belong to other units; what is handed out counts for those."""
-        self.units.let_all_go()
+        self.units.let_all_go(keep_asides=False)
         self.let_units_go_on()
         self._rule = rule
         for consumer in self.consumers.values():
@@ -157,6 +169,19 @@ class MessageList(Settling):
             for consumer in self.consumers.values():
                 self._limit(consumer)
             self.survey()
+
+    def _take_offers_back(self) -> None:
+        """In a sorted list something earlier came back than what is offered of its unit, and nobody may want that."""
+        self.units.has_overtaken = False
+        if self._sorted is not None:
+            for span in self._sorted.take_out(self._is_overtaken):
+                for part, _ in self.screen(span):
+                    self._sorted.append(part)
+            self.let_units_go_on()
+
+    def _is_overtaken(self, span: Span) -> bool:
+        keys = self.keys_of(span)
+        return keys is not None and self.units.is_overtaken(keys[0])
 
     def resume_unit(self, key: int, effects: list[AnyEffect]) -> bool:
         """An administrator wants a stopped unit to go on. Whether it was stopped."""
@@ -207,6 +232,11 @@ class MessageList(Settling):
                 return []
         return self.units.screen(span, keys)
 
+    def owner_of(self, span: Span) -> Consumer | None:
+        """The only consumer that may have a message, because it has something of its unit."""
+        keys = self.keys_of(span)
+        return None if keys is None else self.units.owner_of(keys[0])
+
     def unfit(self, span: Span) -> None:
         """What was offered to one consumer is not what it selects."""
         self.units.unfit(span, self.keys_of(span) or ())
@@ -220,8 +250,15 @@ class MessageList(Settling):
 
     def survey(self) -> None:
         """Several priorities, and units: look through all that waits before anything goes."""
-        levels = [(at, level) for at, level in self._order if isinstance(level, Waiting | SelectiveLevel)]
-        if self._survey is None and len(levels) > 1 and any(level.messages for _, level in levels):
+        levels = [(at, level) for at, level in self._order if isinstance(level, Unshared)]
+        if len(levels) > 1 or self._sorted is not None:
+            self._begin_survey()
+
+    def _begin_survey(self) -> None:
+        levels = [(at, level) for at, level in self._order if isinstance(level, Unshared)]
+        if self._survey is not None:
+            self._survey.restart(levels)
+        elif any(level.messages for _, level in levels):
             self._survey = Survey(levels)
 
     def _look_through(self, effects: list[AnyEffect]) -> bool:
@@ -230,8 +267,8 @@ class MessageList(Settling):
         assert survey is not None
         for span in survey.spans():
             for part, _ in self.screen(span):
-                level = self._levels[self._place(part)]
-                assert isinstance(level, Waiting | SelectiveLevel)
+                level = self.level(self._place(part))
+                assert isinstance(level, Unshared)
                 level.append(part)
         self.let_units_go_on()
         page = survey.page_to_load()
@@ -248,19 +285,49 @@ class MessageList(Settling):
         for priority, level in self._order:
             if isinstance(level, SelectiveLevel):
                 level.takers_changed()
-            else:
+            elif not isinstance(level, SortedLevel):
                 assert isinstance(level, Waiting)
                 self._levels[priority] = make_selective(level)
         self._order = [(key, self._levels[key]) for key in sorted(self._levels, reverse=True)]
 
     def set_policy(self, policy: Policy) -> None:
-        has_another_rule = policy.unit_from != self.policy.unit_from
-        self.policy = policy
-        if has_another_rule:
+        former, self.policy = self.policy, policy
+        if policy.unit_from != former.unit_from:
             self._change_rule(unit_rule(policy.unit_from))
+        if policy.sort_keys != former.sort_keys and self._make_sorted is not None:
+            self._sort_by(parse_sort_keys(policy.sort_keys))
         for consumer in self.consumers.values():
             self._limit(consumer)
             self._queue(consumer)
+
+    def _sort_by(self, keys: tuple[SortKey, ...]) -> None:
+        """From now on what waits is in another order: look through all of it."""
+        assert self._make_sorted is not None
+        self.units.let_all_go(keep_asides=True)
+        self.let_units_go_on()
+        self._begin_survey()
+        self._sorted = self._make_sorted(keys) if keys else None
+        self._levels = _Levels(self.level)
+        if self._sorted is not None:
+            self._levels[DEFAULT_PRIORITY] = self._sorted
+        self._order = list(self._levels.items())
+        self.units.one_by_one = self._sorted is not None
+        for consumer in self.consumers.values():
+            for span in consumer.outstanding.spans():
+                found = self.keys_of(span)
+                if found is not None:
+                    self.units.restore(span, found, consumer)
+
+    def restore_unsorted(self, priority: int, pages: list[Page]) -> None:
+        """What recovery found to wait in a sorted list: its keys have to be read first."""
+        if self._survey is None:
+            self._survey = Survey([])
+        for page in pages:
+            self._survey.add(priority, page)
+
+    @property
+    def is_sorted(self) -> bool:
+        return self._sorted is not None
 
     def levels(self) -> list[tuple[int, Level]]:
         """What waits, highest priority first."""
@@ -339,6 +406,8 @@ class MessageList(Settling):
             return
         if self.units.has_freed_offers:
             self._offer_again()
+        if self.units.has_overtaken:
+            self._take_offers_back()
         turn = self._turn
         ranges: Ranges = []
         spans_left = DISPATCH_SPANS_PER_TURN
@@ -407,7 +476,10 @@ class MessageList(Settling):
             if timely is None:
                 return False
             span = timely
-        self._hand_out(consumer, span, effects)
+        if self._sorted is None:
+            self._hand_out(consumer, span, effects)
+        else:
+            self._put_in_parcel(consumer, span)
         if block.persistent:
             extend(ranges, number_of(span), span.stop - span.start)
         return True
@@ -445,24 +517,27 @@ class MessageList(Settling):
         block = span.block
         if self._stopped(span, keys):
             return
-        # Where selectors are sorted by, a message that only one consumer may have comes up for that one alone.
-        hand_over = not isinstance(self._levels[priority], SelectiveLevel)
+        # Where what waits is sorted, a message that only one consumer may have comes up for that one alone.
+        hand_over = not isinstance(self._levels[priority], SelectiveLevel | SortedLevel)
         given = self.units.route(span, keys, taker, hand_over=hand_over)
         self.let_units_go_on()
         if block.expiry or block.delivery_time or block.flags & _TIMED:
             given = self._timely_in_order(given, effects, now)
         for consumer, part in given:
-            count = part.stop - part.start
-            tag = consumer.hold(part)
-            self.in_flight += count
-            self.delivered += count
+            self._put_in_parcel(consumer, part)
             if block.persistent:
-                extend(ranges, number_of(part), count)
-            parcel = self._parcels.get(consumer)
-            if parcel is None:
-                self._parcels[consumer] = (tag, [part])
-            else:
-                parcel[1].append(part)
+                extend(ranges, number_of(part), part.stop - part.start)
+
+    def _put_in_parcel(self, consumer: Consumer, span: Span) -> None:
+        count = span.stop - span.start
+        tag = consumer.hold(span)
+        self.in_flight += count
+        self.delivered += count
+        parcel = self._parcels.get(consumer)
+        if parcel is None:
+            self._parcels[consumer] = (tag, [span])
+        else:
+            parcel[1].append(span)
 
     def _send_parcels(self, effects: list[AnyEffect]) -> None:
         """What was picked for each consumer goes together: one by one it would cost ten times as much."""
@@ -576,8 +651,8 @@ class MessageList(Settling):
         keys = self.keys_of(span)
         if keys is not None:
             self.units.left(span, keys)
-            if self.let_units_go_on():
-                effects.append(Continue())
+            self.let_units_go_on()
+            effects.append(Continue())
 
     def sweep(self, effects: list[AnyEffect], now: int) -> None:
         """Take what is expired, or waited too long, from the head of each level."""
@@ -709,6 +784,17 @@ class MessageList(Settling):
         if first <= last:
             ranges.append((first, last))
         return ranges
+
+
+class _Levels(dict[int, Level]):
+    """The levels of a list by priority, made when they are needed; a sorted list has one for all."""
+
+    def __init__(self, make: Callable[[int], Level]) -> None:
+        super().__init__()
+        self._make = make
+
+    def __missing__(self, priority: int) -> Level:
+        return self._make(priority)
 
 
 NOBODY = ConsumerId(b"")  # takes what comes next, to remove it

@@ -20,6 +20,7 @@ from heliograph.destinations.message_list import MessageList, UserOf
 from heliograph.destinations.pages import Page
 from heliograph.destinations.placing import cut, runs_in_queue
 from heliograph.destinations.selective import SelectiveLevel, Takers
+from heliograph.destinations.sorted_level import SortedLevel
 from heliograph.destinations.waiting import Residence, Waiting
 from heliograph.model.block import Block
 from heliograph.model.destination import Address
@@ -34,7 +35,13 @@ class Queue(Destination):
     def __init__(self, address: Address, number: int, *, residence: Residence, user_of: UserOf) -> None:
         super().__init__(address, number, residence=residence, user_of=user_of)
         self._takers = Takers()
-        self.messages = MessageList(0, make_level=self._make_level, user_of=user_of, residence=residence)
+        self.messages = MessageList(
+            0,
+            make_level=self._make_level,
+            make_sorted=lambda keys: SortedLevel(keys, self._takers, residence, self.messages.owner_of),
+            user_of=user_of,
+            residence=residence,
+        )
         self._lists = (self.messages,)
         self._browsers = Browsers(self.messages, user_of)
 
@@ -80,6 +87,9 @@ class Queue(Destination):
 
     def restore(self, priority: int, pages: list[Page]) -> None:
         """What recovery found to wait."""
+        if self.messages.is_sorted:
+            self.messages.restore_unsorted(priority, pages)
+            return
         level = self.messages.level(priority)
         assert isinstance(level, Waiting), "consumers come later"
         level.restore(pages)

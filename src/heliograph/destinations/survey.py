@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 
 from heliograph.destinations.pages import Page, assemble
 from heliograph.destinations.selective import SelectiveLevel
+from heliograph.destinations.sorted_level import SortedLevel
 from heliograph.destinations.waiting import Waiting, number_of
 from heliograph.model.block import Span
 
@@ -22,7 +23,7 @@ Item = tuple[int, Span | Page]
 class Survey:
     """What was taken out of the levels and has not been looked at."""
 
-    def __init__(self, levels: Sequence[tuple[int, Waiting | SelectiveLevel]]) -> None:
+    def __init__(self, levels: Sequence[tuple[int, Waiting | SelectiveLevel | SortedLevel]]) -> None:
         items: list[Item] = []
         for priority, level in levels:
             items += [(priority, span) for span in level.hot_spans()]
@@ -31,6 +32,21 @@ class Survey:
         self._items: deque[Item] = deque(sorted(items, key=_first))
         self._loading: Item | None = None
         self.messages = sum(_count(item) for item in items)
+
+    def restart(self, levels: Sequence[tuple[int, Waiting | SelectiveLevel | SortedLevel]]) -> None:
+        """Look at everything once more, with what was not looked at yet."""
+        again = Survey(levels)
+        items = [*self._items, *again._items]
+        if self._loading is not None:
+            items.append(self._loading)
+            self._loading = None
+        self._items = deque(sorted(items, key=_first))
+        self.messages += again.messages
+
+    def add(self, priority: int, page: Page) -> None:
+        """What recovery found to wait."""
+        self._put_in_order((priority, page))
+        self.messages += page.messages
 
     def append(self, priority: int, span: Span) -> None:
         """A message arrives meanwhile, behind all others."""

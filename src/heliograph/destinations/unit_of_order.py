@@ -99,11 +99,13 @@ class Units:
         self._residence = residence
         self._priority_of = priority_of
         self._units: dict[int, Unit] = {}
+        self.one_by_one = False  # what is let go would come up in another order than it arrived in
         self._may_stop = False  # whether any unit ever stopped
         self._hot = 0  # messages in runs, in memory
         self._cold = 0
         # Whether something that was offered to one consumer is now for all.
         self.has_freed_offers = False
+        self.has_overtaken = False  # whether something was let go before something earlier came back
         self.released: list[Span] = []  # to be put back by whoever called
         self.released_cold: list[tuple[int, Page]] = []
 
@@ -119,6 +121,15 @@ class Units:
     def stopped(self) -> int:
         """How many units wait for an administrator."""
         return sum(1 for unit in self._units.values() if unit.stopped) if self._may_stop else 0
+
+    def owner_of(self, key: int) -> Consumer | None:
+        unit = self._units.get(key)
+        return unit.owner if unit is not None else None
+
+    def is_overtaken(self, key: int) -> bool:
+        """Whether something of a unit was let go that is not the first to go any more."""
+        unit = self._units.get(key)
+        return unit is not None and unit.ready > 0 and 0 < unit.lowest_held < unit.ready_last
 
     # ---- coming up
 
@@ -230,7 +241,8 @@ class Units:
         run, number = unit.run, number_of(span)
         is_crowded = self._hot >= UNIT_HELD_MESSAGES or self._residence.used >= self._residence.limit
         last = max(number_of(run[-1]) if run else 0, unit.cold[-1][1].next - 1 if unit.cold else 0)
-        if not keep_loaded and span.block.position and (unit.cold or is_crowded) and last < number:
+        may_go_cold = span.block.position and not keep_loaded and not self.one_by_one and last < number
+        if may_go_cold and (unit.cold or is_crowded):
             self._keep_cold(unit, span)
             return
         self._hot += span.stop - span.start
@@ -318,6 +330,7 @@ class Units:
             unit.outstanding -= stop - start
             unit.is_unfit = False  # something else comes next
             self._hold(key, unit, span.part(start, stop), keep_loaded=True)
+            self.has_overtaken |= self.is_overtaken(key)
 
     def set_aside(self, key: int, span: Span) -> None:
         """A message that was about to be handed out may not go yet; it comes up again when its time has come."""
@@ -437,12 +450,16 @@ class Units:
             if unit.is_idle:
                 del self._units[key]
 
-    def let_all_go(self) -> None:
-        """Forget all units; what is held back may come up again."""
+    def let_all_go(self, *, keep_asides: bool) -> None:
+        """Forget all units; what is held back may come up again. `keep_asides`: but for what waits for its time."""
         self.released += [span for unit in self._units.values() for span in unit.run or ()]
         self.released_cold += [item for unit in self._units.values() for item in unit.cold or ()]
+        waiting = {key: unit.asides for key, unit in self._units.items() if unit.asides}
         self._units.clear()
         self._hot = self._cold = 0
+        for key, asides in waiting.items() if keep_asides else ():
+            self._units[key] = Unit()
+            self._units[key].asides = asides
 
     def restore(self, span: Span, keys: Keys, owner: Consumer) -> None:
         """Messages that a consumer has count for these units."""
@@ -487,7 +504,7 @@ class Units:
             self._let_go_cold(unit, unit.cold)
         else:
             assert unit.run
-            self._let_go_hot(unit, unit.run, limit)
+            self._let_go_hot(unit, unit.run, 1 if self.one_by_one else limit)
 
     def _let_go_cold(self, unit: Unit, cold: deque[tuple[int, Page]]) -> None:
         priority, page = cold.popleft()

@@ -41,6 +41,8 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     # When a message of a unit was handed out as often as it may be, its unit stops and waits for an
     # administrator; otherwise the message goes to the dead message queue and the unit goes on.
     unit_stops: bool = False
+    # By which headers and properties what waits in a queue is ordered. Empty: by priority.
+    sort_keys: str = ""
     # What waits longer than this, or beyond so much, is removed, the oldest first. 0: it stays.
     retention_seconds: float = 0.0
     retention_messages: int = 0
@@ -88,6 +90,9 @@ class Setting(msgspec.Struct, frozen=True):
         return f"{what} from {self.lowest:.16g} to {self.highest:.16g}"
 
 
+# What sort keys have to look like (see `sort_keys`).
+_NAME: Final = r"[A-Za-z_$][A-Za-z0-9_.$-]{0,127}(?: (?:asc|desc))?"
+SORT_KEYS_PATTERN: Final = rf"(?:{_NAME}(?:, ?{_NAME}){{0,7}})?"
 # A century of seconds: nobody waits longer, and microseconds of it fit wherever time is kept.
 _LONGEST: Final = 100 * 365 * 86400
 _MOST: Final = 2**53  # whole numbers beyond are not exact in JSON
@@ -114,6 +119,14 @@ SETTINGS: Final[dict[str, Setting]] = {
     ),
     "unit_stops": Setting(
         bool, 0, 1, "whether a unit of order waits for an administrator when a message of it failed too often"
+    ),
+    "sort_keys": Setting(
+        str,
+        0,
+        0,
+        "what a queue is sorted by, for example JMSPriority desc, price; empty: by priority",
+        '"NAME [asc|desc], …", at most 8 of them, or ""',
+        SORT_KEYS_PATTERN,
     ),
     "retention_seconds": Setting(
         float, 0, _LONGEST, "seconds after which a message that waits is removed; 0: never"
