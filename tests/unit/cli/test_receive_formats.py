@@ -79,6 +79,7 @@ def test_json_has_all_headers() -> None:
         "group_sequence": 0,
         "properties": {"n": 3, "raw": {"encoding": "base64", "value": "/w=="}, "ok": True},
         "body_kind": "text",
+        "body_size": None,
         "body_encoding": None,
         "body": "hé",
     }
