@@ -55,6 +55,10 @@ MAX_ACK_RANGES = 4096
 # Sessions whose client went away are remembered this long, so that a resend is recognised.
 SESSION_MEMORY_SECONDS = 24 * 3600
 MAX_REMEMBERED_SESSIONS = 100_000
+# Sessions of clients that store and forward (U7): such a client may be away for a season. They are never forgotten to
+# make room for others, so they may take half of it.
+KEPT_SESSION_SECONDS = 366 * 24 * 3600
+MAX_KEPT_SESSIONS = 50_000
 
 # A peer has this long to greet; a half-open connection must not cost anything for ever.
 HANDSHAKE_SECONDS = 10.0
