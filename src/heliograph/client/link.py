@@ -13,7 +13,7 @@ import asyncio
 import logging
 import random
 from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from heliograph.client.addresses import Servers
 from heliograph.client.flow import Blocks
@@ -37,8 +37,8 @@ from heliograph.frontends.native.frames import (
 from heliograph.model.errors import ClientFault, ConnectionLost, HeliographError, Unavailable
 
 if TYPE_CHECKING:
+    from heliograph.client.forwarding.agent import Agent
     from heliograph.client.requesting import Replier
-    from heliograph.client.session import Session
 
 log = logging.getLogger("heliograph.client")
 
@@ -63,6 +63,40 @@ def pause_before(attempt: int, chance: float) -> float:
     return float(min(FIRST_PAUSE_SECONDS * 2 ** min(attempt - 1, 20), LONGEST_PAUSE_SECONDS) * (0.5 + chance))
 
 
+class Carried(Protocol):
+    """What is carried over from wire to wire: a session, or the agent that stores and forwards."""
+
+    def confirm(self, payload: bytes) -> None: ...
+
+    def deliver(self, payload: bytes, destination: str = "") -> None: ...
+
+    def deliver_from(self, payload: bytes) -> None: ...
+
+    def refused(self, news: Refused) -> None: ...
+
+    def consumer_closed(self, news: ConsumerClosed) -> None: ...
+
+    def browse_ended(self, number: int) -> None: ...
+
+    def blocked(self, destination: str, reason: str) -> None: ...
+
+    def settled(self, number: int) -> None: ...
+
+    def resume_writing(self) -> None: ...
+
+    def start(self) -> None: ...
+
+    def stop(self) -> None: ...
+
+    def detach(self) -> None: ...
+
+    async def resume(self, wire: Wire) -> None: ...
+
+    def end(self, error: HeliographError) -> None: ...
+
+    async def leave(self, *, complete: bool) -> None: ...
+
+
 class Link:
     """Finds the session for each frame that arrives, and a server for each frame that leaves."""
 
@@ -76,7 +110,8 @@ class Link:
         block_messages: int,
     ) -> None:
         self.block_messages = block_messages
-        self.sessions: dict[int, Session] = {}
+        self.sessions: dict[int, Carried] = {}
+        self.agent: Agent | None = None  # where messages are stored and forwarded
         self.blocks = Blocks()
         self.transfers = Transfers()
         self.temporaries: set[str] = set()  # temporary destinations that end with the wire
@@ -104,19 +139,25 @@ class Link:
     # ---- used by connection and sessions
 
     async def open(self) -> None:
-        """The first connection: each host once, no second try."""
+        """The first connection: each host once, no second try; but what is stored can wait for a server."""
         fault: HeliographError | None = None
         for _ in self._servers.hosts:
             try:
                 wire = await self._open_wire()
+                await self._resume_sessions(wire)
             except Unavailable as unavailable:
                 fault = fault or unavailable
                 continue
             self._use(wire)
             return
         assert fault is not None, "there is at least one host"
-        self._ended = fault
-        raise fault
+        if self.agent is None:
+            self._ended = fault
+            raise fault
+        log.info("%s; messages are stored until it is there", fault.sentence)
+        self._worked_at = self._loop.time()
+        self._attempts = 1
+        self._reconnecting = self._loop.create_task(self._reconnect(fault))
 
     async def ready(self) -> Wire:
         """The wire, once there is one. Raises when there will be none."""
@@ -145,6 +186,11 @@ class Link:
             self._on_error(renewed(error))
         except Exception:
             log.exception("the on_error callback failed")
+
+    def fail(self, error: HeliographError) -> None:
+        """Something happened here that nobody can go on after."""
+        self.end(error)
+        self.report(error)
 
     async def close(self) -> None:
         """End it in good order; the caller has closed the sessions."""
@@ -201,8 +247,14 @@ class Link:
 
     async def _resume_sessions(self, wire: Wire) -> None:
         try:
-            for session in list(self.sessions.values()):
-                await session.resume(wire)
+            # A session may be made while others are resumed, where messages are stored meanwhile.
+            resumed: set[int] = set()
+            while waiting := [number for number in self.sessions if number not in resumed]:
+                for number in waiting:
+                    resumed.add(number)
+                    if (session := self.sessions.get(number)) is not None:
+                        await session.resume(wire)
+            wire.check()
         except BaseException as fault:
             wire.fail(
                 fault if isinstance(fault, HeliographError) else ConnectionLost("the attempt was given up")
