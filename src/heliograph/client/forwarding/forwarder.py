@@ -202,7 +202,8 @@ class Forwarder:
             self._start(self._read(way))
 
     def _has_room(self, way: Way, wire: Wire) -> bool:
-        return not way.is_blocked and not wire.is_paused and self._window < FORWARD_WINDOW_BYTES
+        is_open = not way.is_blocked and not wire.is_paused and not wire.is_closing
+        return is_open and self._window < FORWARD_WINDOW_BYTES
 
     def _send(self, way: Way, sealed: Sealed, wire: Wire) -> None:
         lane = way.lane
