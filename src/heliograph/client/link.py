@@ -39,6 +39,7 @@ from heliograph.model.errors import ClientFault, ConnectionLost, HeliographError
 if TYPE_CHECKING:
     from heliograph.client.forwarding.agent import Agent
     from heliograph.client.requesting import Replier
+    from heliograph.client.session import Session
 
 log = logging.getLogger("heliograph.client")
 
@@ -84,17 +85,11 @@ class Carried(Protocol):
 
     def resume_writing(self) -> None: ...
 
-    def start(self) -> None: ...
-
-    def stop(self) -> None: ...
-
     def detach(self) -> None: ...
 
     async def resume(self, wire: Wire) -> None: ...
 
     def end(self, error: HeliographError) -> None: ...
-
-    async def leave(self, *, complete: bool) -> None: ...
 
 
 class Link:
@@ -110,8 +105,8 @@ class Link:
         block_messages: int,
     ) -> None:
         self.block_messages = block_messages
-        self.sessions: dict[int, Carried] = {}
-        self.agent: Agent | None = None  # where messages are stored and forwarded
+        self.sessions: dict[int, Session] = {}
+        self.agent: Agent | None = None  # where messages are stored and forwarded, if anywhere
         self.blocks = Blocks()
         self.transfers = Transfers()
         self.temporaries: set[str] = set()  # temporary destinations that end with the wire
@@ -135,6 +130,14 @@ class Link:
     @property
     def is_alive(self) -> bool:
         return self._ended is None
+
+    def carried(self) -> list[Carried]:
+        """Whatever goes on with the next wire."""
+        return [*([] if self.agent is None else [self.agent]), *self.sessions.values()]
+
+    def _find(self, number: int) -> Carried | None:
+        """Whom a frame is for. The agent has a number that no session has."""
+        return self.sessions.get(number) or (None if number else self.agent)
 
     # ---- used by connection and sessions
 
@@ -206,7 +209,7 @@ class Link:
         """Tell everybody who waits that nothing more will come."""
         if self._ended is None:
             self._ended = error
-            for session in list(self.sessions.values()):
+            for session in self.carried():
                 session.end(error)
             self._changed.wake()
 
@@ -248,12 +251,10 @@ class Link:
     async def _resume_sessions(self, wire: Wire) -> None:
         try:
             # A session may be made while others are resumed, where messages are stored meanwhile.
-            resumed: set[int] = set()
-            while waiting := [number for number in self.sessions if number not in resumed]:
-                for number in waiting:
-                    resumed.add(number)
-                    if (session := self.sessions.get(number)) is not None:
-                        await session.resume(wire)
+            resumed: list[Carried] = []
+            while waiting := [session for session in self.carried() if session not in resumed]:
+                resumed.append(waiting[0])
+                await waiting[0].resume(wire)
             wire.check()
         except BaseException as fault:
             wire.fail(
@@ -271,7 +272,7 @@ class Link:
     def _detach_sessions(self) -> None:
         self.transfers.lost()
         self.blocks.forget_all()
-        for session in self.sessions.values():
+        for session in self.carried():
             session.detach()
 
     # ---- what a wire tells
@@ -296,24 +297,24 @@ class Link:
 
     def on_confirm(self, number: int, payload: bytes) -> None:
         self._has_progressed = True
-        session = self.sessions.get(number)
+        session = self._find(number)
         if session is not None:
             session.confirm(payload)
 
     def on_delivery(self, number: int, payload: bytes) -> None:
         self._has_progressed = True
-        session = self.sessions.get(number)
+        session = self._find(number)
         if session is not None:
             session.deliver(payload)
 
     def on_delivery_from(self, number: int, payload: bytes) -> None:
         self._has_progressed = True
-        session = self.sessions.get(number)
+        session = self._find(number)
         if session is not None:
             session.deliver_from(payload)
 
     def on_news(self, news: SessionNews) -> None:
-        session = self.sessions.get(news.number)
+        session = self._find(news.number)
         if session is None:
             return
         if isinstance(news, Refused):
@@ -339,6 +340,6 @@ class Link:
         self.transfers.failed(news)
 
     def on_resume(self) -> None:
-        for session in self.sessions.values():
+        for session in self.carried():
             session.resume_writing()
         self.transfers.wake()

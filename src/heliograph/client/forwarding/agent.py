@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("heliograph.client")
 
-# Ordinary sessions of a connection are numbered from 1.
+# Ordinary sessions of a connection are numbered from 1; the link relies on it.
 AGENT_NUMBER = 0
 UNSUPPORTED = "store-and-forward-unsupported"
 _SESSION_UNKNOWN = "session-unknown"
@@ -262,10 +262,6 @@ class Agent:
 
     # A session of messages that only leave.
 
-    def start(self) -> None: ...
-
-    def stop(self) -> None: ...
-
     def deliver(self, payload: bytes, destination: str = "") -> None: ...
 
     def deliver_from(self, payload: bytes) -> None: ...
@@ -290,7 +286,6 @@ class Agent:
             if wire is not None and self._ended is None and not self._ledger.messages:
                 await self._say_goodbye(wire)
         finally:
-            self._link.sessions.pop(AGENT_NUMBER, None)
             await self._forwarder.close()
             self._ledger.attached = False
             await self._writer.close()

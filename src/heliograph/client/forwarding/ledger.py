@@ -245,13 +245,17 @@ class Ledger:
 
     def resumed(self, lane: Lane, last: int) -> bool:
         """The server has `last` messages of its lane. False: the two disagree, and the lane leads on under another
-        number; what was under way is in doubt if the server knows less than it said."""
+        number.
+
+        If the server knows less than it said, what was under way is in doubt; if it knows more than was sent from
+        here, a copy of this store was used, and may have sent what is here too.
+        """
         upto = last + lane.shift
         if upto < lane.confirmed:
             self._restart(lane, self._fresh_number(), lane.sent)
         elif upto > lane.sent:
             self.confirm(lane, lane.sent)
-            self._restart(lane, self._fresh_number(), lane.doubtful)
+            self._restart(lane, self._fresh_number(), min(upto, lane.stored))
         else:
             self.confirm(lane, upto)
             return True

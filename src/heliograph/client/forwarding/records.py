@@ -153,6 +153,9 @@ def scan_segment(
     """
     view = memoryview(buffer)
     offset = SEGMENT_HEADER_BYTES
+    if read_frame(view, offset, position_of(segment, offset), seed) is None:
+        # A segment gets its name when its first frame is durable.
+        raise CorruptJournal("the segment does not begin with its state", path=path, position=offset)
     while offset < len(view):
         frame = read_frame(view, offset, position_of(segment, offset), seed)
         if frame is None:
