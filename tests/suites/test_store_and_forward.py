@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import os
 import random
+import re
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
@@ -29,7 +33,7 @@ from heliograph.model.errors import (
 )
 from heliograph.nodes.embedded import EmbeddedServer
 from heliograph.nodes.users import UserStore
-from tests.servers import ServerProcess, Settings, embedded, play, until, url_of
+from tests.servers import CLEAN, ServerProcess, Settings, embedded, play, until, url_of
 from tests.suites.cutting_proxy import CuttingProxy, cutting
 
 pytestmark = pytest.mark.req("U7")
@@ -670,5 +674,72 @@ def test_what_is_held_does_not_keep_the_room_of_what_is_done(tmp_path: Path, sma
                 await connection.forwarded()
             assert await bodies_left(url_of(server), "queue:held") == numbered(200)
             assert len(await left(url_of(server), "queue:there")) == 200
+
+    play(story())
+
+
+# ---- the guide, and the command line
+
+GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "store-and-forward.md"
+
+
+async def run(*command: str, folder: Path) -> str:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        *command,
+        cwd=folder,
+        env={**CLEAN, "PYTHONPATH": os.pathsep.join(sys.path)},
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    output, errors = await process.communicate()
+    assert process.returncode == 0, errors.decode()
+    return output.decode()
+
+
+@pytest.mark.slow
+@pytest.mark.req("X5")
+def test_the_examples_of_the_guide_do_what_it_says(tmp_path: Path) -> None:
+    asynchronous, blocking = re.findall(r"```python\n(.*?)```", GUIDE.read_text(encoding="utf-8"), re.DOTALL)
+
+    async def story() -> None:
+        async with ServerProcess(tmp_path) as server:
+            await server.terminate()
+            here = server.url.removeprefix("helio://")
+            quick = asynchronous.replace("localhost:7700", here).replace("timeout(5)", "timeout(0.2)")
+            patient = asynchronous.replace("localhost:7700", here)
+            assert await run("-c", quick, folder=tmp_path) == (
+                "1 waiting\nthe server is away; the next start goes on\n"
+            )
+            assert (await run("-c", quick, folder=tmp_path)).startswith("2 waiting\n")
+            await server.start()
+            assert (await run("-c", patient, folder=tmp_path)).endswith("all forwarded\n")
+            await run("-c", blocking.replace("localhost:7700", here), folder=tmp_path)
+            assert await bodies_left(server.url, "queue:sales") == [{"item": "lamp", "price": 40}] * 4
+
+    play(story())
+
+
+@pytest.mark.slow
+@pytest.mark.req("X4")
+def test_the_command_line_stores_while_the_server_is_away(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with ServerProcess(tmp_path) as server:
+            await server.terminate()
+            command = (
+                "-m",
+                "heliograph.cli.main",
+                "send",
+                "--url",
+                server.url,
+                "--store-and-forward",
+                "outbox",
+            )
+            told = await run(*command, QUEUE, "one", "--count", "2", folder=tmp_path)
+            assert told == "2 messages to queue:orders stored in outbox; waiting there for the server: 2\n"
+            await server.start()
+            told = await run(*command, QUEUE, "two", "--json", folder=tmp_path)
+            assert json.loads(told) == {"destination": QUEUE, "folder": "outbox", "stored": 1, "waiting": 0}
+            assert await bodies_left(server.url) == ["one", "one", "two"]
 
     play(story())
