@@ -102,7 +102,9 @@ class StoreHistory(RuleBasedStateMachine):
             return
         self.ledger.confirm(lane, lane.confirmed + int((lane.sent - lane.confirmed) * share))
         self.models[name].confirmed = lane.confirmed
-        self.files.append([Record(RecordKind.CONFIRMED, 0, Ledger.confirmed_record([lane]))])
+        self.files.append(
+            [Record(RecordKind.CONFIRMED, 0, Ledger.confirmed_record([(lane, lane.confirmed)]))]
+        )
 
     @rule(attached=st.booleans())
     def note_state(self, attached: bool) -> None:

@@ -275,6 +275,22 @@ def test_a_full_store_refuses_with_a_code_and_takes_more_when_there_is_room(tmp_
     play(story())
 
 
+def test_who_stops_waiting_takes_nothing_from_the_others(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with connect("helio://127.0.0.1:1", store_and_forward=tmp_path / "store") as connection:
+            producer = await connection.producer(QUEUE)
+            sending = [asyncio.create_task(producer.send(body)) for body in numbered(10)]
+            waiting = asyncio.create_task(connection.forwarded())
+            await asyncio.sleep(0)
+            for task in (sending[3], waiting):
+                task.cancel()
+            ends = await asyncio.gather(*sending, return_exceptions=True)
+            assert [type(end) for end in ends if end is not None] == [asyncio.CancelledError]
+            await until(lambda: connection.stored.messages == 10, "even what was not waited for is stored")
+
+    play(story())
+
+
 def test_a_message_that_expired_in_the_store_is_not_delivered(tmp_path: Path) -> None:
     async def story() -> None:
         async with embedded(tmp_path) as server, cutting(NOBODY) as proxy:

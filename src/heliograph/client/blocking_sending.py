@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Iterable
+from itertools import islice
 from typing import TYPE_CHECKING, Self, Unpack, cast
 
 from heliograph.client.forwarding.producer import StoringProducer
@@ -202,4 +203,6 @@ class BlockingStoringProducer(BlockingProducer):
 
     def send_all(self, bodies: Iterable[Body], **options: Unpack[MessageOptions]) -> None:
         """Send many: returns when all are on the local disk, with few synchronisations."""
-        self._thread.run(self._storing.send_all(bodies, **options))
+        source = iter(bodies)  # drawn from here: it may take its time
+        while portion := list(islice(source, COLLECTED_MESSAGES)):
+            self._thread.run(self._storing.send_all(portion, **options))

@@ -69,7 +69,7 @@ def a_store(folder: Path) -> list[int]:
         store(files, ledger, lane, *counts)
         lengths.append(files.current_bytes)
     ledger.confirm(one, 2)
-    files.append([Record(RecordKind.CONFIRMED, 0, Ledger.confirmed_record([one]))])
+    files.append([Record(RecordKind.CONFIRMED, 0, Ledger.confirmed_record([(one, 2)]))])
     lengths.append(files.current_bytes)
     files.close()
     return lengths
@@ -188,7 +188,7 @@ def test_only_the_last_segment_may_be_torn_and_only_finished_ones_may_be_gone(tm
     files, ledger = opened(tmp_path)
     lane = ledger.by_destination["queue:one"]
     ledger.confirm(lane, 4)
-    files.append([Record(RecordKind.CONFIRMED, 0, Ledger.confirmed_record([lane]))])
+    files.append([Record(RecordKind.CONFIRMED, 0, Ledger.confirmed_record([(lane, 4)]))])
     assert [ledger.needed_bytes(number) > 0 for number in files.sizes()] == [False, False, True]
     files.remove(2)  # not the oldest
     files.close()

@@ -113,7 +113,7 @@ class Agent:
         lane = self._ledger.lane_to(parse_address(destination))
         if self._forwarder.is_attached and not lane.stored:
             # Written down first: the server must never know a lane, by its number, that the store does not.
-            await self._writer.note_all()
+            await self._writer.durable()
             await self._forwarder.open(lane)
         return lane
 
@@ -135,14 +135,16 @@ class Agent:
 
     async def confirmed(self, lane: Lane) -> None:
         """Until the server has everything taken for a lane so far. Raises what ended the agent."""
+        self._check_open()
         last = self._writer.last_of(lane)
-        while lane.confirmed < last:
-            self._check_open()
-            await self._changed.wait()
+        if lane.confirmed < last:
+            receipt: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+            self._receipts.setdefault(lane.key, deque()).append((last, receipt))
+            await receipt
 
     async def forwarded(self) -> None:
         """Until the server has everything."""
-        await self._writer.note_all()
+        await self._writer.durable()
         while self._ledger.messages:
             self._check_open()
             await self._changed.wait()
@@ -150,17 +152,12 @@ class Agent:
     async def discard(self, destination: str) -> int:
         """Drop what waits for a destination. Returns how many messages that was."""
         self._check_open()
-        await self._writer.note_all()
+        await self._writer.durable()
         lane = self._ledger.by_destination.get(destination)
         if lane is None or not lane.waiting:
             return 0
-        self._forwarder.restart(self._forwarder.way_of(lane))
-        count = self._ledger.discard(lane)
-        self._answer(lane, lane.confirmed, ClientFault("the message was discarded", code="discarded"))
-        self._changed.wake()
-        await self._writer.note_state()
-        self._forwarder.pump(self._forwarder.way_of(lane))
-        return count
+        self._answer(lane, lane.stored, ClientFault("the message was discarded", code="discarded"))
+        return await self._forwarder.discard(lane)
 
     def _check_open(self) -> None:
         if self._ended is not None:
@@ -205,7 +202,7 @@ class Agent:
         known = {(number, destination): last for number, destination, last in opened.lanes}
         await self._forwarder.resume_lanes(wire, known)
         self._ledger.attached = True
-        await self._writer.note_state()
+        await self._writer.durable(state=True)
         wire.check()
         if doubtful:
             sentence = (
@@ -294,7 +291,7 @@ class Agent:
     async def _forward_the_rest(self) -> None:
         try:
             async with asyncio.timeout(FORWARD_CLOSE_SECONDS):
-                await self._writer.note_all()
+                await self._writer.durable()
                 while self._forwarder.is_attached and self._is_moving:
                     await self._changed.wait()
         except (TimeoutError, HeliographError):
@@ -309,7 +306,7 @@ class Agent:
         """Everything has arrived, and the store knows: neither end needs the session any more."""
         try:
             async with asyncio.timeout(FORWARD_CLOSE_SECONDS):
-                await self._writer.note_state()
+                await self._writer.durable(state=True)
                 await wire.request(CloseSession(request=0, number=AGENT_NUMBER), Completed)
                 self._ledger.begin_session(b"", b"")
         except (TimeoutError, HeliographError):

@@ -38,6 +38,7 @@ class Way:
         self.opened_on: Wire | None = None  # where the server takes blocks on it
         self.is_blocked = False  # the server wants us to wait
         self.is_busy = False  # it is being opened, or read
+        self.is_moving = False  # that it leads on under another number is not durable yet
         self.held: HeliographError | None = None
         self.attempts = 0
         self.retry: asyncio.TimerHandle | None = None
@@ -140,17 +141,21 @@ class Forwarder:
             )
             self._report(Unavailable(f"{sentence}: a new lane goes on", code="store-behind"))
             await self._ask(wire, lane)
-            await self._writer.note_state()
+            await self._writer.durable(state=True)
             wire.check()
         self._on_progress(lane)
-        self._writer.note_confirmed(lane)
+        self._writer.note_confirmed()
         way.begin(wire)
 
     async def _ask(self, wire: Wire, lane: Lane) -> int:
-        opening = OpenLane(request=0, number=self._number, lane=lane.wire, destination=lane.destination)
-        last = (await wire.request(opening, LaneOpened)).last
-        wire.check()
-        return last
+        """What the server has of a lane, under the number that it has in the end."""
+        while True:
+            number = lane.wire
+            opening = OpenLane(request=0, number=self._number, lane=number, destination=lane.destination)
+            last = (await wire.request(opening, LaneOpened)).last
+            wire.check()
+            if lane.wire == number:
+                return last
 
     def attach(self, wire: Wire) -> None:
         """Everything that must be durable before a block leaves is."""
@@ -167,7 +172,7 @@ class Forwarder:
     async def open(self, lane: Lane) -> None:
         """Open a lane now, if there is a server. Raises its refusal."""
         way, wire = self.way_of(lane), self._wire
-        if wire is None or way.opened_on is wire or way.is_busy:
+        if wire is None or way.opened_on is wire or way.is_busy or way.is_moving:
             return
         way.is_busy = True
         try:
@@ -189,7 +194,7 @@ class Forwarder:
     def pump(self, way: Way) -> None:
         """Send what can be sent now."""
         wire = self._wire
-        if wire is None or way.is_busy or way.held is not None:
+        if wire is None or way.is_busy or way.is_moving or way.held is not None:
             return
         if way.opened_on is not wire:
             if way.lane.waiting:
@@ -257,7 +262,7 @@ class Forwarder:
         self._ledger.confirm(lane, last + lane.shift)
         while way.under_way and way.under_way[0][0] <= lane.confirmed:
             self._window -= way.under_way.popleft()[1]
-        self._writer.note_confirmed(lane)
+        self._writer.note_confirmed()
         self._on_progress(lane)
         self.wake()
 
@@ -309,11 +314,21 @@ class Forwarder:
 
     # ---- discarding, and the end
 
-    def restart(self, way: Way) -> None:
-        """Its lane leads on under another number."""
+    async def discard(self, lane: Lane) -> int:
+        """Drop what waits. Returns how many messages; nothing leaves on the lane before that is durable."""
+        way = self.way_of(lane)
         self._window -= way.shut()
         way.held = None
         way.attempts = 0
+        way.is_moving = True
+        try:
+            count = self._ledger.discard(lane)
+            self._on_progress(lane)
+            await self._writer.durable(state=True)
+        finally:
+            way.is_moving = False
+        self.pump(way)
+        return count
 
     def _start(self, work: Coroutine[object, object, None]) -> None:
         task = self._loop.create_task(work)

@@ -83,6 +83,7 @@ class Lane:
         self.stored = state.stored
         self.doubtful = state.doubtful
         self.is_recorded = False  # whether the store knows that there is such a lane
+        self.noted = state.confirmed  # what the store says is confirmed
         self._firsts = array("Q")
         self._positions = array("Q")
         self._sizes = array("I")
@@ -284,8 +285,8 @@ class Ledger:
         return _encode(LaneState(lane.key, lane.destination, lane.wire, lane.shift))
 
     @staticmethod
-    def confirmed_record(lanes: list[Lane]) -> bytes:
-        return b"".join([PAIR.pack(lane.key, lane.confirmed) for lane in lanes])
+    def confirmed_record(marks: list[tuple[Lane, int]]) -> bytes:
+        return b"".join([PAIR.pack(lane.key, upto) for lane, upto in marks])
 
 
 class LedgerReplay:
@@ -373,6 +374,7 @@ class LedgerReplay:
 
     def _restore(self, lane: Lane, kept: list[Entry]) -> None:
         lane.restore(kept)
+        lane.noted = lane.confirmed
         if self._ledger.attached:
             lane.sent = lane.stored
         lane.sent = max(lane.sent, lane.confirmed)

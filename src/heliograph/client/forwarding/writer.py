@@ -47,7 +47,7 @@ class _Batch(NamedTuple):
     lanes: list[Lane]
     blocks: list[tuple[Lane, Sealed]]
     moved: list[tuple[Lane, Entry, bytes]]
-    marks: list[Lane]
+    marks: list[tuple[Lane, int]]
     finished: list[int]  # segments that may go once this is durable
     told: asyncio.Future[None] | None
 
@@ -58,7 +58,7 @@ class _Batch(NamedTuple):
         records += [Record(RecordKind.LANE, 0, Ledger.lane_record(lane)) for lane in self.lanes]
         records += [Record(RecordKind.BLOCK, lane.key, sealed.buffer) for lane, sealed in self.blocks]
         records += [Record(RecordKind.MOVED, lane.key, payload) for lane, _, payload in self.moved]
-        if self.marks:
+        if self.marks and self.state is None:
             records.append(Record(RecordKind.CONFIRMED, 0, Ledger.confirmed_record(self.marks)))
         return records
 
@@ -91,7 +91,6 @@ class Writer:
         self._is_writing = False
         self._is_scheduled = False
         self._is_state_due = False
-        self._marks: dict[int, Lane] = {}
         self._marking: asyncio.TimerHandle | None = None
         self._moving: list[tuple[Lane, Entry, bytes]] = []
         self._compacting: asyncio.Task[None] | None = None
@@ -133,25 +132,25 @@ class Writer:
         packer = self._packers.get(lane.key)
         return packer.last if packer is not None else lane.stored
 
-    def note_state(self) -> asyncio.Future[None]:
-        """Write down session and lanes as they are. Returns what says when that is durable."""
+    def note_state(self) -> None:
+        """Session and lanes are written down as they are, soon."""
         self._is_state_due = True
-        return self._soon()
+        self._soon()
 
-    def note_all(self) -> asyncio.Future[None]:
-        """Write down what is new. Returns what says when that is durable."""
-        return self._soon()
+    async def durable(self, *, state: bool = False) -> None:
+        """Until all that was taken so far, and with `state` session and lanes as they are, is on the disk."""
+        self._is_state_due |= state
+        # Others wait for the same: who is cancelled must not take it from them.
+        await asyncio.shield(self._soon())
 
-    def note_confirmed(self, lane: Lane) -> None:
-        """A lane's mark has moved; that is written with the next batch, or a moment later."""
-        self._marks[lane.key] = lane
+    def note_confirmed(self) -> None:
+        """Marks of lanes have moved; that is written with the next batch, or a moment later."""
         if self._marking is None:
             self._marking = self._loop.call_later(FORWARD_MARK_SECONDS, self._mark)
 
     def _mark(self) -> None:
         self._marking = None
-        if self._marks:
-            self._soon()
+        self._soon()
 
     def _soon(self) -> asyncio.Future[None]:
         if self._gathered is None:
@@ -189,7 +188,8 @@ class Writer:
         lanes = [lane for lane in ledger.lanes.values() if not lane.is_recorded]
         for lane in lanes:
             lane.is_recorded = True
-        marks, self._marks = [] if state is not None else list(self._marks.values()), {}
+        # What lets a segment go must be in this batch or an earlier one: so whatever has moved is, always.
+        marks = [(lane, lane.confirmed) for lane in ledger.lanes.values() if lane.confirmed != lane.noted]
         moved, self._moving = self._moving, []
         finished = [number for number in self._files.sizes() if not ledger.needed_bytes(number)]
         if begins_segment and not ledger.needed_bytes(self._files.current):
@@ -226,6 +226,8 @@ class Writer:
         places = iter(positions[before:])
         for lane, sealed in batch.blocks:
             self._ledger.added(lane, sealed.first, sealed.count, next(places), len(sealed.buffer))
+        for lane, upto in batch.marks:
+            lane.noted = upto
         for lane, entry, _ in batch.moved:
             self._ledger.moved(lane, entry, next(places))
         if batch.told is not None and not batch.told.done():
@@ -240,7 +242,6 @@ class Writer:
         if not isinstance(fault, HeliographError):
             fault = Unavailable(f"the store failed: {fault!r}", code="disk-failed")
         self._is_state_due |= batch.state is not None
-        self._marks = {lane.key: lane for lane in batch.marks} | self._marks
         for lane in batch.lanes:
             lane.is_recorded = False
         self._packers.clear()
@@ -295,10 +296,10 @@ class Writer:
             self._marking.cancel()
         try:
             while self.failed is None and (self._is_writing or self._gathered is not None):
-                await asyncio.gather(self._soon(), return_exceptions=True)
+                await asyncio.gather(self.durable(), return_exceptions=True)
             if self.failed is None:
                 # A last word, so that damage to what is behind it is never taken for a tear.
-                await asyncio.gather(self.note_state(), return_exceptions=True)
+                await asyncio.gather(self.durable(state=True), return_exceptions=True)
         finally:
             if self._compacting is not None:
                 self._compacting.cancel()
