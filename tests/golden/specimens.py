@@ -177,6 +177,7 @@ FROM_CLIENT: dict[str, frames.FromClient] = {
     "hello-in-short": frames.Hello(),
     "open-session": frames.OpenSession(request=1, number=0),
     "open-session-again": frames.OpenSession(request=2, number=1023, resume=SESSION, token=b"\x01" * 16),
+    "open-session-kept": frames.OpenSession(request=2, number=0, keep=True),
     "close-session": frames.CloseSession(request=3, number=0),
     "open-lane": frames.OpenLane(request=4, number=0, lane=3, destination="queue:orders"),
     "subscribe": frames.Subscribe(

@@ -155,7 +155,7 @@ class RollbackAsked(Command):
 
 
 class SessionOpened(Command):
-    """A session began. `token` lets its client, and nobody else, resume it."""
+    """A session began. `token` lets its client, and nobody else, resume it; `kept`: after a long time, too."""
 
     request: int
     session: SessionId
@@ -163,6 +163,7 @@ class SessionOpened(Command):
     token: bytes
     connection: bytes = b""
     client: str = ""
+    kept: bool = False
 
 
 class SessionResumed(Command):

@@ -6,6 +6,7 @@ from __future__ import annotations
 import sys
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -68,6 +69,30 @@ class Receipt:
         }
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deposit:
+    """What was stored, and how much of the store still waits for the server."""
+
+    destination: str
+    folder: str
+    stored: int
+    waiting: int
+
+    def sentence(self) -> str:
+        told = f"{count_of(self.stored, 'message')} to {self.destination} stored in {self.folder}"
+        if not self.waiting:
+            return f"{told} and forwarded"
+        return f"{told}; waiting there for the server: {self.waiting}"
+
+    def record(self) -> dict[str, object]:
+        return {
+            "destination": self.destination,
+            "folder": self.folder,
+            "stored": self.stored,
+            "waiting": self.waiting,
+        }
+
+
 @at_server
 def send(
     server: Server,
@@ -115,8 +140,17 @@ def send(
             "--delay", min=0, metavar="SECONDS", help="It is delivered after this.", show_default=False
         ),
     ] = None,
+    store_and_forward: Annotated[
+        Path | None,
+        typer.Option(
+            "--store-and-forward",
+            metavar="FOLDER",
+            help="Store here first, and forward when the server is there: now, or with the next command.",
+            show_default=False,
+        ),
+    ] = None,
 ) -> None:
-    """Send messages and wait until the server has confirmed them."""
+    """Send messages and wait until the server has confirmed them, or until they are stored."""
     order = Order(
         destination=destination,
         body=chosen_body(body, size, count, file),
@@ -130,7 +164,11 @@ def send(
     )
     import uvloop
 
-    receipt = uvloop.run(_send(order, server.address))
+    receipt: Receipt | Deposit
+    if store_and_forward is None:
+        receipt = uvloop.run(_send(order, server.address))
+    else:
+        receipt = uvloop.run(_deposit(order, server.address, store_and_forward))
     server.tell(receipt.record(), receipt.sentence())
 
 
@@ -193,6 +231,48 @@ async def _send(order: Order, address: ServerAddress) -> Receipt:
         if order.count == 1:
             return await _send_one(order, producer, order.body)
         return await _send_many(order, producer, order.body)
+
+
+async def _deposit(order: Order, address: ServerAddress, folder: Path) -> Deposit:
+    """Store, and forward what the server takes soon."""
+    from heliograph.client import connect
+    from heliograph.client.forwarding.producer import StoringProducer
+
+    connection = await connect(
+        address.url,
+        user=address.user,
+        password=address.password,
+        client_name="helio send",
+        store_and_forward=folder,
+    )
+    async with connection:
+        producer = await connection.producer(
+            order.destination,
+            priority=order.priority,
+            persistent=order.persistent,
+            time_to_live=order.time_to_live,
+            delay=order.delay,
+        )
+        assert isinstance(producer, StoringProducer)
+        stored = 0
+        async for bodies in _bodies(order):
+            await producer.send_all(bodies, properties=order.properties or None)
+            stored += len(bodies)
+    return Deposit(
+        destination=order.destination,
+        folder=str(folder),
+        stored=stored,
+        waiting=connection.stored.messages,
+    )
+
+
+async def _bodies(order: Order) -> AsyncIterator[list[str | bytes]]:
+    if order.body is not None:
+        for portion in _portions(order.count):
+            yield [order.body] * portion
+        return
+    async for lines in read_lines(sys.stdin.fileno()):
+        yield [text_or_bytes(line) for line in lines]
 
 
 async def _send_one(order: Order, producer: Producer, body: str | bytes) -> Receipt:

@@ -11,22 +11,24 @@ back into this face, which would wait for itself.
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable
 from typing import Any, Self, Unpack
 from weakref import WeakSet
 
 from heliograph.client.blocking_receiving import BlockingBrowser, BlockingConsumer
-from heliograph.client.blocking_sending import BlockingProducer
+from heliograph.client.blocking_sending import BlockingProducer, BlockingStoringProducer
 from heliograph.client.connection import (
     DEFAULT_URL,
-    RECONNECT_SECONDS,
     AcknowledgeMode,
     Connecting,
     Connection,
 )
 from heliograph.client.connection import connect as connect_async
 from heliograph.client.flow import OnBlocked
+from heliograph.client.forwarding.agent import Stored
+from heliograph.client.forwarding.producer import StoringProducer
 from heliograph.client.link import OnError
 from heliograph.client.loop_thread import LoopThread
 from heliograph.client.message import BlockingMessage
@@ -35,7 +37,7 @@ from heliograph.client.requesting import Requester
 from heliograph.client.session import Session
 from heliograph.client.subscribing import ConsumerOptions, terms_of
 from heliograph.model.errors import HeliographError, TransactionRolledBack
-from heliograph.model.limits import BLOCK_MESSAGES
+from heliograph.model.limits import BLOCK_MESSAGES, STORE_BYTES
 from heliograph.model.message import Body
 
 __all__ = [
@@ -45,6 +47,7 @@ __all__ = [
     "BlockingMessage",
     "BlockingProducer",
     "BlockingSession",
+    "BlockingStoringProducer",
     "connect",
 ]
 
@@ -63,8 +66,11 @@ class BlockingSession:
 
     def producer(self, destination: str, **options: Unpack[ProducerOptions]) -> BlockingProducer:
         """A producer; see `Session.producer`."""
-        work = self._session.producer(destination, **options)
-        producer = BlockingProducer(self._thread, self, self._thread.run(work))
+        made = self._thread.run(self._session.producer(destination, **options))
+        if isinstance(made, StoringProducer):
+            producer: BlockingProducer = BlockingStoringProducer(self._thread, self, made)
+        else:
+            producer = BlockingProducer(self._thread, self, made)
         self._producers.add(producer)
         return producer
 
@@ -226,6 +232,19 @@ class BlockingConnection:
         reply: BlockingMessage = self._thread.run(work)
         return reply
 
+    @property
+    def stored(self) -> Stored:
+        """What waits on the local disk to be forwarded."""
+        return self._connection.stored
+
+    def forwarded(self) -> None:
+        """Wait until the server has everything that is stored."""
+        self._thread.run(self._connection.forwarded())
+
+    def discard(self, destination: str) -> int:
+        """Drop what is stored for a destination; see `Connection.discard`."""
+        return self._thread.run(self._connection.discard(destination))
+
     def ask(self, subject: str, **arguments: Any) -> dict[str, Any]:
         """Ask the server's administration."""
         return self._thread.run(self._connection.ask(subject, **arguments))
@@ -281,11 +300,13 @@ def connect(
     password: str | None = None,
     client_name: str = "",
     client_id: str = "",
-    reconnect_seconds: float = RECONNECT_SECONDS,
+    reconnect_seconds: float | None = None,
     on_error: OnError | None = None,
     block_messages: int = BLOCK_MESSAGES,
     heartbeat_seconds: float | None = None,
     unit_of_order: str | bool | None = None,
+    store_and_forward: str | os.PathLike[str] | None = None,
+    store_bytes: int = STORE_BYTES,
 ) -> BlockingConnection:
     """Connect to a server; see `heliograph.connect`, which takes the same. Close it, or use it in `with`."""
     connecting = connect_async(
@@ -299,6 +320,8 @@ def connect(
         block_messages=block_messages,
         heartbeat_seconds=heartbeat_seconds,
         unit_of_order=unit_of_order,
+        store_and_forward=store_and_forward,
+        store_bytes=store_bytes,
     )
     thread = LoopThread()
     try:

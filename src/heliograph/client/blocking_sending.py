@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Iterable
+from itertools import islice
 from typing import TYPE_CHECKING, Self, Unpack, cast
 
+from heliograph.client.forwarding.producer import StoringProducer
 from heliograph.client.large_source import StreamSource
 from heliograph.client.loop_thread import LoopThread
 from heliograph.client.preparing import MessageOptions, OnCompletion, Outgoing, SendOptions
@@ -185,3 +188,21 @@ class BlockingProducer:
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is None:
             self.close()
+
+
+class BlockingStoringProducer(BlockingProducer):
+    """As `StoringProducer`, without await: `send` returns when the message is on the local disk."""
+
+    def __init__(self, thread: LoopThread, session: BlockingSession, producer: StoringProducer) -> None:
+        super().__init__(thread, session, producer)
+        self._storing = producer
+
+    def send(self, body: Body, **options: Unpack[SendOptions]) -> None:
+        """Send: returns when the message is on the local disk; see `StoringProducer.send`."""
+        self._thread.run(self._storing.send(body, **options))
+
+    def send_all(self, bodies: Iterable[Body], **options: Unpack[MessageOptions]) -> None:
+        """Send many: returns when all are on the local disk, with few synchronisations."""
+        source = iter(bodies)  # drawn from here: it may take its time
+        while portion := list(islice(source, COLLECTED_MESSAGES)):
+            self._thread.run(self._storing.send_all(portion, **options))

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import math
+import os
 from collections.abc import Generator
+from pathlib import Path
 from typing import Any, Literal, Unpack
 
 from heliograph.client.addresses import parse_url
 from heliograph.client.browser import Browser
 from heliograph.client.consumer import Consumer
 from heliograph.client.flow import OnBlocked
+from heliograph.client.forwarding.agent import Stored, open_agent, unsupported
 from heliograph.client.incoming import Mode
 from heliograph.client.link import Link, OnError
 from heliograph.client.message import Message
@@ -34,12 +38,16 @@ from heliograph.model.limits import (
     HEARTBEAT_SECONDS,
     MAX_BLOCK_MESSAGES,
     MAX_SESSIONS_PER_CONNECTION,
+    STORE_BYTES,
 )
 from heliograph.model.message import Body
 from heliograph.model.units import unit_number
 
 DEFAULT_URL = "helio://localhost:7700"
 RECONNECT_SECONDS = 60.0
+
+# A session that is made while there is no server; it is opened with the next connection.
+_NOT_YET_OPENED = SessionOpened(request=0, session=b"", token=b"")
 
 AcknowledgeMode = Literal["auto", "client", "individual", "dups-ok", "transacted"]
 
@@ -97,9 +105,17 @@ class Connection:
                 f"a session acknowledges {', '.join(Mode)}, not {acknowledge!r}",
                 code="acknowledge-mode",
             )
+        is_stored = self._link.agent is not None
+        if is_stored and acknowledge == "transacted":
+            raise unsupported("a transaction is not stored and forwarded")
         number = self._reserve_number()
         try:
-            opened = await self._link.request(lambda: OpenSession(request=0, number=number), SessionOpened)
+            if is_stored and self._link.wire is None:
+                opened = _NOT_YET_OPENED
+            else:
+                opened = await self._link.request(
+                    lambda: OpenSession(request=0, number=number), SessionOpened
+                )
         finally:
             self._reserved.discard(number)
         session = Session(self._link, number, Mode(acknowledge), opened)
@@ -175,6 +191,26 @@ class Connection:
         reply: Message = await self._requester.request(destination, body, timeout, options)
         return reply
 
+    # ---- what is stored here
+
+    @property
+    def stored(self) -> Stored:
+        """What waits on the local disk to be forwarded; see `connect`."""
+        agent = self._link.agent
+        return agent.stored if agent is not None else Stored(0, 0, 0, 0, {})
+
+    async def forwarded(self) -> None:
+        """Wait until the server has everything that is stored, however long it is away."""
+        if self._link.agent is not None:
+            await self._link.agent.forwarded()
+
+    async def discard(self, destination: str) -> int:
+        """Drop what is stored for a destination, which the server may refuse for good. Returns how many messages.
+
+        What is on its way at this moment may still arrive.
+        """
+        return await self._link.agent.discard(destination) if self._link.agent is not None else 0
+
     async def default_session(self) -> Session:
         """The session behind `producer` and `consumer`, opened on first use."""
         opening = self._default
@@ -222,6 +258,8 @@ class Connection:
                     await session.leave(complete=complete)
                 except HeliographError as error:
                     fault = fault or error
+            if self._link.agent is not None:  # last: until now, others may have had something to store
+                await self._link.agent.leave(complete=complete)
         finally:
             await self._link.close()
         if fault is not None and complete:
@@ -245,6 +283,7 @@ class Connecting:
         on_error: OnError | None,
         block_messages: int,
         unit_of_order: str | bool | None = None,
+        store: tuple[Path, int] | None = None,
     ) -> None:
         servers = parse_url(url)
         if hello.user:
@@ -263,6 +302,7 @@ class Connecting:
         self._on_error = on_error
         self._block_messages = block_messages
         self._unit_of_order = unit_of_order
+        self._store = store
         self._connection: Connection | None = None
 
     async def _open(self) -> Connection:
@@ -274,7 +314,14 @@ class Connecting:
             block_messages=self._block_messages,
             unit_of_order=self._unit_of_order,
         )
-        await link.open()
+        if self._store is not None:
+            link.agent = await open_agent(link, *self._store)
+        try:
+            await link.open()
+        except BaseException:
+            if link.agent is not None:
+                await link.agent.leave(complete=False)
+            raise
         self._connection = Connection(link)
         return self._connection
 
@@ -296,17 +343,24 @@ def connect(
     password: str | None = None,
     client_name: str = "",
     client_id: str = "",
-    reconnect_seconds: float = RECONNECT_SECONDS,
+    reconnect_seconds: float | None = None,
     on_error: OnError | None = None,
     block_messages: int = BLOCK_MESSAGES,
     heartbeat_seconds: float | None = None,
     unit_of_order: str | bool | None = None,
+    store_and_forward: str | os.PathLike[str] | None = None,
+    store_bytes: int = STORE_BYTES,
 ) -> Connecting:
     """Connect to a server: `await connect(...)`, or `async with connect(...) as connection`.
 
     `url` may name several hosts, `helio://one:7700,two:7700`, which are tried in turn, and
     `user:password@`. Durable subscriptions belong to `client_id`. A lost connection is made again for up to
-    `reconnect_seconds` (0: never); `on_error` hears what nobody waits for, and when that was in vain.
+    `reconnect_seconds` (60 unless told otherwise; 0: never); `on_error` hears what nobody waits for, and when
+    that was in vain.
+
+    `store_and_forward` names a folder: what is sent is stored there first, up to `store_bytes`, and forwarded, in
+    order and once, when the server is there, by this process or the next one (U7). A server is then looked for
+    without end.
 
     `unit_of_order` puts what producers send that say nothing else into a unit of order, which is processed one
     message after the other: a name, which others may use too, or True for one of its own for each session.
@@ -320,4 +374,7 @@ def connect(
         password=password or "",
         heartbeat_seconds=HEARTBEAT_SECONDS if heartbeat_seconds is None else heartbeat_seconds,
     )
-    return Connecting(url, hello, reconnect_seconds, on_error, block_messages, unit_of_order)
+    if reconnect_seconds is None:
+        reconnect_seconds = RECONNECT_SECONDS if store_and_forward is None else math.inf
+    store = None if store_and_forward is None else (Path(store_and_forward), store_bytes)
+    return Connecting(url, hello, reconnect_seconds, on_error, block_messages, unit_of_order, store)

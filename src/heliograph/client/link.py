@@ -14,7 +14,7 @@ import logging
 import random
 import secrets
 from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from heliograph.client.addresses import Servers
 from heliograph.client.flow import Blocks
@@ -40,6 +40,7 @@ from heliograph.model.errors import ClientFault, ConnectionLost, HeliographError
 from heliograph.model.units import GENERATED_UNIT
 
 if TYPE_CHECKING:
+    from heliograph.client.forwarding.agent import Agent
     from heliograph.client.requesting import Replier
     from heliograph.client.session import Session
 
@@ -66,6 +67,36 @@ def pause_before(attempt: int, chance: float) -> float:
     return float(min(FIRST_PAUSE_SECONDS * 2 ** min(attempt - 1, 20), LONGEST_PAUSE_SECONDS) * (0.5 + chance))
 
 
+class Carried(Protocol):
+    """What is carried over from wire to wire: a session, or the agent that stores and forwards."""
+
+    def confirm(self, payload: bytes) -> None: ...
+
+    def deliver(self, payload: bytes, destination: str = "") -> None: ...
+
+    def deliver_from(self, payload: bytes) -> None: ...
+
+    def refused(self, news: Refused) -> None: ...
+
+    def consumer_closed(self, news: ConsumerClosed) -> None: ...
+
+    def browse_ended(self, number: int) -> None: ...
+
+    def blocked(self, destination: str, reason: str) -> None: ...
+
+    def settled(self, number: int) -> None: ...
+
+    def recalled(self, number: int, tags: list[tuple[int, int]]) -> None: ...
+
+    def resume_writing(self) -> None: ...
+
+    def detach(self) -> None: ...
+
+    async def resume(self, wire: Wire) -> None: ...
+
+    def end(self, error: HeliographError) -> None: ...
+
+
 class Link:
     """Finds the session for each frame that arrives, and a server for each frame that leaves."""
 
@@ -82,6 +113,7 @@ class Link:
         self.block_messages = block_messages
         self._unit_of_order = unit_of_order
         self.sessions: dict[int, Session] = {}
+        self.agent: Agent | None = None  # where messages are stored and forwarded, if anywhere
         self.blocks = Blocks()
         self.transfers = Transfers()
         self.temporaries: set[str] = set()  # temporary destinations that end with the wire
@@ -106,6 +138,14 @@ class Link:
     def is_alive(self) -> bool:
         return self._ended is None
 
+    def carried(self) -> list[Carried]:
+        """Whatever goes on with the next wire."""
+        return [*([] if self.agent is None else [self.agent]), *self.sessions.values()]
+
+    def _find(self, number: int) -> Carried | None:
+        """Whom a frame is for. The agent has a number that no session has."""
+        return self.sessions.get(number) or (None if number else self.agent)
+
     # ---- used by connection and sessions
 
     def unit_for_session(self) -> str | None:
@@ -115,19 +155,25 @@ class Link:
         return self._unit_of_order or None
 
     async def open(self) -> None:
-        """The first connection: each host once, no second try."""
+        """The first connection: each host once, no second try; but what is stored can wait for a server."""
         fault: HeliographError | None = None
         for _ in self._servers.hosts:
             try:
                 wire = await self._open_wire()
+                await self._resume_sessions(wire)
             except Unavailable as unavailable:
                 fault = fault or unavailable
                 continue
             self._use(wire)
             return
         assert fault is not None, "there is at least one host"
-        self._ended = fault
-        raise fault
+        if self.agent is None:
+            self._ended = fault
+            raise fault
+        log.info("%s; messages are stored until it is there", fault.sentence)
+        self._worked_at = self._loop.time()
+        self._attempts = 1
+        self._reconnecting = self._loop.create_task(self._reconnect(fault))
 
     async def ready(self) -> Wire:
         """The wire, once there is one. Raises when there will be none."""
@@ -157,6 +203,11 @@ class Link:
         except Exception:
             log.exception("the on_error callback failed")
 
+    def fail(self, error: HeliographError) -> None:
+        """Something happened here that nobody can go on after."""
+        self.end(error)
+        self.report(error)
+
     async def close(self) -> None:
         """End it in good order; the caller has closed the sessions."""
         self.end(ClientFault("the connection is closed", code="closed"))
@@ -171,7 +222,7 @@ class Link:
         """Tell everybody who waits that nothing more will come."""
         if self._ended is None:
             self._ended = error
-            for session in list(self.sessions.values()):
+            for session in self.carried():
                 session.end(error)
             self._changed.wake()
 
@@ -212,8 +263,12 @@ class Link:
 
     async def _resume_sessions(self, wire: Wire) -> None:
         try:
-            for session in list(self.sessions.values()):
-                await session.resume(wire)
+            # A session may be made while others are resumed, where messages are stored meanwhile.
+            resumed: list[Carried] = []
+            while waiting := [session for session in self.carried() if session not in resumed]:
+                resumed.append(waiting[0])
+                await waiting[0].resume(wire)
+            wire.check()
         except BaseException as fault:
             wire.fail(
                 fault if isinstance(fault, HeliographError) else ConnectionLost("the attempt was given up")
@@ -230,7 +285,7 @@ class Link:
     def _detach_sessions(self) -> None:
         self.transfers.lost()
         self.blocks.forget_all()
-        for session in self.sessions.values():
+        for session in self.carried():
             session.detach()
 
     # ---- what a wire tells
@@ -255,24 +310,24 @@ class Link:
 
     def on_confirm(self, number: int, payload: bytes) -> None:
         self._has_progressed = True
-        session = self.sessions.get(number)
+        session = self._find(number)
         if session is not None:
             session.confirm(payload)
 
     def on_delivery(self, number: int, payload: bytes) -> None:
         self._has_progressed = True
-        session = self.sessions.get(number)
+        session = self._find(number)
         if session is not None:
             session.deliver(payload)
 
     def on_delivery_from(self, number: int, payload: bytes) -> None:
         self._has_progressed = True
-        session = self.sessions.get(number)
+        session = self._find(number)
         if session is not None:
             session.deliver_from(payload)
 
     def on_news(self, news: SessionNews) -> None:
-        session = self.sessions.get(news.number)
+        session = self._find(news.number)
         if session is None:
             return
         if isinstance(news, Refused):
@@ -300,6 +355,6 @@ class Link:
         self.transfers.failed(news)
 
     def on_resume(self) -> None:
-        for session in self.sessions.values():
+        for session in self.carried():
             session.resume_writing()
         self.transfers.wake()

@@ -83,11 +83,12 @@ class Lane:
         block_messages: int,
         window_messages: int = PRODUCER_WINDOW_MESSAGES,
         window_bytes: int = PRODUCER_WINDOW_BYTES,
+        first: int = 1,
     ) -> None:
         self.number = number
         self.identity = identity
         self.block_messages = block_messages
-        self.confirmed = 0
+        self.confirmed = first - 1
         self._window_messages = window_messages
         self._window_bytes = window_bytes
         self._small = BLOCK_BYTES // block_messages
@@ -99,7 +100,7 @@ class Lane:
         # The open block: its bodies, the sequence of the first, what all share, and columns where they do
         # not.
         self._bodies: list[bytes] = []
-        self._first = 1
+        self._first = first
         self._size = 0
         self._priority = 4
         self._persistent = True
@@ -318,6 +319,15 @@ class Lane:
         for sealed in self._unsent:
             sealed.sent = True
         self._unsent.clear()
+        return taken
+
+    def take_sealed(self) -> list[Sealed]:
+        """Every packed block, for somebody who keeps them elsewhere: this lane is through with them."""
+        taken = list(self._unconfirmed)
+        self._unconfirmed.clear()
+        self._unsent.clear()
+        self._unconfirmed_bytes = 0
+        self.confirmed = self._first - 1
         return taken
 
     # ---- what the server said

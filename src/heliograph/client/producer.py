@@ -69,9 +69,13 @@ class Producer:
     def unit_of_order(self, name: str | None) -> None:
         if name:
             unit_number(name)  # refuses what is no name
-        self._sender.lane.shut_gate()
+        self._shut_gate()
         self._unit = name
         self._judge()
+
+    def _shut_gate(self) -> None:
+        """What comes next is of another kind than what may go through the gate."""
+        self._sender.lane.shut_gate()
 
     def _judge(self) -> None:
         self._is_plain = self._time_to_live is None and not self._delay and not self._unit

@@ -88,7 +88,8 @@ class Requester:
 
     async def _ask(self, destination: str, body: Body, **options: Unpack[MessageOptions]) -> Any:
         desk = await self._desk()
-        producer = await desk.session.producer(destination)
+        # Never stored: the queue for its reply ends with the connection.
+        producer = await desk.session.direct_producer(destination)
         self._last += 1
         correlation_id = options.get("correlation_id") or f"{self._last}"
         if correlation_id in desk.waiting:

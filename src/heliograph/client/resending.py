@@ -13,7 +13,12 @@ import msgspec
 from crc32c import crc32c
 
 from heliograph.model import block
+from heliograph.model.block import BodyKind
 from heliograph.model.ids import LaneId
+from heliograph.model.message import Head, decode_head
+
+# A message that stores and forwards may have brought before, in a session that the server has forgotten (U7).
+POSSIBLY_DOUBLED = "JMS_helio_possibly_doubled"
 
 
 class Sealed(msgspec.Struct, gc=False):
@@ -28,6 +33,8 @@ class Sealed(msgspec.Struct, gc=False):
     def last(self) -> int:
         return self.first + self.count - 1
 
+
+_encode = msgspec.msgpack.Encoder().encode
 
 # Where a block's header holds its checksum, and its lane and first sequence (docs/reference/block-format.md).
 _CHECKSUM = struct.Struct("<I")
@@ -54,8 +61,20 @@ def after(sealed: Sealed, last: int) -> Sealed:
     return sealed if sealed.first > last else _part(sealed, last + 1 - sealed.first, sealed.count)
 
 
-def _part(sealed: Sealed, start: int, stop: int) -> Sealed:
-    """Some messages of a block as a block of their own."""
+def marked(sealed: Sealed, upto: int) -> Sealed:
+    """The same messages, with a property that says of those up to a sequence that they may be there already."""
+    contents = block.unpack(sealed.buffer)
+    heads = contents.heads or [b""] * contents.count
+    kind = BodyKind.BYTES if contents.kind == BodyKind.MIXED else contents.kind
+    for index in range(min(upto - sealed.first + 1, contents.count)):
+        head = decode_head(heads[index]) if heads[index] else Head(kind=kind)
+        head.properties = {**head.properties, POSSIBLY_DOUBLED: True}
+        heads[index] = _encode(head)
+    return _part(sealed, 0, sealed.count, heads)
+
+
+def _part(sealed: Sealed, start: int, stop: int, heads: list[bytes] | None = None) -> Sealed:
+    """Some messages of a block as a block of their own, with other heads where they are given."""
     contents = block.unpack(sealed.buffer)
 
     def cut(column: list[Any] | None) -> list[Any] | None:
@@ -71,7 +90,7 @@ def _part(sealed: Sealed, start: int, stop: int) -> Sealed:
         kind=contents.kind,
         expiry=contents.expiry,
         delivery_time=contents.delivery_time,
-        heads=cut(contents.heads),
+        heads=cut(contents.heads if heads is None else heads),
         timestamps=cut(contents.timestamps),
         expiries=cut(contents.expiries),
         delivery_times=cut(contents.delivery_times),

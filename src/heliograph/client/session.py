@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from heliograph.client.browser import Browser
 from heliograph.client.consumer import Consumer
+from heliograph.client.forwarding.producer import StoringProducer
 from heliograph.client.incoming import Mode
 from heliograph.client.large_reading import LargeStream, MessageStream
 from heliograph.client.large_sending import send_stream
@@ -84,7 +85,8 @@ class Session:
 
     @property
     def id(self) -> str:
-        return text_of(self._identity)
+        """Empty until the server has given it one, where it is not waited for."""
+        return text_of(self._identity) if self._identity else ""
 
     def __repr__(self) -> str:
         return f"<Session {self.id}>"
@@ -94,6 +96,14 @@ class Session:
     async def producer(self, destination: str, **options: Unpack[ProducerOptions]) -> Producer:
         """A producer to `queue:NAME` or `topic:NAME`; what it is given here are defaults for its messages."""
         options.setdefault("unit_of_order", self.unit_of_order)
+        agent = self._link.agent
+        if agent is None or is_temporary(destination):
+            return await self.direct_producer(destination, **options)
+        self._check_open()
+        return StoringProducer(self, agent, await agent.lane_to(destination), **options)
+
+    async def direct_producer(self, destination: str, **options: Unpack[ProducerOptions]) -> Producer:
+        """A producer that stores nothing here."""
         return Producer(self, await self.sender_for(destination), **options)
 
     async def reply(self, destination: str, body: Body, options: MessageOptions) -> None:
@@ -400,6 +410,10 @@ class Session:
             )
 
     async def _reopen(self, wire: Wire) -> tuple[SessionOpened, bool]:
+        if not self._identity:  # it was made while there was no server
+            opened = await wire.request(OpenSession(request=0, number=self.number), SessionOpened)
+            self._identity = SessionId(opened.session)
+            return opened, False
         again = OpenSession(request=0, number=self.number, resume=self._identity, token=self._token)
         try:
             return await wire.request(again, SessionOpened), False

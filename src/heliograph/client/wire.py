@@ -172,6 +172,16 @@ class Wire(asyncio.Protocol):
             raise ProtocolFault(f"the server answered {type(received).__name__}, not {reply.__name__}")
         return received
 
+    @property
+    def is_closing(self) -> bool:
+        """Whether what is written now goes nowhere, though the loss was not told yet."""
+        return self._transport is None or self._transport.is_closing()
+
+    def check(self) -> None:
+        """Raises ConnectionLost if this wire is of no more use."""
+        if self._is_lost:
+            raise self._lost()
+
     async def close(self) -> None:
         """Say goodbye, and wait until what was written is out."""
         if self._transport is not None and not self._is_lost:

@@ -49,7 +49,7 @@ from heliograph.model.destination import (
 )
 from heliograph.model.errors import ClientFault, HeliographError, Unavailable
 from heliograph.model.ids import LaneId, SessionId, lane_number, lane_of, session_of
-from heliograph.model.limits import MAX_DESTINATIONS, MAX_REMEMBERED_SESSIONS
+from heliograph.model.limits import MAX_DESTINATIONS, MAX_KEPT_SESSIONS, MAX_REMEMBERED_SESSIONS
 from heliograph.model.patterns import parse_pattern
 from heliograph.model.policy import Policy
 from heliograph.model.policy_rules import NO_RULES, PolicyRules
@@ -73,11 +73,12 @@ class SessionRecord(msgspec.Struct, array_like=True):
     token: bytes
     closed: bool = False
     client: str = ""
+    kept: bool = False
 
 
 class KnownSession(msgspec.Struct):
     """A session, and where each of its lanes leads. `lost_at` is the time its connection broke, 0 while it
-    has one."""
+    has one. `kept`: its client stores and forwards, and may be away for long (U7)."""
 
     user: str
     token: bytes
@@ -85,6 +86,12 @@ class KnownSession(msgspec.Struct):
     lost_at: float = 0.0
     connection: bytes = b""
     client: str = ""
+    kept: bool = False
+
+    @property
+    def is_needed(self) -> bool:
+        """Whether a client that stores and forwards may ask, much later, what has arrived of its lanes."""
+        return self.kept and bool(self.lanes)
 
 
 # The dead stay where they are, however often somebody looks at them and changes their mind.
@@ -283,15 +290,25 @@ class Catalogue:
 
     def session_opened(self, command: SessionOpened, now: float) -> list[AnyEffect]:
         effects: list[AnyEffect] = []
+        if command.kept and sum(session.kept for session in self.sessions.values()) >= MAX_KEPT_SESSIONS:
+            sentence = f"{MAX_KEPT_SESSIONS} sessions are kept already"
+            return [Multicast(Rejected(command.request, "too-many-sessions", sentence))]
         if len(self.sessions) >= MAX_REMEMBERED_SESSIONS:
             effects += self._forget_oldest()
             if len(self.sessions) >= MAX_REMEMBERED_SESSIONS:
                 sentence = f"{MAX_REMEMBERED_SESSIONS} sessions are open already"
                 return [Multicast(Rejected(command.request, "too-many-sessions", sentence))]
         self.sessions[command.session] = KnownSession(
-            command.user, command.token, {}, connection=command.connection, client=command.client
+            command.user,
+            command.token,
+            {},
+            connection=command.connection,
+            client=command.client,
+            kept=command.kept,
         )
-        record = SessionRecord(command.session, command.user, command.token, client=command.client)
+        record = SessionRecord(
+            command.session, command.user, command.token, client=command.client, kept=command.kept
+        )
         effects += (
             Write(RecordKind.SESSION, _encode(record)),
             Multicast(Answered(command.request, {})),
@@ -324,13 +341,22 @@ class Catalogue:
     def session_closed(self, command: SessionClosed) -> list[AnyEffect]:
         return self._forget(command.session)
 
-    def forget_lost_before(self, deadline: float) -> list[AnyEffect]:
-        """Sessions whose clients have been away since before `deadline` will not be resumed."""
-        gone = [identity for identity, session in self.sessions.items() if 0.0 < session.lost_at < deadline]
+    def forget_lost_before(self, deadline: float, kept_deadline: float = 0.0) -> list[AnyEffect]:
+        """Sessions whose clients have been away since before `deadline` will not be resumed; nor, since before
+        `kept_deadline`, those that are kept."""
+        gone = [
+            identity
+            for identity, session in self.sessions.items()
+            if 0.0 < session.lost_at < (kept_deadline if session.is_needed else deadline)
+        ]
         return [effect for identity in gone for effect in self._forget(identity)]
 
     def _forget_oldest(self) -> list[AnyEffect]:
-        lost = [(session.lost_at, identity) for identity, session in self.sessions.items() if session.lost_at]
+        lost = [
+            (session.lost_at, identity)
+            for identity, session in self.sessions.items()
+            if session.lost_at and not session.is_needed
+        ]
         lost.sort()
         return [effect for _, identity in lost[: len(lost) // 4 + 1] for effect in self._forget(identity)]
 
@@ -356,7 +382,9 @@ class Catalogue:
         if record.closed:
             self._forget(identity)
         else:
-            known = KnownSession(record.user, record.token, {}, lost_at=now, client=record.client)
+            known = KnownSession(
+                record.user, record.token, {}, lost_at=now, client=record.client, kept=record.kept
+            )
             self.sessions[identity] = known
 
     def all_destinations(self) -> Iterator[Destination]:

@@ -82,7 +82,14 @@ class CatalogueRecovery:
         self.started_on, self.stopped_clean = state.boot, False
         for session in state.sessions:
             lanes = {lane: Address(address) for lane, address in session.lanes}
-            known = KnownSession(session.user, session.token, lanes, lost_at=self._now, client=session.client)
+            known = KnownSession(
+                session.user,
+                session.token,
+                lanes,
+                lost_at=self._now,
+                client=session.client,
+                kept=session.kept,
+            )
             self._catalogue.sessions[SessionId(session.session)] = known
             if session.transaction:
                 number, committed = session.transaction

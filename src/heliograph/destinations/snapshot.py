@@ -85,6 +85,7 @@ class SessionState(msgspec.Struct, array_like=True):
     lanes: list[tuple[int, str]]
     transaction: tuple[int, bool] | None
     client: str = ""
+    kept: bool = False
 
 
 class StageState(msgspec.Struct, array_like=True):
@@ -135,6 +136,7 @@ def snapshot_of(catalogue: Catalogue, boot: bytes) -> bytes:
             [(lane, str(to)) for lane, to in session.lanes.items()],
             outcomes.get(identity),
             session.client,
+            session.kept,
         )
         for identity, session in catalogue.sessions.items()
     ]

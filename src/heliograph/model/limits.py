@@ -78,6 +78,10 @@ MAX_ACK_RANGES = 4096
 # Sessions whose client went away are remembered this long, so that a resend is recognised.
 SESSION_MEMORY_SECONDS = 24 * 3600
 MAX_REMEMBERED_SESSIONS = 100_000
+# Sessions of clients that store and forward (U7): such a client may be away for a season. They are never forgotten to
+# make room for others, so they may take half of it.
+KEPT_SESSION_SECONDS = 366 * 24 * 3600
+MAX_KEPT_SESSIONS = 50_000
 
 # Requests of a client are paired with their replies by number; nobody has this many under way.
 MAX_REQUESTS_UNDER_WAY = 10_000
@@ -180,3 +184,27 @@ UPLOAD_MEMORY_SECONDS = 600.0
 LARGE_RESERVE_BYTES = 256 * MIB
 # A large file is given back in steps of this size: freeing many gigabytes at once would hold up the journal.
 LARGE_REMOVE_BYTES = 16 * MIB
+
+# ---- store and forward (U7)
+
+# What a client's store takes on its disk unless it is told otherwise: hours of an ordinary producer.
+STORE_BYTES = 1024 * MIB
+# A segment of a store is deleted as a whole: small enough that room comes back soon.
+STORE_SEGMENT_BYTES = 16 * MIB
+# When nothing waits, a segment of this size is left for a fresh one, so that an idle store is small.
+STORE_IDLE_BYTES = 1 * MIB
+# A segment of which less than this share is still needed is written again, once the store is half full.
+STORE_COMPACT_BELOW = 0.25
+# All lanes of a store are in one record at the start of each segment.
+MAX_FORWARD_DESTINATIONS = 1000
+# Bytes that leave a store and are not confirmed, over all its destinations: what fills a line, and well below what
+# the server takes from one connection.
+FORWARD_WINDOW_BYTES = 8 * MIB
+# What is read back from a store at a time.
+FORWARD_READ_BYTES = 1 * MIB
+# Confirmations are noted in the store at the latest after this; what is not noted is asked again of the server.
+FORWARD_MARK_SECONDS = 0.1
+# How long closing a connection waits for the server to take what is stored; the rest is for the next time.
+FORWARD_CLOSE_SECONDS = 10.0
+# A destination that refused is tried again after the first, then twice as long each time up to the second.
+FORWARD_RETRY_SECONDS = (1.0, 30.0)

@@ -257,7 +257,8 @@ class ClientManager:
         if message.resume:
             self._bus.multicast(SessionResumed(request, identity, user.name, token, *connection.facts.names))
         else:
-            self._bus.multicast(SessionOpened(request, identity, user.name, token, *connection.facts.names))
+            names = connection.facts.names
+            self._bus.multicast(SessionOpened(request, identity, user.name, token, *names, kept=message.keep))
 
     def session_ready(self, opening: _Opening, body: dict[str, Any]) -> None:
         connection = opening.connection

@@ -135,6 +135,20 @@ class DestinationSettings(_Section, frozen=True):
     ] = True
 
 
+class SessionSettings(_Section, frozen=True):
+    """How long clients that went away are remembered."""
+
+    kept_seconds: Annotated[
+        float,
+        Meta(
+            ge=1,
+            le=1e10,
+            description="A client that stores and forwards can be away this long and is still recognised when it"
+            " comes back: nothing that it sends again is taken twice.",
+        ),
+    ] = limits.KEPT_SESSION_SECONDS
+
+
 class LimitSettings(_Section, frozen=True):
     """What the server grants to its clients."""
 
@@ -194,6 +208,7 @@ class Configuration(_Section, frozen=True):
     memory: MemorySettings = MemorySettings()
     large: LargeSettings = LargeSettings()
     destinations: DestinationSettings = DestinationSettings()
+    sessions: SessionSettings = SessionSettings()
     limits: LimitSettings = LimitSettings()
     identity: IdentitySettings = IdentitySettings()
     policies: tuple[dict[str, Any], ...] = ()  # as `PolicyRule` reads them

@@ -80,6 +80,7 @@ class EmbeddedServer:
             record=events.record,
             large_quota_bytes=configuration.large.quota_bytes,
             large_reserve_bytes=configuration.large.reserve_bytes,
+            kept_seconds=configuration.sessions.kept_seconds,
         )
         self._messages.start()
         self._messages.administrator.administration.register(LOG, events.ask)

@@ -70,7 +70,12 @@ from heliograph.journal.records import RecordKind
 from heliograph.model.block import LARGE, Block
 from heliograph.model.errors import CorruptJournal, HeliographError, StorageFull, Unavailable
 from heliograph.model.ids import IdIssuer, SessionId
-from heliograph.model.limits import LARGE_RESERVE_BYTES, SESSION_MEMORY_SECONDS, UPLOAD_MEMORY_SECONDS
+from heliograph.model.limits import (
+    KEPT_SESSION_SECONDS,
+    LARGE_RESERVE_BYTES,
+    SESSION_MEMORY_SECONDS,
+    UPLOAD_MEMORY_SECONDS,
+)
 from heliograph.model.policy_rules import NO_RULES, PolicyRules
 from heliograph.nodes.administrator import Administrator
 from heliograph.nodes.clock import boot_id, microseconds, now
@@ -113,10 +118,12 @@ class MessageManager:
         record: Record = ignore,
         large_quota_bytes: int = 0,
         large_reserve_bytes: int = LARGE_RESERVE_BYTES,
+        kept_seconds: float = KEPT_SESSION_SECONDS,
     ) -> None:
         self._bus = bus
         self._tick = tick
         self._in_memory = in_memory
+        self._kept_seconds = kept_seconds
         self._loop = asyncio.get_running_loop()
         self._boot = boot_id()
         self.record = record
@@ -181,7 +188,11 @@ class MessageManager:
         self.journal.close()
 
     def _keep_house(self) -> None:
-        self.run(None, self.catalogue.forget_lost_before(now() - SESSION_MEMORY_SECONDS))
+        moment = now()
+        self.run(
+            None,
+            self.catalogue.forget_lost_before(moment - SESSION_MEMORY_SECONDS, moment - self._kept_seconds),
+        )
         self._compactor.step()
         self.large.expire(self._may_go_on)
         self._tick.ask()

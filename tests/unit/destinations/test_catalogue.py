@@ -17,6 +17,7 @@ from heliograph.destinations.catalogue import Catalogue
 from heliograph.destinations.effects import AnyEffect, Write
 from heliograph.destinations.queue import Queue
 from heliograph.destinations.recovery import CatalogueRecovery
+from heliograph.destinations.snapshot import snapshot_of
 from heliograph.destinations.topic import Topic
 from heliograph.destinations.waiting import Residence
 from heliograph.journal.records import Record, RecordKind
@@ -29,9 +30,9 @@ PRICES = Address("topic:prices")
 NOW = 1_000_000
 
 
-def opened(catalogue: Catalogue, user: str = "ann") -> SessionId:
+def opened(catalogue: Catalogue, user: str = "ann", *, kept: bool = False) -> SessionId:
     session = a_session()
-    effects = catalogue.session_opened(SessionOpened(1, session, user, b"secret"), 100.0)
+    effects = catalogue.session_opened(SessionOpened(1, session, user, b"secret", kept=kept), 100.0)
     assert told(effects, Answered) == [Answered(1, {})]
     return session
 
@@ -169,3 +170,58 @@ def test_a_restart_remembers_sessions_and_destinations_as_written() -> None:
     assert again.sessions[kept].lost_at == 70.0, "nobody is connected yet"
     assert again.by_number[1].address == ORDERS
     assert isinstance(resumed(again, kept), Answered)
+
+
+# ---- clients that store and forward (U7)
+
+
+@pytest.mark.req("U7")
+def test_a_kept_session_is_remembered_longer_than_others_once_it_has_a_lane() -> None:
+    catalogue = new_catalogue()
+    ordinary, unused, kept = opened(catalogue), opened(catalogue, kept=True), opened(catalogue, kept=True)
+    wanted(catalogue, ordinary, ORDERS)
+    wanted(catalogue, kept, ORDERS)
+    for session in (ordinary, unused, kept):
+        catalogue.session_lost(SessionLost(session), 1000.0)
+    catalogue.forget_lost_before(2000.0, 500.0)
+    assert list(catalogue.sessions) == [kept]
+    assert isinstance(resumed(catalogue, kept), Answered)
+    catalogue.session_lost(SessionLost(kept), 1000.0)
+    catalogue.forget_lost_before(2000.0, 1500.0)
+    assert list(catalogue.sessions) == []
+
+
+@pytest.mark.req("U7")
+def test_a_kept_session_makes_no_room_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(catalogues, "MAX_REMEMBERED_SESSIONS", 2)
+    catalogue = new_catalogue()
+    kept, ordinary = opened(catalogue, kept=True), opened(catalogue)
+    wanted(catalogue, kept, ORDERS)
+    catalogue.session_lost(SessionLost(kept), 1.0)
+    catalogue.session_lost(SessionLost(ordinary), 2.0)
+    newcomer = opened(catalogue)
+    assert list(catalogue.sessions) == [kept, newcomer]
+
+
+@pytest.mark.req("U7")
+def test_there_are_only_so_many_kept_sessions(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(catalogues, "MAX_KEPT_SESSIONS", 1)
+    catalogue = new_catalogue()
+    opened(catalogue, kept=True)
+    effects = catalogue.session_opened(SessionOpened(1, a_session(), "ann", b"secret", kept=True), 100.0)
+    assert [answer.code for answer in told(effects, Rejected)] == ["too-many-sessions"]
+    opened(catalogue)
+
+
+@pytest.mark.req("U7")
+def test_a_restart_knows_which_sessions_are_kept() -> None:
+    before = new_catalogue()
+    session = a_session()
+    effects = before.session_opened(SessionOpened(1, session, "ann", b"secret", kept=True), 100.0)
+    wanted(before, session, ORDERS)
+    [written] = [effect.payload for effect in effects if isinstance(effect, Write)]
+    by_record, by_snapshot = new_catalogue(), new_catalogue()
+    by_record.replay_session(written, 50.0)
+    CatalogueRecovery(by_snapshot, 50.0).snapshot(memoryview(snapshot_of(before, b"boot")))
+    assert by_record.sessions[session].kept
+    assert by_snapshot.sessions[session].is_needed

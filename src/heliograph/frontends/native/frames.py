@@ -84,12 +84,16 @@ class Hello(Control, tag="hello"):
 
 
 class OpenSession(Control, tag="open-session"):
-    """Open session `number` of this connection, or resume the one that `resume` and `token` name."""
+    """Open session `number` of this connection, or resume the one that `resume` and `token` name.
+
+    `keep`: remember it for long, because its client stores what it sends and may be away for long (U7).
+    """
 
     request: int
     number: int
     resume: bytes = b""
     token: bytes = b""
+    keep: bool = False
 
 
 class CloseSession(Control, tag="close-session"):

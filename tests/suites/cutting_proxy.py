@@ -1,0 +1,95 @@
+"""A TCP proxy between a client and a server that cuts connections, or swallows what the server says."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+
+class CuttingProxy:
+    """Listens on a port of its own. `target` may change, and may be nobody."""
+
+    def __init__(self, target: tuple[str, int]) -> None:
+        self.target = target
+        self.is_deaf = False  # whether the server's words are swallowed
+        self.swallowed = 0
+        self.cuts = 0
+        self._open: set[asyncio.StreamWriter] = set()
+        self._server: asyncio.Server | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    @property
+    def url(self) -> str:
+        assert self._server is not None
+        host, port = self._server.sockets[0].getsockname()[:2]
+        return f"helio://{host}:{port}"
+
+    async def start(self) -> None:
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        try:
+            far_reader, far_writer = await asyncio.open_connection(*self.target)
+        except OSError:
+            writer.close()
+            return
+        both = {writer, far_writer}
+        self._open |= both
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._copy(reader, far_writer, writer, is_answer=False))
+                group.create_task(self._copy(far_reader, writer, far_writer, is_answer=True))
+        finally:
+            self._open -= both
+            for end in both:
+                end.close()
+
+    async def _copy(
+        self,
+        source: asyncio.StreamReader,
+        sink: asyncio.StreamWriter,
+        other: asyncio.StreamWriter,
+        *,
+        is_answer: bool,
+    ) -> None:
+        try:
+            while data := await source.read(65536):
+                if is_answer and self.is_deaf:
+                    self.swallowed += len(data)
+                    continue
+                sink.write(data)
+                await sink.drain()
+        except OSError:
+            pass
+        finally:
+            sink.close()
+            other.close()
+
+    def cut(self) -> None:
+        """Every connection ends now, wherever its bytes are."""
+        self.cuts += 1
+        for writer in list(self._open):
+            writer.transport.abort()
+
+    async def stop(self) -> None:
+        assert self._server is not None
+        self._server.close()
+        self.cut()
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
+@asynccontextmanager
+async def cutting(target: tuple[str, int]) -> AsyncIterator[CuttingProxy]:
+    proxy = CuttingProxy(target)
+    await proxy.start()
+    try:
+        yield proxy
+    finally:
+        await proxy.stop()
