@@ -113,6 +113,41 @@ def test_deleted_messages_are_gone_and_the_others_keep_their_places(tmp_path: Pa
     play(story())
 
 
+@pytest.mark.req("U1")
+@pytest.mark.parametrize("sort_keys", ["", "JMSPriority desc"])
+def test_what_is_behind_others_of_its_unit_is_moved_and_deleted_too_and_the_unit_goes_on(
+    tmp_path: Path, sort_keys: str
+) -> None:
+    """A unit with one message in a consumer's hands; an administrator takes out one in the middle."""
+
+    async def story() -> None:
+        async with embedded(tmp_path) as server, heliograph.connect(url_of(server)) as connection:
+            await connection.ask("destination.create", destination="queue:a", policy={"sort_keys": sort_keys})
+            producer = await connection.producer("queue:a", unit_of_order="ann")
+            for step in range(6):
+                await producer.send_confirmed(b"%d" % step, properties={"step": step}, priority=step)
+            session = await connection.session(acknowledge="individual")
+            consumer = await session.consumer("queue:a", credit=1)
+            [first] = await receive_all(consumer, 1)
+            await connection.producer("queue:b")
+            await pause(connection, "queue:a")
+            ask = connection.ask
+            assert (await ask("message.delete", destination="queue:a", filter="step = 2"))["messages"] == 1
+            moved = await ask("message.move", destination="queue:a", target="queue:b", filter="step > 3")
+            assert moved["messages"] == 2
+            await ask("destination.resume", destination="queue:a")
+            other = await connection.consumer("queue:a")
+            assert await other.receive(timeout=0.1) is None, "the first is not completed"
+            assert first.body == b"0"
+            await first.acknowledge()
+            await consumer.close()
+            assert [each.body for each in await receive_all(other, 2)] == [b"1", b"3"]
+            there = await all_of(connection, "queue:b", 2)
+            assert [(each.body, each.unit_of_order) for each in there] == [(b"4", "ann"), (b"5", "ann")]
+
+    play(story())
+
+
 @pytest.mark.slow
 def test_a_backlog_that_does_not_fit_memory_is_moved_beside_other_work(tmp_path: Path) -> None:
     async def story() -> None:

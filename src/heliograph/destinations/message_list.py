@@ -83,6 +83,7 @@ class MessageList(Settling):
         self.consumers: dict[ConsumerId, Consumer] = {}
         self.selective = False
         self.paused = False  # an administrator wants nothing handed out
+        self._is_pulled_from = False
         self.in_flight = 0
         self.delivered = 0
         self.settled = 0
@@ -148,17 +149,38 @@ class MessageList(Settling):
                 level.append(part)
             self.let_units_go_on()
 
-    def _change_rule(self, rule: UnitRule | None) -> None:
-        """Messages that come up from now on belong to other units; what is handed out counts for those."""
-        self.units.let_all_go(keep_asides=False)
+    def begin_pulling(self) -> None:
+        """Somebody takes single messages out, also such as are not the first of their unit; meanwhile nothing is
+        handed out."""
+        self._is_pulled_from = True
+        self.units.let_all_go(keep_asides=True)
         self.let_units_go_on()
-        self._rule = rule
+        self._count_handed_out()
+
+    def can_be_pulled_from(self, effects: list[AnyEffect]) -> bool:
+        """Whether all that waits is in a level; otherwise it is being looked through."""
+        return self._survey is None or self._look_through(effects)
+
+    def end_pulling(self) -> None:
+        self._is_pulled_from = False
+        if self.has_units:
+            self.survey()
+
+    def _count_handed_out(self) -> None:
+        """Units were forgotten: what consumers have counts anew."""
         for consumer in self.consumers.values():
             consumer.held_units.clear()
             for span in consumer.outstanding.spans():
                 keys = self.keys_of(span)
                 if keys is not None:
                     self.units.restore(span, keys, consumer)
+
+    def _change_rule(self, rule: UnitRule | None) -> None:
+        """Messages that come up from now on belong to other units; what is handed out counts for those."""
+        self.units.let_all_go(keep_asides=False)
+        self.let_units_go_on()
+        self._rule = rule
+        self._count_handed_out()
         if rule is not None:
             self.meets_units()
 
@@ -223,7 +245,7 @@ class MessageList(Settling):
     def screen(self, span: Span) -> list[Offer]:
         """What of a span may be offered, and to whom; the rest is held back for its units."""
         keys = self.keys_of(span)
-        if keys is None:
+        if keys is None or self._is_pulled_from:
             return [(span, None)]
         if not self.has_units:
             self.meets_units()
@@ -235,7 +257,7 @@ class MessageList(Settling):
     def owner_of(self, span: Span) -> Consumer | None:
         """The only consumer that may have a message, because it has something of its unit."""
         keys = self.keys_of(span)
-        return None if keys is None else self.units.owner_of(keys[0])
+        return None if keys is None or self._is_pulled_from else self.units.owner_of(keys[0])
 
     def unfit(self, span: Span) -> None:
         """What was offered to one consumer is not what it selects."""
@@ -312,11 +334,7 @@ class MessageList(Settling):
             self._levels[DEFAULT_PRIORITY] = self._sorted
         self._order = list(self._levels.items())
         self.units.one_by_one = self._sorted is not None
-        for consumer in self.consumers.values():
-            for span in consumer.outstanding.spans():
-                found = self.keys_of(span)
-                if found is not None:
-                    self.units.restore(span, found, consumer)
+        self._count_handed_out()
 
     def restore_unsorted(self, priority: int, pages: list[Page]) -> None:
         """What recovery found to wait in a sorted list: its keys have to be read first."""
@@ -400,7 +418,7 @@ class MessageList(Settling):
 
     def dispatch(self, effects: list[AnyEffect], now: int) -> None:
         """Give what waits to those who want it, for one turn."""
-        if self.paused:
+        if self.paused or self._is_pulled_from:
             return
         if self._survey is not None and not self._look_through(effects):
             return

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from heliograph.destinations.effects import AnyEffect, Continue, Load
 from heliograph.destinations.queue import Queue
 from heliograph.destinations.selective import SelectiveLevel
+from heliograph.destinations.sorted_level import SortedLevel
 from heliograph.destinations.waiting import Level, Waiting, number_of
 from heliograph.model.block import Contents, Span, pack, pack_lone, slice_span, unpack
 from heliograph.model.ids import ConsumerId
@@ -31,44 +32,53 @@ class Gathering:
         self.queue.end_pulling(self._identity)
 
     def take(self, limit: int, effects: list[AnyEffect]) -> tuple[list[Span], bool]:
-        """Up to `limit` messages, and whether there may be more; some may have to be read from the disk first."""
+        """Up to `limit` messages in the order of their arrival, and whether there may be more; some may have to be
+        read from the disk first."""
+        messages = self.queue.messages
         spans: list[Span] = []
-        left, more = limit, False
-        for priority, level in list(self.queue.messages.levels()):
-            for span in self._take_from(level, left, effects):
+        left = limit
+        if not messages.can_be_pulled_from(effects):
+            return [], True
+        while True:
+            firsts = sorted(
+                (first, priority)
+                for priority, level in messages.levels()
+                if 0 < (first := self._first_in(level)) < self._until
+            )
+            if not firsts or left <= 0:
+                return spans, bool(firsts)
+            # Not beyond what another priority has next: a unit's messages may wait at several.
+            until = firsts[1][0] if len(firsts) > 1 else self._until
+            span = self._take_from(firsts[0][1], min(left, until - firsts[0][0]), effects)
+            if span is not None:
                 spans.append(span)
                 left -= span.stop - span.start
-            if left <= 0:
+            elif self._first_in(messages.level(firsts[0][1])) == firsts[0][0]:
+                return spans, True  # it is being read
+            elif wants_another_turn(effects):
                 return spans, True
-            more = more or self._may_have_more(level)
-            page = level.page_to_load()
-            if page is not None:
-                effects.append(Load(self.queue.messages.number, priority, page))
-        if self.queue.messages.let_units_go_on():
-            effects.append(Continue())
-            more = True
-        return spans, more
 
-    def _take_from(self, level: Level, left: int, effects: list[AnyEffect]) -> Iterator[Span]:
-        while left > 0 and level.messages:
-            span = level.take(left, self._identity, effects)
-            if span is None:
-                return
-            count = min(span.stop - span.start, self._until - number_of(span))
-            if count < span.stop - span.start:
-                level.put_back([span.part(span.start + max(count, 0), span.stop)])
-                if count <= 0:
-                    return
-            yield span.part(span.start, span.start + count)
-            left -= count
+    def _take_from(self, priority: int, limit: int, effects: list[AnyEffect]) -> Span | None:
+        level = self.queue.messages.level(priority)
+        if isinstance(level, SortedLevel):
+            span = level.take_earliest(self._identity)
+        else:
+            span = level.take(limit, self._identity, effects)
+        page = level.page_to_load() if span is None else None
+        if page is not None:
+            effects.append(Load(self.queue.messages.number, priority, page))
+        if span is not None and number_of(span) >= self._until:  # what was not sorted yet is for others
+            level.put_back([span])
+            return None
+        return span
 
-    def _may_have_more(self, level: Level) -> bool:
+    def _first_in(self, level: Level) -> int:
         if not level.messages:
-            return False
-        if isinstance(level, SelectiveLevel):
-            return 0 < level.first_for(self._identity) < self._until
+            return 0
+        if isinstance(level, SelectiveLevel | SortedLevel):
+            return level.first_for(self._identity)
         assert isinstance(level, Waiting), "a queue has no other levels"
-        return level.head_number < self._until
+        return level.head_number
 
     def put_back(self, spans: list[Span]) -> None:
         """They could not be moved after all."""

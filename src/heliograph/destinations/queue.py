@@ -78,12 +78,14 @@ class Queue(Destination):
 
     def begin_pulling(self, identity: ConsumerId, selector: Selector | None) -> None:
         """Somebody who is no consumer is sorted for like one, and takes by itself."""
+        self.messages.begin_pulling()
         self._takers.add(identity, selector)
         self.messages.sort_by_takers(self._make_selective)
 
     def end_pulling(self, identity: ConsumerId) -> None:
         self._takers.remove(identity)
         self.messages.sort_by_takers(self._make_selective)
+        self.messages.end_pulling()
 
     def restore(self, priority: int, pages: list[Page]) -> None:
         """What recovery found to wait."""

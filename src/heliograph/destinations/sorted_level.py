@@ -109,6 +109,24 @@ class SortedLevel:
             return True
         return any(consumer in takers for takers, _ in self._takers.sort(span))
 
+    def take_earliest(self, consumer: ConsumerId) -> Span | None:
+        """Of what a consumer may have the one that arrived first, whatever its key; None while some must be read."""
+        if self._cold:
+            return None
+        items = [item for item in self._waiting if self._may_take(consumer, item[2])]
+        if not items:
+            return None
+        found = min(items, key=lambda item: item[1])
+        self._waiting.remove(found)
+        span: Span = found[2]
+        self._residence.used -= OVERHEAD_BYTES + _size_each(span)
+        return span
+
+    def first_for(self, consumer: ConsumerId) -> int:
+        """The lowest number that may be for a consumer, of what was read and what was not; 0: there is none."""
+        numbers = [number for _, number, span in self._waiting if self._may_take(consumer, span)]
+        return min([*numbers, *(page.first for page in self._cold)], default=0)
+
     def settled(self, position: int, count: int, _origin: int, effects: list[AnyEffect]) -> None:
         if position:
             effects.append(Release(position, count))

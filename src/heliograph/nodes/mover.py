@@ -101,8 +101,7 @@ class _Move:
         manager.run(source, [effect for effect in effects if type(effect) is not Continue])
         if spans:
             self._carry_out(spans)
-        # What went may have let go what was held back behind it.
-        return more or bool(spans), again
+        return more, again
 
     def _carry_out(self, spans: list[Span]) -> None:
         """Raises StorageFull, and has then moved nothing of this."""
