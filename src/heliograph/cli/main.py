@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from heliograph.cli import admin, bench, browse, dmq, log, receive, send, serve, top, user
+from heliograph.cli import admin, bench, browse, cluster, dmq, log, receive, send, serve, top, user
 
 app = typer.Typer(
     name="helio",
@@ -28,6 +28,7 @@ app.command("log")(log.log)
 app.add_typer(dmq.app, name="dmq")
 app.add_typer(admin.app, name="admin")
 app.add_typer(user.app, name="user")
+app.add_typer(cluster.app, name="cluster")
 app.add_typer(bench.app, name="bench")
 
 
