@@ -143,9 +143,9 @@ class Network:
         """The host's own end stays up: it is the network that fails, not the host."""
         self._switch.run("ip", "link", "set", f"port{number}", "nomaster")
 
-    def start(self, *, key: bytes = b"k" * KEY_BYTES) -> None:
+    def start(self, *, key: bytes = b"k" * KEY_BYTES, token_ms: int = 400) -> None:
         for host in self.hosts:
-            host.start(self.nodes, key=key)
+            host.start(self.nodes, key=key, token_ms=token_ms)
 
     def stop(self) -> None:
         for host in (*self.hosts, self._switch):
@@ -155,12 +155,14 @@ class Network:
 class MemberProcess:
     """`member.py` on a host."""
 
-    def __init__(self, host: Host, channel: str, who: int) -> None:
+    def __init__(self, host: Host, channel: str, who: int, *, greets: bool = False) -> None:
         self.who = who
         self.place: tuple[int, int] = (0, 0)
         self.events: list[tuple[Any, ...]] = []
         self.said = self.refused = 0
-        command = host.inside(sys.executable, "-m", "tests.cluster.member", channel, str(who))
+        command = host.inside(
+            sys.executable, "-m", "tests.cluster.member", channel, str(who), *(["greets"] if greets else [])
+        )
         # nsenter's mount namespace would change the working folder: only the network's is needed here.
         command.remove("--mount")
         environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}"}
@@ -203,6 +205,54 @@ class MemberProcess:
 
 def _frozen(value: Any) -> Any:
     return tuple(map(_frozen, value)) if isinstance(value, list) else value
+
+
+class Trio:
+    """A member on each host."""
+
+    def __init__(self, network: Network, *, greets: bool = False) -> None:
+        self.network = network
+        self.members = [
+            MemberProcess(host, "trio", number, greets=greets) for number, host in enumerate(network.hosts, 1)
+        ]
+        for member in self.members:
+            member.enter()
+
+    def together(self, *numbers: int, patience: float = PATIENCE) -> None:
+        """These see one another and nobody else."""
+        chosen = [self.members[number - 1] for number in numbers]
+        places = sorted(member.place for member in chosen)
+        for member in chosen:
+            until(
+                lambda member=member: bool(member.hear()) and sorted(_members_of(member.hear())) == places,  # type: ignore[misc]
+                f"{member.who} sees {numbers}",
+                patience,
+            )
+
+    def say(self, count: int, size: int) -> None:
+        for member in self.members:
+            member.ask("say", count=count, size=size)
+
+    def hears(self, number: int, who: int, count: int) -> None:
+        member = self.members[number - 1]
+        until(lambda: _words_of(member.hear(), who) >= count, f"{number} hears {count} of {who}")
+
+    def hears_number(self, number: int, who: int, last: int) -> None:
+        """Some before it may have been said in another part of the network."""
+        member = self.members[number - 1]
+        until(lambda: any(event[:3] == ("said", who, last) for event in member.hear()), f"{number} hears it")
+
+    def stop(self) -> None:
+        for member in self.members:
+            member.kill()
+
+
+def _members_of(diary: list[tuple[Any, ...]]) -> list[Any]:
+    return [event for event in diary if event[0] == "configuration"][-1][1]  # type: ignore[no-any-return]
+
+
+def _words_of(diary: list[tuple[Any, ...]], who: int) -> int:
+    return sum(1 for event in diary if event[0] == "said" and event[1] == who)
 
 
 @contextmanager

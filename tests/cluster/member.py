@@ -17,15 +17,16 @@ from tests.suites.bus_diary import Diary
 class Told:
     """What can be asked of the process."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, channel: str, who: int) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, channel: str, who: int, greets: bool) -> None:
         self._loop = loop
         self._bus = CorosyncBus(loop)
         self._channel = channel
         self._who = who
+        self._greets = greets
         self.diary = Diary(who)
 
     def enter(self) -> dict[str, Any]:
-        self.diary = Diary(self._who)
+        self.diary = Diary(self._who, greets=self._greets)
         try:
             membership = self.diary.membership = self._bus.enter(self._channel, self.diary)
         except Unavailable as error:
@@ -59,9 +60,9 @@ class Told:
         return {"sent": sent}
 
 
-async def _main(channel: str, who: int) -> None:
+async def _main(channel: str, who: int, greets: bool) -> None:
     loop = asyncio.get_running_loop()
-    told = Told(loop, channel, who)
+    told = Told(loop, channel, who, greets)
     reader = asyncio.StreamReader(limit=1 << 24)
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
     while line := await reader.readline():
@@ -72,5 +73,5 @@ async def _main(channel: str, who: int) -> None:
 
 
 if __name__ == "__main__":
-    uvloop.run(_main(sys.argv[1], int(sys.argv[2])))
+    uvloop.run(_main(sys.argv[1], int(sys.argv[2]), sys.argv[3:] == ["greets"]))
     os._exit(0)

@@ -185,7 +185,10 @@ class BusBehaviour:
         begin = ("said", *expected(first.who, 1, 1000)[0][1:])
         together = [order[order.index(begin) :] for order in orders]
         assert together[0] == together[1]
-        assert ("configuration", members_of(orders[0]), (), ((*victim.place, Reason.DIED),)) in together[0]
+        deaths = [event for event in together[0] if event[0] == "configuration"]
+        assert [event[1:4] for event in deaths] == [
+            (members_of(orders[0]), (), ((*victim.place, Reason.DIED),))
+        ]
         last_words = said(together[0], victim.who)
         assert last_words == expected(victim.who, 500, 1000)[: len(last_words)]
 

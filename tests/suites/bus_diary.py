@@ -10,12 +10,14 @@ from heliograph.bus.interface import Configuration, Damage, Membership, Origin
 from heliograph.model.errors import Unavailable
 from heliograph.model.ids import SessionId
 
-# ("said", who, number, size, checksum) · ("configuration", members, joined, left) · ("ring", node, sequence, members)
+# ("said", who, number, size, checksum) · ("configuration", members, joined, left, ring) · ("ring", members, ring)
+# ("frame", who, sequence) before what was said in it · ("hello", who, ring)
 # ("flow", may send) · ("damage", code) · ("ended", code or "")
 Event = tuple[Any, ...]
 
 _SESSION = SessionId(bytes(16))
 FLOOD_WHEN_HEARD = 1 << 40  # a number that a member answers with a flood
+HELLO = 1 << 41  # a number that answers a configuration
 
 
 def content(who: int, number: int, size: int) -> bytes:
@@ -27,8 +29,9 @@ def content(who: int, number: int, size: int) -> bytes:
 class Diary:
     """The listener. `who` is the name it speaks under."""
 
-    def __init__(self, who: int) -> None:
+    def __init__(self, who: int, *, greets: bool = False) -> None:
         self.who = who
+        self._greets = greets  # says hello in every configuration, as nodes do
         self.events: list[Event] = []
         self.places: list[tuple[int, int]] = []
         self.membership: Membership | None = None
@@ -71,9 +74,13 @@ class Diary:
     def on_frame(self, origin: Origin, commands: list[Command]) -> None:
         assert not self._inside, "entered twice"
         self._inside = True
+        who = commands[0].transfer if isinstance(commands[0], ChunkSent) else 0
+        self.events.append(("frame", who, origin.sequence))
         for command in commands:
             assert isinstance(command, ChunkSent)
-            if command.offset == FLOOD_WHEN_HEARD:
+            if command.offset == HELLO:
+                self.events.append(("hello", command.transfer, bytes(command.data).decode()))
+            elif command.offset == FLOOD_WHEN_HEARD:
                 self._heard_flood(command)
             else:
                 data = bytes(command.data)
@@ -94,15 +101,18 @@ class Diary:
 
     def on_configuration(self, configuration: Configuration) -> None:
         members = [(place.node, place.process) for place in configuration.members]
+        ring = (configuration.ring.node, configuration.ring.sequence)
         if configuration.joined or configuration.left:
             joined, left = (
                 [(each.place.node, each.place.process, str(each.reason)) for each in changes]
                 for changes in (configuration.joined, configuration.left)
             )
-            self.events.append(("configuration", members, joined, left))
+            self.events.append(("configuration", members, joined, left, ring))
         else:
-            ring = configuration.ring
-            self.events.append(("ring", ring.node, ring.sequence, members))
+            self.events.append(("ring", members, ring))
+        if self._greets and self.membership is not None:
+            greeting = f"{ring[0]}.{ring[1]}".encode()
+            self.membership.multicast(ChunkSent(_SESSION, self.who, HELLO, greeting))
 
     def on_flow(self, may_send: bool) -> None:
         self.events.append(("flow", may_send))

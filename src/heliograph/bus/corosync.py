@@ -50,6 +50,8 @@ _REASONS: Final = {
     4: Reason.HOST_FOUND,
     5: Reason.DIED,
 }
+# Reasons for which the library goes on to say which ring there is now.
+_WITH_THE_RING: Final = (3, 4)
 _NO_RING: Final = Ring(0, 0)
 
 
@@ -76,7 +78,8 @@ class CorosyncMembership:
         self._outgoing = Outgoing()
         self._assembler = Assembler()
         self._ring: Ring | None = None
-        self._configuration: Configuration | None = None  # the last one
+        self._members: tuple[Place, ...] = ()
+        self._held: Configuration | None = None  # until the library says on which ring it is
         self._has_joined = False  # the library took our wish to be in
         self._is_in = False  # and the group has heard of it
         self._is_leaving = False
@@ -187,6 +190,8 @@ class CorosyncMembership:
             self._ask_turn()
 
     def delivered(self, node: int, process: int, message: memoryview) -> None:
+        if self._held is not None and self._ring is not None:  # not expected; the order is what counts
+            self._configured(self._held)
         if self._is_over or not self._is_in:
             return
         place = Place(node, process)
@@ -201,18 +206,9 @@ class CorosyncMembership:
         if frame is not None:
             self._listener.on_frame(*frame)
 
-    def ring_changed(self, node: int, sequence: int) -> None:
-        """On entering, the library says first who is in the group and then, with nothing between, on which ring."""
-        ring, was_known = Ring(node, sequence), self._ring is not None
-        last = self._configuration
-        if ring == self._ring or self._is_over:
-            return
-        self._ring = ring
-        if last is not None:
-            now = Configuration(ring, last.members) if was_known else msgspec.structs.replace(last, ring=ring)
-            self._configured(now)
-
     def group_changed(self, members: list[Address], left: list[Address], joined: list[Address]) -> None:
+        """When the ring changes, the library says first who was lost, then who was found, and then, with nothing
+        between, which ring it is: that is one configuration. On entering it is the same."""
         if self._is_over:
             return
         places = tuple(sorted(Place(node, process) for node, process, _ in members))
@@ -220,13 +216,26 @@ class CorosyncMembership:
             if self._is_in:
                 self._end(None if self._has_left else Unavailable("the group dropped us", code="bus-lost"))
             return
-        ring = self._ring
-        self._configured(Configuration(ring or _NO_RING, places, _changes(joined), _changes(left)))
+        changes = _changes(joined), _changes(left)
+        if self._held is not None:
+            changes = self._held.joined + changes[0], self._held.left + changes[1]
+        self._held = Configuration(self._ring or _NO_RING, places, *changes)
+        if self._ring is not None and not any(reason in _WITH_THE_RING for *_, reason in (*left, *joined)):
+            self._configured(self._held)
+
+    def ring_changed(self, node: int, sequence: int) -> None:
+        ring = Ring(node, sequence)
+        if self._is_over or (ring == self._ring and self._held is None):
+            return
+        self._ring = ring
+        if self._held is not None:
+            self._configured(msgspec.structs.replace(self._held, ring=ring))
+        elif self._is_in:
+            self._configured(Configuration(ring, self._members))
 
     def _configured(self, configuration: Configuration) -> None:
-        self._configuration = configuration
-        if self._ring is None:
-            return
+        self._held = None
+        self._members = configuration.members
         if not self._is_in:
             self._is_in = True
             self._ask_turn()

@@ -82,5 +82,5 @@ def test_channels_and_the_nodes_that_join_directly_do_not_hear_each_other() -> N
     first.say(1, 1)
     bus.multicast(Confirmed(LANE, 1))
     assert len(heard) == 1
-    assert [event[0] for event in first.events] == ["configuration", "said"]
+    assert [event[0] for event in first.events] == ["configuration", "frame", "said"]
     assert [event[0] for event in second.events] == ["configuration"]
