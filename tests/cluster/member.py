@@ -5,6 +5,7 @@ import asyncio
 import json
 import os
 import sys
+from functools import partial
 from typing import Any
 
 import uvloop
@@ -27,6 +28,8 @@ class Told:
 
     def enter(self) -> dict[str, Any]:
         self.diary = Diary(self._who, greets=self._greets)
+        if self._greets:
+            self.diary.enter_again = partial(self._bus.enter, self._channel, self.diary)
         try:
             membership = self.diary.membership = self._bus.enter(self._channel, self.diary)
         except Unavailable as error:
@@ -35,6 +38,10 @@ class Told:
 
     def say(self, count: int, size: int) -> dict[str, Any]:
         self.diary.say(count, size)
+        return {}
+
+    def say_and_leave(self, count: int, size: int) -> dict[str, Any]:
+        self.diary.say_and_leave(count, size)
         return {}
 
     def flood(self, count: int, size: int) -> dict[str, Any]:

@@ -27,6 +27,9 @@ class ProcessParty:
     def say(self, count: int, size: int) -> None:
         self.process.ask("say", count=count, size=size)
 
+    def say_and_leave(self, count: int, size: int) -> None:
+        self.process.ask("say_and_leave", count=count, size=size)
+
     def flood(self) -> None:
         self.process.ask("flood", count=BUS_QUEUE_BYTES // FLOOD_BYTES + 100, size=FLOOD_BYTES)
 

@@ -22,6 +22,8 @@ class Party(Protocol):
 
     def say(self, count: int, size: int) -> None: ...
 
+    def say_and_leave(self, count: int, size: int) -> None: ...
+
     def flood(self) -> None:
         """Say, on hearing something, more than any bus takes at once; heed nothing."""
 
@@ -132,8 +134,7 @@ class BusBehaviour:
 
     def test_one_who_left_hears_that_it_is_out_and_nothing_more(self, world: World) -> None:
         first, second = gather(world, 2)
-        second.say(20, 10)
-        second.leave()
+        second.say_and_leave(20, 10)
         world.until(lambda: second.diary()[-1] == ("ended", ""), "it is out")
         first.say(20, 10)
         heard_all(world, [first], 40)

@@ -1,6 +1,7 @@
 """A member of a channel that writes down what it hears, in a form that can be compared between members and sent
 through a pipe."""
 
+from collections.abc import Callable
 from typing import Any
 
 from crc32c import crc32c
@@ -35,6 +36,7 @@ class Diary:
         self.events: list[Event] = []
         self.places: list[tuple[int, int]] = []
         self.membership: Membership | None = None
+        self.enter_again: Callable[[], Membership] | None = None  # after a gap, as nodes do
         self.said = 0
         self.refused = 0
         self._to_say: tuple[int, int] | None = None
@@ -56,6 +58,12 @@ class Diary:
                 self._to_say = None
             else:
                 self.multicast(size)
+
+    def say_and_leave(self, count: int, size: int) -> None:
+        """In one breath."""
+        self.say(count, size)
+        assert self.membership is not None
+        self.membership.leave()
 
     def multicast(self, size: int) -> None:
         assert self.membership is not None
@@ -124,3 +132,5 @@ class Diary:
 
     def on_ended(self, error: Unavailable | None) -> None:
         self.events.append(("ended", error.code if error else ""))
+        if error is not None and error.code == "bus-gap" and self.enter_again is not None:
+            self.membership = self.enter_again()

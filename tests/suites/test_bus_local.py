@@ -28,6 +28,9 @@ class LocalParty:
     def say(self, count: int, size: int) -> None:
         self._diary.say(count, size)
 
+    def say_and_leave(self, count: int, size: int) -> None:
+        self._diary.say_and_leave(count, size)
+
     def flood(self) -> None:
         self._diary.flood(LOCAL_BUS_COMMANDS + 10, 1)
 

@@ -3,6 +3,10 @@
 A sender is followed from the first piece that is seen of it to the configuration without it. Between the two, a
 missing number means that this member's order is no longer everybody's: it must leave (PROTOCOL 1). A member that
 came while a frame was under way cannot have all of that frame and passes over the rest of it.
+
+Members of two parts that find each other may each miss what the other had under way, and Corosync loses more than
+that: after a merge it can drop everything that a busy sender says, until that one pauses. What was said before the
+ring of the merge may be missed; of what was said on it, the first piece is marked, so that missing it is noticed too.
 """
 
 from __future__ import annotations
@@ -11,7 +15,7 @@ import msgspec
 
 from heliograph.bus import wire
 from heliograph.bus.commands import Command
-from heliograph.bus.frames import FIRST, LAST, PieceRead, read_piece
+from heliograph.bus.frames import FIRST, FIRST_ON_RING, LAST, RING_MASK, PieceRead, read_piece
 from heliograph.bus.interface import Configuration, Incarnation, Origin, Place, Reason
 from heliograph.bus.wire import Bytes
 from heliograph.model.errors import Unavailable
@@ -39,16 +43,21 @@ class Assembler:
         self._is_in = False
         # Members that came while we were here: nothing they said can have been missed.
         self._heard_from_the_start: dict[Place, None] = {}
+        # Members of another part, by the ring on which we found them.
+        self._found_on: dict[Place, int] = {}
 
     def configured(self, configuration: Configuration) -> None:
         """Whoever went is forgotten, with what was under way."""
         for change in configuration.left:
             self._senders.pop(change.place, None)
             self._heard_from_the_start.pop(change.place, None)
+            self._found_on.pop(change.place, None)
         for change in configuration.joined:
             self._senders.pop(change.place, None)
             if self._is_in and change.reason is Reason.ENTERED:
                 self._heard_from_the_start[change.place] = None
+            elif self._is_in and change.reason is Reason.HOST_FOUND:
+                self._found_on[change.place] = configuration.ring.sequence & RING_MASK
         self._is_in = True
 
     def receive(self, place: Place, raw: Bytes) -> tuple[Origin, list[Command]] | None:
@@ -68,8 +77,7 @@ class Assembler:
     def _follow(self, place: Place, piece: PieceRead) -> _Sender:
         sender = self._senders.get(place)
         if sender is None:
-            if place in self._heard_from_the_start and piece.sequence != 1:
-                raise _gap(place, 1, piece.sequence)
+            self._check_beginning(place, piece)
             sender = _Sender(piece.incarnation, piece.sequence, not piece.form & FIRST)
             self._senders[place] = sender
             return sender
@@ -80,6 +88,16 @@ class Assembler:
             raise _gap(place, sender.last + 1, piece.sequence)
         sender.last = piece.sequence
         return sender
+
+    def _check_beginning(self, place: Place, piece: PieceRead) -> None:
+        if place in self._heard_from_the_start and piece.sequence != 1:
+            raise _gap(place, 1, piece.sequence)
+        found_on = self._found_on.get(place)
+        if found_on is not None and piece.ring >= found_on and not piece.form & FIRST_ON_RING:
+            sentence = (
+                f"process {place.process} of node {place.node} said something since we met that is not here"
+            )
+            raise Unavailable(sentence, code="bus-gap")
 
     def _join(self, sender: _Sender, piece: PieceRead) -> Bytes | None:
         if piece.form & FIRST:

@@ -79,6 +79,7 @@ class CorosyncMembership:
         self._assembler = Assembler()
         self._ring: Ring | None = None
         self._members: tuple[Place, ...] = ()
+        self._written_for = _NO_RING
         self._held: Configuration | None = None  # until the library says on which ring it is
         self._has_joined = False  # the library took our wish to be in
         self._is_in = False  # and the group has heard of it
@@ -236,6 +237,9 @@ class CorosyncMembership:
     def _configured(self, configuration: Configuration) -> None:
         self._held = None
         self._members = configuration.members
+        if configuration.ring != self._written_for:
+            self._written_for = configuration.ring
+            self._outgoing.add(self._writer.change_ring(configuration.ring))
         if not self._is_in:
             self._is_in = True
             self._ask_turn()

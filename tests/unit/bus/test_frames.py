@@ -149,6 +149,27 @@ def test_what_a_departed_member_had_begun_is_forgotten_and_its_return_is_a_begin
     assert heard(assembler, pieces[3:]) == [chunk(2, 10), chunk(3, 10)]
 
 
+@pytest.mark.parametrize("missed", [0, 1])
+def test_of_one_who_was_found_on_a_ring_everything_said_there_is_heard_or_the_gap_is_noticed(
+    missed: int,
+) -> None:
+    writer = FrameWriter(ANNS)
+    writer.change_ring(Ring(1, 4))
+    pieces = [piece for number in (1, 2) for piece in writer.add(chunk(number, 10)) + writer.seal()]
+    writer.change_ring(Ring(1, 8))
+    pieces += [piece for number in (3, 4) for piece in writer.add(chunk(number, 10)) + writer.seal()]
+    assembler = Assembler()
+    assembler.configured(configuration(joined=[Place(2, 2)]))
+    assembler.configured(Configuration(Ring(1, 8), (ANN,), (Change(ANN, Reason.HOST_FOUND),)))
+    # Of what it said before, any part may be missing.
+    assert heard(assembler, pieces[missed + 1 :]) == [chunk(number, 10) for number in range(missed + 2, 5)]
+    late = Assembler()
+    late.configured(configuration(joined=[Place(2, 2)]))
+    late.configured(Configuration(Ring(1, 8), (ANN,), (Change(ANN, Reason.HOST_FOUND),)))
+    with pytest.raises(Unavailable, match="said something since we met that is not here"):
+        late.receive(ANN, pieces[3])
+
+
 def test_pieces_of_several_senders_do_not_mix() -> None:
     bob = Place(2, 100)
     anns, bobs = pieces_of(chunk(1, 3000)), pieces_of(chunk(2, 3000))
