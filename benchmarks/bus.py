@@ -31,6 +31,7 @@ from heliograph.bus.interface import Configuration, Damage, Origin
 from heliograph.model.errors import Unavailable
 from heliograph.model.ids import SessionId
 from heliograph.model.limits import KIB, MIB
+from heliograph.nodes.allocation import keep_large_buffers
 from tests.cluster.hosts import Host, Network, one_host, require_corosync
 
 SECONDS = 2.0
@@ -170,6 +171,7 @@ async def _latency(size: int, sends: bool) -> dict[str, float]:
 
 
 def _work(what: str, size: int, sends: bool) -> None:
+    keep_large_buffers()  # as a server does
     if what == "messages":
         figures = _messages(size, sends)
     else:

@@ -44,6 +44,10 @@ class Told:
         self.diary.say_and_leave(count, size)
         return {}
 
+    def say_when_heard(self, count: int, size: int) -> dict[str, Any]:
+        self.diary.say_when_heard(count, size)
+        return {}
+
     def flood(self, count: int, size: int) -> dict[str, Any]:
         self.diary.flood(count, size)
         return {}

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from heliograph.model.limits import BUS_QUEUE_BYTES, KIB
+from heliograph.model.limits import BUS_HIGH_WATER_BYTES, BUS_QUEUE_BYTES, KIB
 from tests.cluster.hosts import Host, MemberProcess, one_host, require_corosync, until
 from tests.suites.bus_behaviour import BusBehaviour, Party
 from tests.suites.bus_diary import Event
@@ -29,6 +29,11 @@ class ProcessParty:
 
     def say_and_leave(self, count: int, size: int) -> None:
         self.process.ask("say_and_leave", count=count, size=size)
+
+    def say_much(self) -> int:
+        count = 3 * BUS_HIGH_WATER_BYTES // FLOOD_BYTES
+        self.process.ask("say_when_heard", count=count, size=FLOOD_BYTES)
+        return count
 
     def flood(self) -> None:
         self.process.ask("flood", count=BUS_QUEUE_BYTES // FLOOD_BYTES + 100, size=FLOOD_BYTES)

@@ -24,6 +24,9 @@ class Party(Protocol):
 
     def say_and_leave(self, count: int, size: int) -> None: ...
 
+    def say_much(self) -> int:
+        """Say, on hearing something, more than the bus likes at once, and heed it. Returns how much."""
+
     def flood(self) -> None:
         """Say, on hearing something, more than any bus takes at once; heed nothing."""
 
@@ -160,6 +163,20 @@ class BusBehaviour:
         for number, size in enumerate(sizes):
             checksum = crc32c(content(first.who, number, size))
             assert ("said", first.who, number, size, checksum) in second.diary()
+        assert said(first.diary()) == said(second.diary())
+
+    @pytest.mark.req("M7")
+    def test_one_that_heeds_the_bus_is_told_to_wait_and_when_to_go_on_and_is_never_refused(
+        self, world: World
+    ) -> None:
+        first, second = gather(world, 2)
+        count = first.say_much()
+        for told in (False, True):
+            world.until(lambda told=told: ("flow", told) in first.diary(), f"it is told {told}")  # type: ignore[misc]
+        heard_all(world, [first, second], count)
+        assert first.said_and_refused() == (count, 0)
+        flows = [event[1] for event in first.diary() if event[0] == "flow"]
+        assert flows == [False, True] * (len(flows) // 2)
         assert said(first.diary()) == said(second.diary())
 
     @pytest.mark.req("M7")

@@ -41,6 +41,7 @@ class Diary:
         self.refused = 0
         self._to_say: tuple[int, int] | None = None
         self._flood = (0, 0)
+        self._heeding = False
         self._inside = False
 
     # ---- speaking
@@ -73,8 +74,15 @@ class Diary:
 
     def flood(self, count: int, size: int) -> None:
         """In answer to something heard, and heeding nothing."""
+        self._ask_for_flood(count, size, heeding=False)
+
+    def say_when_heard(self, count: int, size: int) -> None:
+        """In answer to something heard, and heeding the bus."""
+        self._ask_for_flood(count, size, heeding=True)
+
+    def _ask_for_flood(self, count: int, size: int, *, heeding: bool) -> None:
         assert self.membership is not None
-        self._flood = (count, size)
+        self._flood, self._heeding = (count, size), heeding
         self.membership.multicast(ChunkSent(_SESSION, self.who, FLOOD_WHEN_HEARD, b""))
 
     # ---- hearing
@@ -99,6 +107,9 @@ class Diary:
         if command.transfer != self.who:
             return
         count, size = self._flood
+        if self._heeding:
+            self.say(count, size)
+            return
         for _ in range(count):
             try:
                 self.multicast(size)

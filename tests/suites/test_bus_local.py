@@ -7,7 +7,7 @@ import pytest
 from heliograph.bus.interface import Reason
 from heliograph.bus.local import LocalBus
 from heliograph.bus.local_channels import LocalMembership
-from heliograph.model.limits import LOCAL_BUS_COMMANDS
+from heliograph.model.limits import LOCAL_BUS_COMMANDS, LOCAL_BUS_HIGH_WATER
 from tests.suites.bus_behaviour import BusBehaviour, Party
 from tests.suites.bus_diary import Diary, Event
 
@@ -30,6 +30,10 @@ class LocalParty:
 
     def say_and_leave(self, count: int, size: int) -> None:
         self._diary.say_and_leave(count, size)
+
+    def say_much(self) -> int:
+        self._diary.say_when_heard(3 * LOCAL_BUS_HIGH_WATER, 1)
+        return 3 * LOCAL_BUS_HIGH_WATER
 
     def flood(self) -> None:
         self._diary.flood(LOCAL_BUS_COMMANDS + 10, 1)

@@ -4,9 +4,9 @@ A sender is followed from the first piece that is seen of it to the configuratio
 missing number means that this member's order is no longer everybody's: it must leave (PROTOCOL 1). A member that
 came while a frame was under way cannot have all of that frame and passes over the rest of it.
 
-Members of two parts that find each other may each miss what the other had under way, and Corosync loses more than
-that: after a merge it can drop everything that a busy sender says, until that one pauses. What was said before the
-ring of the merge may be missed; of what was said on it, the first piece is marked, so that missing it is noticed too.
+Members of two parts that find each other may each miss what the other had under way, and now and then Corosync loses
+more than that, some of what is said after a merge (docs/decisions/0007). What was said before the ring of the merge
+may be missed; of what was said on it, the first piece is marked, so that missing it is noticed too.
 """
 
 from __future__ import annotations

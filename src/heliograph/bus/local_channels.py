@@ -24,7 +24,7 @@ from heliograph.bus.interface import (
     Stamp,
 )
 from heliograph.model.errors import Unavailable
-from heliograph.model.limits import LOCAL_BUS_COMMANDS
+from heliograph.model.limits import LOCAL_BUS_COMMANDS, LOCAL_BUS_HIGH_WATER, LOCAL_BUS_LOW_WATER
 
 _RING = Ring(1, 1)  # one process never falls apart
 
@@ -51,6 +51,8 @@ class _Channel:
         self._members: list[LocalMembership] = []
         self._waiting: deque[Callable[[], None]] = deque()
         self._delivering = False
+        self.may_send = True
+        self._flow_told = True
 
     @property
     def has_room(self) -> bool:
@@ -60,13 +62,25 @@ class _Channel:
         waiting = self._waiting
         waiting.append(event)
         if self._delivering:
+            if len(waiting) > LOCAL_BUS_HIGH_WATER:
+                self.may_send = False
             return
         self._delivering = True
         try:
             while waiting:
                 waiting.popleft()()
+                self._tell_flow()
         finally:
             self._delivering = False
+
+    def _tell_flow(self) -> None:
+        """Told between deliveries, so that nobody is called from inside their own call."""
+        if not self.may_send and len(self._waiting) <= LOCAL_BUS_LOW_WATER:
+            self.may_send = True
+        if self.may_send is not self._flow_told:
+            self._flow_told = self.may_send
+            for member in tuple(self._members):
+                member.listener.on_flow(self._flow_told)
 
     def enter(self, member: LocalMembership) -> None:
         def entered() -> None:
@@ -111,7 +125,7 @@ class LocalMembership:
 
     @property
     def may_send(self) -> bool:
-        return not self._is_over and self._channel.has_room
+        return not self._is_over and self._channel.may_send
 
     def multicast(self, command: Command) -> None:
         if self._is_over:

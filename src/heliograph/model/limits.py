@@ -146,6 +146,9 @@ BUS_LOW_WATER_BYTES = 2 * MIB
 BUS_QUEUE_BYTES = 64 * MIB
 # Commands that wait in the in-memory bus while another is being delivered: each delivery causes a few at most.
 LOCAL_BUS_COMMANDS = 100_000
+# And when their senders are asked to wait, and may go on.
+LOCAL_BUS_HIGH_WATER = 10_000
+LOCAL_BUS_LOW_WATER = 1_000
 # Deliveries and sends in one go, before the rest of the loop gets its turn.
 BUS_DELIVERIES_PER_TURN = 64
 BUS_SENDS_PER_TURN = 32
