@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from hypothesis.stateful import run_state_machine_as_test as run_machine
 
-from heliograph.destinations import message_list, pages, selective, sequence, waiting
+from heliograph.destinations import competing, message_list, pages, selective, sequence, waiting
 from heliograph.model.block import pack, pack_lone
 from heliograph.model.destination import DEAD_MESSAGES, Address
 from heliograph.model.message import Head, encode_head
@@ -478,7 +478,7 @@ def everything_is_small(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iter
     for module in (pages, waiting, sequence):
         monkeypatch.setattr(module, "PAGE_BYTES", 700)
     monkeypatch.setattr(message_list, "DISPATCH_SPANS_PER_TURN", 3)
-    monkeypatch.setattr(message_list, "CONSUMER_WINDOW_BYTES", 1000)
+    monkeypatch.setattr(competing, "CONSUMER_WINDOW_BYTES", 1000)
     monkeypatch.setattr(selective, "SORT_MESSAGES_PER_TURN", 3)
     yield
     assert threading.active_count() == before

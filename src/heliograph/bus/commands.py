@@ -16,8 +16,9 @@ from heliograph.model.destination import Address
 from heliograph.model.ids import ConsumerId, LaneId, SessionId
 
 
-class Command(msgspec.Struct, gc=False):
-    """Anything that travels on the bus."""
+class Command(msgspec.Struct, gc=False, array_like=True):
+    """Anything that travels on the bus. Fields are appended with a default, never moved or removed: where a command
+    leaves the process, they travel by their place (`wire.py`)."""
 
 
 # ---- facts: client manager → message managers

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections import deque
 
 from heliograph.bus.commands import Command
-from heliograph.bus.interface import Receiver
+from heliograph.bus.interface import Listener, Receiver
+from heliograph.bus.local_channels import LocalChannels, LocalMembership
 
 
 class LocalBus:
@@ -19,6 +20,11 @@ class LocalBus:
         self._receivers: tuple[Receiver, ...] = ()
         self._waiting: deque[Command] = deque()
         self._delivering = False
+        self._channels = LocalChannels()
+
+    def enter(self, channel: str, listener: Listener) -> LocalMembership:
+        """A member of a channel, as on a bus between hosts; apart from the nodes that join as they are."""
+        return self._channels.enter(channel, listener)
 
     def join(self, receiver: Receiver) -> None:
         self._receivers += (receiver,)

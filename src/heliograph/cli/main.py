@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from heliograph.cli import admin, bench, browse, dmq, log, receive, send, serve, top, units, user
+from heliograph.cli import admin, bench, browse, cluster, dmq, log, receive, send, serve, top, units, user
 
 app = typer.Typer(
     name="helio",
@@ -29,6 +29,7 @@ app.command("units")(units.units)
 app.add_typer(dmq.app, name="dmq")
 app.add_typer(admin.app, name="admin")
 app.add_typer(user.app, name="user")
+app.add_typer(cluster.app, name="cluster")
 app.add_typer(bench.app, name="bench")
 
 

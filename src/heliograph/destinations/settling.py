@@ -80,10 +80,12 @@ class Settling:
         if consumer is None:
             return  # it left while this was under way; its messages have returned already
         spans: list[Span] = []
+        is_refused = False
         try:
             for first, last in ranges:
                 spans += consumer.outstanding.take(first, last)
         except ClientFault:
+            is_refused = request != 0
             request = 0  # whoever catches this answers
             raise
         finally:
@@ -91,7 +93,8 @@ class Settling:
             if replenish:
                 consumer.credit += sum(span.stop - span.start for span in spans)
             if returned:
-                self._recall(consumer, spans, seen, effects)
+                if not is_refused:
+                    self._recall(consumer, spans, seen, effects)
                 self._return(spans, effects, now, request=request, error=error)
             else:
                 self.finish(spans, effects, request=request)

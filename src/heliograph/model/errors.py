@@ -132,6 +132,11 @@ _FINER: dict[type[HeliographError], tuple[str, ...]] = {
         "frame-too-long",
         "control-malformed",
         "control-too-long",
+        "bus-command-unknown",
+        "bus-frame-damaged",
+        "bus-frame-foreign",
+        "bus-frame-malformed",
+        "bus-version-unknown",
     ),
     ClientFault: (
         "argument-invalid",
@@ -177,6 +182,11 @@ _FINER: dict[type[HeliographError], tuple[str, ...]] = {
         "transaction-too-large",
     ),
     Unavailable: (
+        "bus-command-too-large",
+        "bus-full",
+        "bus-gap",
+        "bus-lost",
+        "bus-unavailable",
         "destination-full",
         "destination-paused",
         "disk-failed",

@@ -208,3 +208,26 @@ FORWARD_MARK_SECONDS = 0.1
 FORWARD_CLOSE_SECONDS = 10.0
 # A destination that refused is tried again after the first, then twice as long each time up to the second.
 FORWARD_RETRY_SECONDS = (1.0, 30.0)
+# ---- the bus (M2)
+
+# Larger messages gain nothing on a ring and hold up everybody else's (docs/decisions/0007).
+BUS_FRAME_BYTES = 256 * KIB
+# The largest command is a block with what is said about it.
+MAX_BUS_PAYLOAD_BYTES = MAX_FRAME_BYTES + 64 * KIB
+# What waits for the bus before members are asked to wait, and when they may go on: a tenth of a second of a ring.
+BUS_HIGH_WATER_BYTES = 8 * MIB
+BUS_LOW_WATER_BYTES = 2 * MIB
+# Here nothing more is taken. Until then there is room for all that a member has to say that was asked to wait.
+BUS_QUEUE_BYTES = 64 * MIB
+# Commands that wait in the in-memory bus while another is being delivered: each delivery causes a few at most.
+LOCAL_BUS_COMMANDS = 100_000
+# And when their senders are asked to wait, and may go on.
+LOCAL_BUS_HIGH_WATER = 10_000
+LOCAL_BUS_LOW_WATER = 1_000
+# Deliveries and sends in one go, before the rest of the loop gets its turn.
+BUS_DELIVERIES_PER_TURN = 64
+BUS_SENDS_PER_TURN = 32
+# How soon a bus that was full is tried again, if no delivery shows earlier that it moves.
+BUS_RETRY_SECONDS = 0.002
+# A group's name, as libcpg takes it.
+MAX_CHANNEL_BYTES = 127

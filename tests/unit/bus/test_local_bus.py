@@ -5,6 +5,7 @@ import pytest
 from heliograph.bus.commands import Command, Confirmed
 from heliograph.bus.local import LocalBus
 from heliograph.model.ids import LaneId
+from tests.suites.bus_diary import Diary
 
 LANE = LaneId(bytes(16))
 
@@ -69,3 +70,17 @@ def test_a_member_that_fails_does_not_leave_the_bus_shut() -> None:
         bus.multicast(Confirmed(LANE, 1))
     bus.multicast(Confirmed(LANE, 2))
     assert [each.last for each in heard if isinstance(each, Confirmed)] == [1, 2]
+
+
+def test_channels_and_the_nodes_that_join_directly_do_not_hear_each_other() -> None:
+    bus = LocalBus()
+    heard: list[Command] = []
+    bus.join(heard.append)
+    first, second = Diary(1), Diary(2)
+    first.membership = bus.enter("orders", first)
+    second.membership = bus.enter("prices", second)
+    first.say(1, 1)
+    bus.multicast(Confirmed(LANE, 1))
+    assert len(heard) == 1
+    assert [event[0] for event in first.events] == ["configuration", "frame", "said"]
+    assert [event[0] for event in second.events] == ["configuration"]

@@ -1,0 +1,262 @@
+"""Commands as bytes, for buses that leave the process. Documented in docs/reference/bus.md, pinned by golden files.
+
+    entry    u16 command code · u16 0 · u32 bytes of fields · u32 bytes of attachment, then both (little-endian)
+
+Fields are one MessagePack array in the order of the command's definition, so a field may be appended with a default
+and none may be moved. What is bulky already is bytes: blocks and pieces of content are attached as they are. A
+`Dispatched` names its block and does not repeat it, because a body crosses the bus once.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import Final
+
+import msgspec
+
+from heliograph.bus import commands
+from heliograph.bus.commands import ChunkRead, ChunkSent, Command, Dispatched, Parcelled, Published
+from heliograph.model import block
+from heliograph.model.block import Block, Span
+from heliograph.model.destination import Address
+from heliograph.model.errors import ProtocolFault
+from heliograph.model.ids import ConsumerId, LaneId, SessionId
+
+Bytes = bytes | bytearray | memoryview
+
+ENTRY = struct.Struct("<HHII")
+ENTRY_BYTES: Final = ENTRY.size
+
+# A code is given once and never again, also when its command is no more.
+CODES: Final[dict[type[Command], int]] = {
+    commands.DestinationWanted: 1,
+    commands.Published: 2,
+    commands.ConsumerAttached: 3,
+    commands.TopicsWanted: 4,
+    commands.SubscriptionEnded: 5,
+    commands.ConsumerRetired: 6,
+    commands.CreditGranted: 7,
+    commands.Settled: 8,
+    commands.ConsumerDetached: 9,
+    commands.DestinationDeleted: 10,
+    commands.CommitAsked: 11,
+    commands.RollbackAsked: 12,
+    commands.SessionOpened: 13,
+    commands.SessionResumed: 14,
+    commands.SessionLost: 15,
+    commands.SessionClosed: 16,
+    commands.UploadBegun: 17,
+    commands.ChunkSent: 18,
+    commands.UploadEnded: 19,
+    commands.UploadDropped: 20,
+    commands.FetchBegun: 21,
+    commands.FetchAllowed: 22,
+    commands.FetchEnded: 23,
+    commands.Asked: 24,
+    commands.Confirmed: 64,
+    commands.Refused: 65,
+    commands.Dispatched: 66,
+    commands.BrowseEnded: 67,
+    commands.UploadAdvanced: 68,
+    commands.ChunkRead: 69,
+    commands.TransferFailed: 70,
+    commands.DestinationMade: 71,
+    commands.DestinationGone: 72,
+    commands.FlowChanged: 73,
+    commands.Answered: 74,
+    commands.Rejected: 75,
+    commands.Parcelled: 76,
+    commands.Recalled: 77,
+}
+
+
+class _PublishedFields(msgspec.Struct, array_like=True, gc=False):
+    """The block is attached."""
+
+    address: Address
+    resent: bool
+    staged: bool
+
+
+class _ChunkFields(msgspec.Struct, array_like=True, gc=False):
+    """The data is attached."""
+
+    session: SessionId
+    transfer: int
+    offset: int
+
+
+class _SpanFields(msgspec.Struct, array_like=True, gc=False):
+    """A span, and what the header of its block says: nobody has to have the body in order to know what it is."""
+
+    start: int
+    stop: int
+    deliveries: int
+    origin: int
+    size: int
+    count: int
+    flags: int
+    priority: int
+    persistent: bool
+    lane: LaneId
+    first: int
+    timestamp: int
+    expiry: int
+    delivery_time: int
+    number: int
+
+
+class _DispatchedFields(msgspec.Struct, array_like=True, gc=False):
+    consumer: ConsumerId
+    tag: int
+    user: str
+    span: _SpanFields
+
+
+class _ParcelledFields(msgspec.Struct, array_like=True, gc=False):
+    consumer: ConsumerId
+    tag: int
+    user: str
+    spans: list[_SpanFields]
+
+
+# Besides its own errors: text that is not UTF-8, a map as the key of a map, nesting without end.
+_UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, TypeError, RecursionError)
+_encode = msgspec.msgpack.Encoder().encode
+_BULKY = {
+    CODES[Published]: _PublishedFields,
+    CODES[ChunkSent]: _ChunkFields,
+    CODES[ChunkRead]: _ChunkFields,
+    CODES[Dispatched]: _DispatchedFields,
+    CODES[Parcelled]: _ParcelledFields,
+}
+_DECODERS: Final = {code: msgspec.msgpack.Decoder(_BULKY.get(code, kind)) for kind, code in CODES.items()}
+
+
+# ---- writing
+
+
+def append(command: Command, parts: list[Bytes]) -> int:
+    """Append a command's entry to `parts`; returns its size. The bytes of blocks are not copied."""
+    kind = type(command)
+    attachment: Bytes = b""
+    if kind is Published:
+        assert isinstance(command, Published)
+        assert command.block.buffer is not None, "a block is published with its bytes"
+        fields = _encode(_PublishedFields(command.address, command.resent, command.staged))
+        attachment = command.block.buffer
+    elif kind is Dispatched:
+        assert isinstance(command, Dispatched)
+        span = _span_fields(command.span)
+        fields = _encode(_DispatchedFields(command.consumer, command.tag, command.user, span))
+    elif kind is Parcelled:
+        assert isinstance(command, Parcelled)
+        spans = [_span_fields(span) for span in command.spans]
+        fields = _encode(_ParcelledFields(command.consumer, command.tag, command.user, spans))
+    elif kind is ChunkSent or kind is ChunkRead:
+        assert isinstance(command, ChunkSent | ChunkRead)
+        fields = _encode(_ChunkFields(command.session, command.transfer, command.offset))
+        attachment = command.data
+    else:
+        fields = _encode(command)
+    parts += (ENTRY.pack(CODES[kind], 0, len(fields), len(attachment)), fields)
+    if attachment:
+        parts.append(attachment)
+    return ENTRY_BYTES + len(fields) + len(attachment)
+
+
+def _span_fields(span: Span) -> _SpanFields:
+    of = span.block
+    return _SpanFields(
+        span.start,
+        span.stop,
+        span.deliveries,
+        span.origin,
+        of.size,
+        of.count,
+        of.flags,
+        of.priority,
+        of.persistent,
+        of.lane,
+        of.first,
+        of.timestamp,
+        of.expiry,
+        of.delivery_time,
+        of.number,
+    )
+
+
+# ---- reading
+
+
+def malformed(sentence: str) -> ProtocolFault:
+    return ProtocolFault(sentence, code="bus-frame-malformed")
+
+
+def read(payload: Bytes) -> list[Command]:
+    """The commands of a frame whose checksum was right. Raises ProtocolFault, and then none of it counts."""
+    return list(_entries(memoryview(payload)))
+
+
+def _entries(view: memoryview) -> Iterator[Command]:
+    at, end = 0, len(view)
+    while at < end:
+        if end - at < ENTRY_BYTES:
+            raise malformed("an entry is cut off in its header")
+        code, _reserved, field_bytes, attached_bytes = ENTRY.unpack_from(view, at)
+        at += ENTRY_BYTES
+        if field_bytes + attached_bytes > end - at:
+            raise malformed("an entry is longer than what is left of its frame")
+        fields, at = view[at : at + field_bytes], at + field_bytes
+        attachment, at = view[at : at + attached_bytes], at + attached_bytes
+        yield _command(code, fields, attachment)
+
+
+def _command(code: int, fields: memoryview, attachment: memoryview) -> Command:
+    decoder = _DECODERS.get(code)
+    if decoder is None:
+        sentence = f"a member sent command {code}, which this version does not know"
+        raise ProtocolFault(sentence, code="bus-command-unknown")
+    try:
+        read: object = decoder.decode(fields)
+    except _UNREADABLE as error:
+        raise malformed(f"command {code} cannot be read: {error}") from None
+    if isinstance(read, Command):
+        return read
+    if isinstance(read, _PublishedFields):
+        return Published(read.address, _attached_block(attachment), read.resent, read.staged)
+    if isinstance(read, _ChunkFields):
+        kind = ChunkSent if code == CODES[ChunkSent] else ChunkRead
+        return kind(read.session, read.transfer, read.offset, bytes(attachment))
+    if isinstance(read, _ParcelledFields):
+        return Parcelled(read.consumer, read.tag, [_span(span) for span in read.spans], read.user)
+    assert isinstance(read, _DispatchedFields)
+    return Dispatched(read.consumer, read.tag, _span(read.span), read.user)
+
+
+def _attached_block(attachment: memoryview) -> Block:
+    if len(attachment) < block.HEADER_BYTES:
+        raise malformed("a block is shorter than its header")
+    read = block.parse_trusted(attachment)
+    if read.size != len(attachment):
+        raise malformed(f"a block says {read.size} bytes and has {len(attachment)}")
+    return read
+
+
+def _span(read: _SpanFields) -> Span:
+    named = Block(
+        None,
+        read.size,
+        read.count,
+        read.flags,
+        read.priority,
+        read.persistent,
+        read.lane,
+        read.first,
+        read.timestamp,
+        read.expiry,
+        read.delivery_time,
+        number=read.number,
+    )
+    return Span(named, read.start, read.stop, read.deliveries, read.origin)

@@ -1,0 +1,99 @@
+"""Every command of the bus, and frames that show every form. The files in tests/golden/bus pin their bytes."""
+
+from heliograph.bus import commands, wire
+from heliograph.bus.commands import Command
+from heliograph.bus.frames import HEADER_BYTES, FrameWriter
+from heliograph.bus.interface import Incarnation, Stamp
+from heliograph.model import block
+from heliograph.model.block import Span
+from heliograph.model.destination import Address
+from tests.golden.specimens import BLOCKS, CONSUMER, LANE, SESSION
+
+ORDERS = Address("queue:orders")
+PRICES = Address("topic:prices")
+FILE = bytes(range(16))
+TOKEN = b"\x01" * 16
+INCARNATION = Incarnation(bytes(range(0xA0, 0xB0)))
+STAMP = Stamp((7).to_bytes(8, "little") + bytes(range(0xC0, 0xD0)))
+
+# A block as somebody sees it who knows of it and does not have it.
+_NAMED = block.parse_trusted(BLOCKS["all-columns"], keep=False)
+_NAMED.number = 1000
+
+COMMANDS: dict[str, Command] = {
+    "destination-wanted": commands.DestinationWanted(1, ORDERS, True, LANE),
+    "published": commands.Published(ORDERS, block.parse(BLOCKS["plain"])),
+    "published-again": commands.Published(ORDERS, block.parse(BLOCKS["lone"]), True, True),
+    "consumer-attached": commands.ConsumerAttached(
+        2,
+        PRICES,
+        CONSUMER,
+        SESSION,
+        1000,
+        False,
+        "size > 3",
+        "evening",
+        "ann",
+        True,
+        True,
+        True,
+        False,
+        False,
+    ),
+    "topics-wanted": commands.TopicsWanted(3, "prices.*"),
+    "subscription-ended": commands.SubscriptionEnded(4, "ann", "evening"),
+    "consumer-retired": commands.ConsumerRetired(ORDERS, CONSUMER, 5, 41),
+    "credit-granted": commands.CreditGranted(ORDERS, CONSUMER, 500),
+    "settled": commands.Settled(ORDERS, CONSUMER, False, [(1, 256), (300, 300)], True, 6, ""),
+    "settled-returned": commands.Settled(ORDERS, CONSUMER, True, [(257, 299)], False, 0, "no such customer"),
+    "consumer-detached": commands.ConsumerDetached(ORDERS, CONSUMER, 7, 41),
+    "destination-deleted": commands.DestinationDeleted(ORDERS),
+    "commit-asked": commands.CommitAsked(8, SESSION, 9, 100, [(ORDERS, CONSUMER, [(1, 41)])]),
+    "rollback-asked": commands.RollbackAsked(9, SESSION, 9, [(ORDERS, CONSUMER, -1)]),
+    "session-opened": commands.SessionOpened(10, SESSION, "ann", TOKEN, SESSION, "till-4"),
+    "session-resumed": commands.SessionResumed(11, SESSION, "ann", TOKEN, SESSION, "till-4"),
+    "session-lost": commands.SessionLost(SESSION),
+    "session-closed": commands.SessionClosed(SESSION),
+    "upload-begun": commands.UploadBegun(12, SESSION, 5, ORDERS, FILE, True),
+    "chunk-sent": commands.ChunkSent(SESSION, 5, 262_144, b"abc"),
+    "upload-ended": commands.UploadEnded(13, SESSION, 5, 10_737_418_240, 0xDEADBEEF),
+    "upload-dropped": commands.UploadDropped(SESSION, 5),
+    "fetch-begun": commands.FetchBegun(14, SESSION, 6, FILE, 4096, 2_101_248),
+    "fetch-allowed": commands.FetchAllowed(SESSION, 6, 4_202_496),
+    "fetch-ended": commands.FetchEnded(SESSION, 6),
+    "asked": commands.Asked(15, "destinations", {"like": "queue:*"}),
+    "confirmed": commands.Confirmed(LANE, 258),
+    "refused": commands.Refused(LANE, 259, "storage-full", "the disk is full"),
+    "parcelled": commands.Parcelled(CONSUMER, 13, [Span(_NAMED, 0, 1), Span(_NAMED, 2, 3, 1)], "ann"),
+    "recalled": commands.Recalled(CONSUMER, [(14, 14), (17, 19)]),
+    "dispatched": commands.Dispatched(CONSUMER, 11, Span(_NAMED, 1, 3, 2, 5), "ann"),
+    "browse-ended": commands.BrowseEnded(CONSUMER),
+    "upload-advanced": commands.UploadAdvanced(SESSION, 5, 262_144, 131_072),
+    "chunk-read": commands.ChunkRead(SESSION, 6, 4096, b"xyz"),
+    "transfer-failed": commands.TransferFailed(SESSION, 5, "storage-full", "the disk is full"),
+    "destination-made": commands.DestinationMade(ORDERS),
+    "destination-gone": commands.DestinationGone(ORDERS, [CONSUMER]),
+    "flow-changed": commands.FlowChanged(ORDERS, "messages"),
+    "answered": commands.Answered(15, {"destinations": []}),
+    "rejected": commands.Rejected(2, "not-allowed", "you may not"),
+}
+
+
+def entry(command: Command) -> bytes:
+    parts: list[wire.Bytes] = []
+    wire.append(command, parts)
+    return b"".join(parts)
+
+
+def _frames() -> dict[str, bytes]:
+    writer = FrameWriter(INCARNATION, piece_bytes=HEADER_BYTES + 67)
+    writer.add(COMMANDS["confirmed"])
+    writer.add(COMMANDS["session-lost"])
+    pieces = writer.restamp(STAMP) + writer.add(COMMANDS["published"]) + writer.seal()
+    names = ("frame", "frame-first-piece", "frame-middle-piece", "frame-last-piece")
+    return {name: bytes(piece) for name, piece in zip(names, pieces, strict=True)}
+
+
+ENTRIES: dict[str, bytes] = {name: entry(command) for name, command in COMMANDS.items()}
+FRAMES: dict[str, bytes] = _frames()
+BUS: dict[str, bytes] = {**ENTRIES, **FRAMES}

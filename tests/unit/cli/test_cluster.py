@@ -1,0 +1,89 @@
+"""`helio cluster init`: what it writes, and what it refuses."""
+
+import shutil
+import stat
+import subprocess
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from heliograph.cli.main import app
+
+pytestmark = pytest.mark.req("M16")
+EXPECTED = (
+    "cluster_name: shop",
+    "token: 1500",
+    "crypto_cipher: aes256",
+    "crypto_hash: sha256",
+    "keyfile: /etc/corosync/authkey",
+    "window_size: 256",
+    "ring0_addr: 10.0.0.3",
+    "nodeid: 3",
+)
+HOSTS = ["north=10.0.0.1", "south=10.0.0.2", "west=10.0.0.3"]
+
+
+def init(folder: Path, *arguments: str) -> str:
+    result = CliRunner().invoke(app, ["cluster", "init", *arguments, "--output", str(folder)])
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def refused(folder: Path, *arguments: str) -> str:
+    result = CliRunner().invoke(app, ["cluster", "init", *arguments, "--output", str(folder)])
+    assert result.exit_code != 0
+    return result.output
+
+
+def test_it_writes_a_configuration_for_all_hosts_and_a_key_that_only_its_owner_can_read(
+    tmp_path: Path,
+) -> None:
+    told = init(tmp_path / "new", *HOSTS, "--name", "shop", "--token", "1500")
+    text = (tmp_path / "new" / "corosync.conf").read_text()
+    for expected in EXPECTED:
+        assert expected in text
+    assert "netmtu:" not in text
+    key = tmp_path / "new" / "authkey"
+    assert len(key.read_bytes()) == 256
+    assert stat.S_IMODE(key.stat().st_mode) == 0o400
+    assert all(f"root@{name}" in told for name in ("north", "south", "west"))
+
+
+def test_a_host_may_be_on_two_networks(tmp_path: Path) -> None:
+    init(tmp_path, "north=10.0.0.1,10.1.0.1", "south=10.0.0.2,10.1.0.2")
+    assert "ring1_addr: 10.1.0.2" in (tmp_path / "corosync.conf").read_text()
+
+
+def test_a_key_that_is_there_is_not_written_over(tmp_path: Path) -> None:
+    init(tmp_path, *HOSTS)
+    key = (tmp_path / "authkey").read_bytes()
+    assert "is there already" in refused(tmp_path, *HOSTS)
+    assert (tmp_path / "authkey").read_bytes() == key
+
+
+@pytest.mark.parametrize(
+    ("hosts", "sentence"),
+    [
+        (["north", "north"], "given twice"),
+        (["north=10.0.0.1", "south=10.0.0.1"], "given twice"),
+        (["north=10.0.0.1,10.1.0.1", "south=10.0.0.2"], "an address on each network"),
+        (["north=10.0.0.1 }"], "a host is written NAME"),
+        (["north="], "a host is written NAME"),
+    ],
+)
+def test_hosts_that_make_no_ring_are_refused(tmp_path: Path, hosts: list[str], sentence: str) -> None:
+    assert sentence in " ".join(refused(tmp_path, *hosts).split())
+    assert not (tmp_path / "authkey").exists()
+
+
+@pytest.mark.skipif(shutil.which("corosync") is None, reason="there is no corosync here to ask")
+def test_corosync_accepts_what_is_written(tmp_path: Path) -> None:
+    init(tmp_path, "here=127.0.0.1", *HOSTS)
+    configuration = tmp_path / "corosync.conf"
+    text = configuration.read_text().replace("/etc/corosync/authkey", str(tmp_path / "authkey"))
+    configuration.write_text(text)
+    checked = subprocess.run(
+        ["corosync", "-t", "-c", str(configuration)], capture_output=True, text=True, check=False, timeout=20
+    )
+    assert checked.returncode == 0, checked.stderr
