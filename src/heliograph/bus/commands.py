@@ -7,7 +7,7 @@ that is primary. On the in-memory bus a command is passed as the object it is.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final, get_args
 
 import msgspec
 
@@ -290,6 +290,7 @@ Fact = (
     | FetchEnded
     | Asked
 )
+FACTS: Final[frozenset[type[Command]]] = frozenset(get_args(Fact))
 
 # ---- decisions and answers: message manager → client managers
 
@@ -422,3 +423,4 @@ Decision = (
     | Answered
     | Rejected
 )
+DECISIONS: Final[frozenset[type[Command]]] = frozenset(get_args(Decision))

@@ -18,7 +18,7 @@ What a channel promises, and no more (docs/reference/bus.md):
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Final, NewType, Protocol
 
 import msgspec
@@ -41,9 +41,12 @@ NO_VIEW: Final = Stamp(bytes(STAMP_BYTES))
 
 class Bus(Protocol):
     """Every member receives every command, the sender's own included, in one order that is the same for
-    all."""
+    all.
 
-    def join(self, receiver: Receiver) -> None: ...
+    A member that names the kinds it acts upon is not called for the others.
+    """
+
+    def join(self, receiver: Receiver, kinds: Collection[type[Command]] | None = None) -> None: ...
 
     def multicast(self, command: Command) -> None: ...
 

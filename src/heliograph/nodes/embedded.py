@@ -20,7 +20,7 @@ from heliograph.nodes.allocation import keep_large_buffers
 from heliograph.nodes.client_manager import ClientManager
 from heliograph.nodes.configuration import Configuration
 from heliograph.nodes.connection import Connection
-from heliograph.nodes.event_log import EventLog
+from heliograph.nodes.event_log import ON_THE_BUS, EventLog
 from heliograph.nodes.message_manager import MessageManager
 from heliograph.nodes.tick import Tick
 from heliograph.nodes.users import UserStore, open_to_everyone
@@ -61,7 +61,7 @@ class EmbeddedServer:
         bus, tick = LocalBus(), Tick(loop, self._broke)
         node = f"{configuration.identity.site}.{configuration.identity.node}"
         events = self._events = EventLog(Path(configuration.server.data) / "log", node=node)
-        bus.join(events.on_command)
+        bus.join(events.on_command, ON_THE_BUS)
         issuer = IdIssuer(
             site=configuration.identity.site,
             node=configuration.identity.node,

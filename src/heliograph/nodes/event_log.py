@@ -31,6 +31,7 @@ from heliograph.model.limits import (
 from heliograph.nodes.clock import now
 
 Event = dict[str, Any]
+ON_THE_BUS = (DestinationMade, DestinationGone, FlowChanged)
 # Events that are passed on before others on the loop get their turn: a few milliseconds.
 _BATCH = 200
 _encode = msgspec.json.Encoder().encode
@@ -69,7 +70,7 @@ class EventLog:
         self._woken.set()
 
     def on_command(self, command: Command) -> None:
-        """What is on the bus and belongs here."""
+        """What is on the bus and belongs here: one of `ON_THE_BUS`."""
         if isinstance(command, DestinationMade | DestinationGone):
             if not name_of(command.address).startswith("_"):
                 made = isinstance(command, DestinationMade)

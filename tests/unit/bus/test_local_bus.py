@@ -2,7 +2,7 @@
 
 import pytest
 
-from heliograph.bus.commands import Command, Confirmed
+from heliograph.bus.commands import Answered, Command, Confirmed
 from heliograph.bus.local import LocalBus
 from heliograph.model.ids import LaneId
 from tests.suites.bus_diary import Diary
@@ -54,6 +54,19 @@ def test_a_command_is_passed_as_the_object_it_is() -> None:
     command = Confirmed(LANE, 7)
     bus.multicast(command)
     assert seen[0] is command
+
+
+def test_a_member_hears_only_the_kinds_that_it_names_whenever_it_joins() -> None:
+    bus = LocalBus()
+    all_of_it: list[Command] = []
+    some_of_it: list[Command] = []
+    bus.join(all_of_it.append)
+    bus.multicast(Confirmed(LANE, 1))
+    bus.join(some_of_it.append, (Answered,))
+    bus.multicast(Confirmed(LANE, 2))
+    bus.multicast(Answered(3, {}))
+    assert all_of_it == [Confirmed(LANE, 1), Confirmed(LANE, 2), Answered(3, {})]
+    assert some_of_it == [Answered(3, {})]
 
 
 def test_a_member_that_fails_does_not_leave_the_bus_shut() -> None:
