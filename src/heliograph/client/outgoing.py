@@ -25,7 +25,7 @@ from heliograph.client.preparing import Outgoing
 from heliograph.client.resending import Sealed, after, before, relabelled
 from heliograph.model import block
 from heliograph.model.block import BodyKind
-from heliograph.model.ids import LaneId
+from heliograph.model.ids import LaneId, text_of
 from heliograph.model.limits import (
     BLOCK_BYTES,
     PRODUCER_WINDOW_BYTES,
@@ -87,6 +87,7 @@ class Lane:
     ) -> None:
         self.number = number
         self.identity = identity
+        self.name = text_of(identity)  # what the ids of its messages begin with
         self.block_messages = block_messages
         self.confirmed = first - 1
         self._window_messages = window_messages
@@ -178,6 +179,32 @@ class Lane:
         self._size += message.size
         if receipt is not None:
             self._receipts.append((self.last, receipt))
+
+    @property
+    def is_idle(self) -> bool:
+        """Nothing waits to be sent, and nothing that was sent waits to be confirmed."""
+        return not self._bodies and not self._unconfirmed
+
+    def put_alone(self, message: Outgoing, now: int, receipt: Any) -> bytes:
+        """The block of a message that finds the lane idle, for the caller to send at once."""
+        sequence = self._first
+        buffer = block.pack_lone(
+            message.body,
+            lane=self.identity,
+            sequence=sequence,
+            timestamp=now,
+            priority=message.priority,
+            persistent=message.persistent,
+            kind=message.kind,
+            head=message.head,
+            expiry=message.expiry,
+            delivery_time=message.delivery_time,
+        )
+        self._unconfirmed.append(Sealed(sequence, 1, buffer, True))
+        self._unconfirmed_bytes += len(buffer)
+        self._first = sequence + 1
+        self._receipts.append((sequence, receipt))
+        return buffer
 
     def watch_last(self, receipt: Any) -> None:
         """A receipt for everything put so far; the caller has seen that it is not all confirmed."""
@@ -338,7 +365,7 @@ class Lane:
             return []
         self.confirmed = min(upto, self._first - 1)
         unconfirmed = self._unconfirmed
-        while unconfirmed and unconfirmed[0].last <= upto:
+        while unconfirmed and unconfirmed[0].first + unconfirmed[0].count - 1 <= upto:
             gone = unconfirmed.popleft()
             self._unconfirmed_bytes -= len(gone.buffer)
             if self._unsent and self._unsent[0] is gone:
@@ -422,6 +449,7 @@ class Lane:
         shift = self.confirmed
         self.number = number
         self.identity = identity
+        self.name = text_of(identity)
         self.confirmed = 0
         self._first -= shift
         self._decided -= shift

@@ -84,6 +84,18 @@ class SendOptions(MessageOptions, total=False):
     timeout: float | None
 
 
+def prepare_plain(body: bytes, *, priority: int, persistent: bool) -> Outgoing:
+    """`prepare` for what is sent most: bytes, and nothing said about them but the producer's defaults."""
+    if len(body) > MAX_MESSAGE_BYTES:
+        raise _too_large(len(body))
+    return Outgoing(body, 0, b"", priority, persistent, 0)
+
+
+def _too_large(size: int) -> ClientFault:
+    sentence = f"the message has {size} bytes; at most {MAX_MESSAGE_BYTES} are allowed"
+    return ClientFault(sentence, code="message-too-large")
+
+
 def prepare(
     body: Body,
     *,
@@ -128,10 +140,7 @@ def prepare(
     if not 0 <= priority <= 9:
         raise ClientFault(f"a priority is 0 to 9, not {priority}", code="priority-invalid")
     if len(raw) + len(head) > MAX_MESSAGE_BYTES:
-        raise ClientFault(
-            f"the message has {len(raw) + len(head)} bytes; at most {MAX_MESSAGE_BYTES} are allowed",
-            code="message-too-large",
-        )
+        raise _too_large(len(raw) + len(head))
     return Outgoing(
         raw,
         int(kind),

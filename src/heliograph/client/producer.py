@@ -11,10 +11,17 @@ from typing import TYPE_CHECKING, Any, Unpack, cast
 
 from heliograph.client.large_source import StreamSource
 from heliograph.client.outgoing import Gate
-from heliograph.client.preparing import Headers, MessageOptions, OnCompletion, Outgoing, SendOptions, prepare
+from heliograph.client.preparing import (
+    Headers,
+    MessageOptions,
+    OnCompletion,
+    Outgoing,
+    SendOptions,
+    prepare,
+    prepare_plain,
+)
 from heliograph.client.sender import Sender, now_microseconds
 from heliograph.model.errors import ClientFault, HeliographError, Unavailable
-from heliograph.model.ids import LaneId, message_id
 from heliograph.model.limits import LARGE_THRESHOLD_BYTES
 from heliograph.model.message import DEFAULT_PRIORITY, Body
 from heliograph.model.units import unit_number
@@ -133,7 +140,10 @@ class Producer:
 
         Returns its id; raises a refusal. In a transacted session nothing is confirmed before the commit.
         """
-        return await self.post_confirmed(self.prepare(body, **options))
+        if options or body.__class__ is not bytes or not self._is_plain:
+            return await self.post_confirmed(self.prepare(body, **options))
+        message = prepare_plain(body, priority=self._priority, persistent=self._persistent)
+        return await self.post_confirmed(message)
 
     async def send_stream(
         self,
@@ -156,7 +166,7 @@ class Producer:
             return await self.post_confirmed(message)
         await self.post(message)
         lane = self._sender.lane
-        return message_id(lane.identity, lane.last)
+        return f"{lane.name}-{lane.last}"
 
     def prepare(
         self,
@@ -228,10 +238,9 @@ class Producer:
         sender = self._sender
         if not sender.is_open or self._is_closed:
             sender = await self._admitted()
-        receipt: asyncio.Future[tuple[LaneId, int]] = asyncio.get_running_loop().create_future()
-        sender.put(message, receipt, urgent=True)
-        lane, sequence = await receipt
-        return message_id(lane, sequence)
+        receipt: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        sender.put_urgent(message, receipt)
+        return await receipt
 
     async def _admitted_within(self, timeout: float | None) -> Sender:
         try:

@@ -105,11 +105,23 @@ class Sender:
             self.push()  # what would make room must not wait for more messages
             await self._room.wait()
 
-    def put(self, message: Outgoing, receipt: Any = None, *, urgent: bool = False) -> None:
+    def put_urgent(self, message: Outgoing, receipt: asyncio.Future[str]) -> None:
+        """Take a message for whose confirmation somebody waits; the caller has seen that there is room."""
+        lane, wire = self.lane, self._wire
+        if wire is not None and lane.is_idle:
+            wire.publish(
+                self._session_number, lane.put_alone(message, now_microseconds(), receipt), self._flags
+            )
+            return
+        self.put(message, receipt)
+        if wire is not None and not lane.blocks_under_way:
+            self.push()
+
+    def put(self, message: Outgoing, receipt: Any = None) -> None:
         """Take a message; the caller has seen that there is room."""
         lane = self.lane
         lane.put(message, now_microseconds(), receipt)
-        if lane.is_block_full or (urgent and self._wire is not None and not lane.blocks_under_way):
+        if lane.is_block_full:
             self.push()
             return
         if lane.has_unsent:
@@ -179,7 +191,7 @@ class Sender:
                 if receipt.done():
                     continue
                 if error is None:
-                    receipt.set_result((self.lane.identity, sequence))
+                    receipt.set_result(f"{self.lane.name}-{sequence}")
                 else:
                     receipt.set_exception(renewed(error))
             else:
