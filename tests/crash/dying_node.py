@@ -10,7 +10,7 @@ import asyncio
 import os
 import shutil
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Collection, Coroutine
 from pathlib import Path
 from typing import Any, cast
 
@@ -152,13 +152,13 @@ class Node:
 
     # ---- as a bus and as a tick
 
-    def join(self, _receiver: Receiver) -> None:
+    def join(self, _receiver: Receiver, kinds: Collection[type[Command]] | None = None) -> None:
         pass
 
     def multicast(self, command: Command) -> None:
         self.said.append(command)
 
-    def add(self, step: Step) -> None:
+    def add_write(self, step: Step) -> None:
         self._steps.append(step)
 
     def ask(self) -> None:
@@ -167,6 +167,9 @@ class Node:
     def end_of_tick(self) -> None:
         for step in self._steps:
             step()
+        self.send_early()
+
+    def send_early(self) -> None:
         end = self.manager.journal._writer.frames_end
         self.left += [(end, command) for command in self.said]
         self.said = []

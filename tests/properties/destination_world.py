@@ -152,13 +152,16 @@ class World:
 
     # ---- the tick and the bus, as the manager sees them
 
-    def add(self, step: Step) -> None:
+    def add_write(self, step: Step) -> None:
         self._steps.append(step)
+
+    def send_early(self) -> None:
+        pass
 
     def ask(self) -> None:
         pass
 
-    def join(self, _receiver: Receiver) -> None:
+    def join(self, _receiver: Receiver, _kinds: object = None) -> None:
         pass
 
     def multicast(self, command: Command) -> None:

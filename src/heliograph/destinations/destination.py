@@ -26,6 +26,7 @@ from heliograph.bus.commands import (
 from heliograph.destinations.effects import AnyEffect, Multicast, Persist, Release, Retain
 from heliograph.destinations.events import (
     BlockRefused,
+    BlocksReady,
     BlocksStored,
     BuryFailed,
     PageLoaded,
@@ -53,6 +54,7 @@ Event = (
     | ConsumerRetired
     | ConsumerDetached
     | BlocksStored
+    | BlocksReady
     | BlockRefused
     | PageLoaded
     | TurnCame
@@ -103,6 +105,7 @@ class Destination:
             Settled: self._settled,
             CreditGranted: self._credit_granted,
             BlocksStored: self._stored,
+            BlocksReady: self._ready,
             TurnCame: self._turn_came,
             TimeCame: self._time_came,
             PageLoaded: self._page_loaded,
@@ -208,8 +211,11 @@ class Destination:
     def _keeps_loaded(self) -> bool:
         return all(messages.keeps_loaded for messages in self.lists())
 
-    def _stored(self, event: BlocksStored, effects: list[AnyEffect], now: int) -> None:
+    def _stored(self, event: BlocksStored, effects: list[AnyEffect], _now: int) -> None:
         self.intake.stored(event.blocks, effects)
+
+    def _ready(self, event: BlocksReady, effects: list[AnyEffect], now: int) -> None:
+        self.intake.arrived(event.blocks)
         for block in event.blocks:
             self._take_in(block, effects, now)
         self._dispatch(effects, now)

@@ -13,7 +13,13 @@ class Event(msgspec.Struct, gc=False):
 
 
 class BlocksStored(Event):
-    """These blocks, in the order in which they were persisted, are on disk."""
+    """These blocks, in the order in which they were persisted, are on disk: whoever sent them may know."""
+
+    blocks: list[Block]
+
+
+class BlocksReady(Event):
+    """The confirmations of these blocks are on their way: now they can be handed out. Follows `BlocksStored`."""
 
     blocks: list[Block]
 

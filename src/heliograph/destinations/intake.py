@@ -66,7 +66,8 @@ class Intake:
             self._resumed.pop(lane, None)
         self._marks[lane] = block.first + block.count - 1
         if number:
-            self.number(block)
+            block.number = self.next_number
+            self.next_number += block.count
         return True
 
     def number(self, block: Block) -> None:
@@ -124,22 +125,26 @@ class Intake:
         return True
 
     def stored(self, blocks: list[Block], effects: list[AnyEffect]) -> None:
-        """These blocks, the oldest that were pending, are on disk."""
+        """These blocks, the oldest that are pending, are on disk."""
         lasts: dict[LaneId, int] = {}
         for block in blocks:
-            assert self.pending.popleft() is block
-            if not block.persistent:
-                self.spilling -= 1
-            if self._adopted and block.number in self._adopted:
-                del self._adopted[block.number]
-                continue
-            lasts[block.lane] = block.first + block.count - 1
+            if not self._adopted or block.number not in self._adopted:
+                lasts[block.lane] = block.first + block.count - 1
         for lane, last in lasts.items():
             safe = last
             if self._awaited.get(lane) == last:
                 del self._awaited[lane]
                 safe = self._marks.get(lane, last)  # what came behind it needed no disk
             effects.append(Multicast(Confirmed(lane, safe)))
+
+    def arrived(self, blocks: list[Block]) -> None:
+        """These blocks, the oldest that are pending, are pending no more."""
+        for block in blocks:
+            assert self.pending.popleft() is block
+            if not block.persistent:
+                self.spilling -= 1
+            if self._adopted:
+                self._adopted.pop(block.number, None)
 
     def not_stored(self, block: Block, code: str, sentence: str, effects: list[AnyEffect]) -> None:
         """The block that was accepted last found no room: as if it had never been, and its lane ends here."""

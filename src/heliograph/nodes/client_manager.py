@@ -16,6 +16,7 @@ from typing import Any
 from heliograph import __version__
 from heliograph.admin.subjects import needed
 from heliograph.bus.commands import (
+    DECISIONS,
     Answered,
     Asked,
     BrowseEnded,
@@ -99,8 +100,8 @@ class ClientManager:
     # ---- life
 
     def start(self) -> None:
-        self._bus.join(self.on_command)
-        self.tick.add(self._flush)
+        self._bus.join(self.on_command, DECISIONS)
+        self.tick.add_send(self._flush)
         self._sweep_connections()
 
     def stop(self) -> None:

@@ -116,13 +116,14 @@ class Connection(asyncio.Protocol):
                     command = happening.command
                     if type(command) is Publish:
                         block = command.block
-                        self._window.sent(block.lane, block.last, block.size)
+                        self._window.sent(block.lane, block.first + block.count - 1, block.size)
                     self.carry_out(link, link.session.handle(command))
                 else:
                     self._rarer(happening)
         except ClientFault as fault:
             self.end(fault)
-        self._mind_window()
+        if self._window.full:
+            self._mind_window()
         self._manager.tick.ask()
 
     def _rarer(self, happening: Greeted | Requested | Left | Broken | Commanded) -> None:
@@ -158,7 +159,8 @@ class Connection(asyncio.Protocol):
         """Something on the bus concerns a session of this connection."""
         if type(decision) is Confirmed:
             self._window.confirmed(decision.lane, decision.last)
-            self._mind_window()
+            if not self._reading:
+                self._mind_window()
         elif type(decision) is Refused:
             self._window.refused(decision.lane)
             self._mind_window()

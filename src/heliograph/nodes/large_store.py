@@ -153,11 +153,13 @@ class LargeStore:
         """Files that lost their last message in this tick: the log says so up to here."""
         for file in self._references.take_unreferenced():
             self._doomed.append((next_lsn - 1, file))
-        self._remove_doomed()
+        if self._doomed:
+            self._remove_doomed()
 
     def log_stored(self, lsn: int) -> None:
         self._stored_lsn = lsn
-        self._remove_doomed()
+        if self._doomed:
+            self._remove_doomed()
 
     def _remove_doomed(self) -> None:
         while self._doomed and self._doomed[0][0] <= self._stored_lsn:

@@ -13,20 +13,17 @@ from collections.abc import Callable
 from pathlib import Path
 
 from heliograph.bus.commands import (
+    FACTS,
     Answered,
     Asked,
-    BrowseEnded,
     Command,
     CommitAsked,
-    Confirmed,
     ConsumerAttached,
     ConsumerDetached,
     ConsumerRetired,
     CreditGranted,
     DestinationDeleted,
     DestinationWanted,
-    Dispatched,
-    Parcelled,
     Published,
     Recalled,
     Refused,
@@ -58,7 +55,15 @@ from heliograph.destinations.effects import (
     Wake,
     Write,
 )
-from heliograph.destinations.events import BlockRefused, BlocksStored, PageLoaded, Swept, TimeCame, TurnCame
+from heliograph.destinations.events import (
+    BlockRefused,
+    BlocksReady,
+    BlocksStored,
+    PageLoaded,
+    Swept,
+    TimeCame,
+    TurnCame,
+)
 from heliograph.destinations.intake import number_mark
 from heliograph.destinations.pages import Page
 from heliograph.destinations.recovery import CatalogueRecovery
@@ -95,8 +100,6 @@ _HOUSEKEEPING_SECONDS = 5.0
 # How often messages that are past their time are looked for.
 _SWEEP_SECONDS = 1.0
 _FULL = StorageFull("the disk, or the quota on it, is full: nothing was stored")
-# What message managers say, they need not hear.
-_OUR_OWN = frozenset((Dispatched, Parcelled, Recalled, Confirmed, Refused, Answered, Rejected, BrowseEnded))
 _TO_ONE_DESTINATION = (Published, Settled, CreditGranted, ConsumerDetached, ConsumerRetired)
 
 
@@ -173,8 +176,8 @@ class MessageManager:
         for destination in self.catalogue.all_destinations():
             destination.recovered()
         self.journal.sync_now()  # whatever is handed out from now on, a restart will know that there was one
-        self._tick.add(self._end_of_tick)
-        self._bus.join(self.on_command)
+        self._tick.add_write(self._end_of_tick)
+        self._bus.join(self.on_command, FACTS)
         self._keep_house()
         self._sweep()
 
@@ -215,8 +218,6 @@ class MessageManager:
     # ---- from the bus
 
     def on_command(self, command: Command) -> None:
-        if type(command) in _OUR_OWN:
-            return
         if isinstance(command, _TO_ONE_DESTINATION):
             destination = self.catalogue.by_address.get(command.address)
             if type(command) is Published:
@@ -307,6 +308,9 @@ class MessageManager:
             kind = type(effect)
             if kind is Multicast:
                 self._bus.multicast(effect.command)  # type: ignore[union-attr]
+            elif kind is Persist:
+                assert destination is not None
+                self._persist(destination, effect.block)  # type: ignore[union-attr]
             elif kind is Release:
                 self.journal.release(effect.position, effect.count)  # type: ignore[union-attr]
                 self.catalogue.large.release(effect.position, effect.count)  # type: ignore[union-attr]
@@ -320,8 +324,6 @@ class MessageManager:
 
     def _run_for(self, destination: Destination, effect: AnyEffect) -> None:
         match effect:
-            case Persist(block):
-                self._persist(destination, block)
             case Note(kind, list_number, ranges, request):
                 if request:
                     self._noting.append((self.journal.next_lsn, request))
@@ -467,7 +469,7 @@ class MessageManager:
     def _end_of_tick(self) -> None:
         journal = self.journal
         journal.end_of_tick()
-        if journal.has_pending:
+        while journal.has_pending:
             journal.end_of_tick()  # what was stored just now was handed out: write that down before it leaves
         self.large.end_of_tick(journal.next_lsn)
         if journal.is_tight != self._is_tight:
@@ -506,8 +508,14 @@ class MessageManager:
         self._tick.ask()
 
     def _tell_stored(self, stored: dict[int, tuple[Destination, list[Block]]]) -> None:
+        """Producers wait for this: their confirmations leave before anything is handed out."""
+        moment = microseconds()
         for destination, blocks in stored.values():
-            self.run(destination, destination.handle(BlocksStored(blocks), microseconds()))
+            self.run(destination, destination.handle(BlocksStored(blocks), moment))
+        if stored and not self.journal.has_pending:
+            self._tick.send_early()
+        for destination, blocks in stored.values():
+            self.run(destination, destination.handle(BlocksReady(blocks), moment))
 
     def journal_refused(self, lsns: list[int], _error: StorageFull) -> None:
         """Published blocks were taken back when the journal had no place for them; copies are simply not

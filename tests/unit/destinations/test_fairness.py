@@ -2,14 +2,14 @@
 
 import pytest
 
-from heliograph.bus.commands import Answered, Dispatched, Published, Rejected, Settled
+from heliograph.bus.commands import Answered, Confirmed, Dispatched, Published, Rejected, Settled
 from heliograph.bus.commands import ConsumerAttached as Attached
 from heliograph.bus.commands import ConsumerDetached as Detached
 from heliograph.bus.commands import CreditGranted as Granted
 from heliograph.destinations import competing
 from heliograph.destinations.destination import Destination
 from heliograph.destinations.effects import AnyEffect, Continue, Note, Persist, Release, Retain
-from heliograph.destinations.events import BlocksStored, TurnCame
+from heliograph.destinations.events import BlocksReady, BlocksStored, TurnCame
 from heliograph.destinations.queue import Queue
 from heliograph.destinations.topic import Topic
 from heliograph.destinations.waiting import Residence
@@ -58,7 +58,10 @@ def publish(destination: Destination, *blocks: Block) -> list[AnyEffect]:
     persisted = [effect.block for effect in asked(effects, Persist)]
     for index, block in enumerate(persisted, start=1):
         block.position = block.number * 8 + index
-    return effects + (destination.handle(BlocksStored(persisted), NOW) if persisted else [])
+    if persisted:
+        effects += destination.handle(BlocksStored(persisted), NOW)
+        effects += destination.handle(BlocksReady(persisted), NOW)
+    return effects
 
 
 def settle(
@@ -236,4 +239,5 @@ def test_a_persistent_message_waits_for_the_disk_before_it_is_handed_out() -> No
     assert asked(effects, Persist) == [Persist(block)]
     assert told(effects, Dispatched) == []
     block.position = 8
-    assert handed_to(orders.handle(BlocksStored([block]), NOW), taker) == [1]
+    assert told(orders.handle(BlocksStored([block]), NOW), Confirmed) == [Confirmed(block.lane, 1)]
+    assert handed_to(orders.handle(BlocksReady([block]), NOW), taker) == [1]

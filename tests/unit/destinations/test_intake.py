@@ -40,6 +40,7 @@ def sent(intake: Intake, block: Block, *, to_disk: bool) -> list[AnyEffect]:
 def stored(intake: Intake, *blocks: Block) -> list[tuple[bytes, int]]:
     effects: list[AnyEffect] = []
     intake.stored(list(blocks), effects)
+    intake.arrived(list(blocks))
     return [(each.lane, each.last) for each in told(effects, Confirmed)]
 
 

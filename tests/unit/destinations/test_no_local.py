@@ -5,7 +5,7 @@ import pytest
 from heliograph.bus.commands import ConsumerAttached, ConsumerDetached, Published, SessionOpened
 from heliograph.destinations.catalogue import Catalogue
 from heliograph.destinations.effects import AnyEffect, Persist, Write
-from heliograph.destinations.events import BlocksStored
+from heliograph.destinations.events import BlocksReady, BlocksStored
 from heliograph.destinations.recovery import CatalogueRecovery
 from heliograph.destinations.snapshot import snapshot_of
 from heliograph.destinations.waiting import Residence
@@ -75,6 +75,7 @@ class Life:
         number = block.number
         block.position = self.disk.write(RecordKind.PUBLISHED, topic.number, number, block.buffer or b"")
         topic.handle(BlocksStored([block]), NOW)
+        topic.handle(BlocksReady([block]), NOW)
 
 
 @pytest.mark.parametrize("by_snapshot", [False, True], ids=["from the log", "from a snapshot"])

@@ -10,7 +10,7 @@ from heliograph.bus.commands import ConsumerAttached, Dispatched, Published, Set
 from heliograph.destinations.catalogue import Catalogue
 from heliograph.destinations.destination import Destination
 from heliograph.destinations.effects import AnyEffect, Load, Note, Persist, Release
-from heliograph.destinations.events import BlocksStored, PageLoaded
+from heliograph.destinations.events import BlocksReady, BlocksStored, PageLoaded
 from heliograph.destinations.queue import Queue
 from heliograph.destinations.waiting import Residence
 from heliograph.journal.files import Journal
@@ -52,6 +52,7 @@ class Story:
                 )
                 self.journal.retain(block.position, block.count)
                 self.run(self.orders.handle(BlocksStored([block]), NOW))
+                self.run(self.orders.handle(BlocksReady([block]), NOW))
             elif isinstance(effect, Release):
                 self.journal.release(effect.position, effect.count)
             elif isinstance(effect, Load):
