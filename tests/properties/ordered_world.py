@@ -23,7 +23,15 @@ from heliograph.bus.commands import (
     Settled,
 )
 from heliograph.destinations.effects import AnyEffect, Bury, Continue, Load, Multicast, Persist
-from heliograph.destinations.events import BlocksStored, BuryFailed, PageLoaded, Swept, TimeCame, TurnCame
+from heliograph.destinations.events import (
+    BlocksReady,
+    BlocksStored,
+    BuryFailed,
+    PageLoaded,
+    Swept,
+    TimeCame,
+    TurnCame,
+)
 from heliograph.destinations.pages import Entry, pages_of
 from heliograph.destinations.queue import Queue
 from heliograph.destinations.settling import UNKNOWN
@@ -245,6 +253,7 @@ class OrderedWorld:
                 for index in range(block.count):
                     self.letters[block.number + index].position = block.position
                 self._handle(BlocksStored([block]))
+                self._handle(BlocksReady([block]))
             elif isinstance(effect, Load):
                 self._loads.append(effect)
             elif isinstance(effect, Continue):

@@ -25,7 +25,6 @@ from heliograph.bus.commands import (
     DestinationDeleted,
     DestinationWanted,
     Published,
-    Recalled,
     Refused,
     Rejected,
     RollbackAsked,
