@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from heliograph.client.outgoing import Lane, Receipt
 from heliograph.client.preparing import Outgoing
 from heliograph.client.waiting import Signal
+from heliograph.client.wakeful import Wakeful
 from heliograph.frontends.native.frames import RESENT, STAGED
 from heliograph.model.errors import HeliographError
 
@@ -57,6 +58,7 @@ class Sender:
         self._flags = STAGED if is_staged else 0
         self._wire: Wire | None = None
         self._loop = asyncio.get_running_loop()
+        self._wakeful = Wakeful(self._loop)
         self._scheduled = False
         self._room = Signal()
 
@@ -108,10 +110,11 @@ class Sender:
     def put_urgent(self, message: Outgoing, receipt: asyncio.Future[str]) -> None:
         """Take a message for whose confirmation somebody waits; the caller has seen that there is room."""
         lane, wire = self.lane, self._wire
-        if wire is not None and lane.is_idle:
+        if wire is not None and lane.is_idle and not message.unit:  # a unit stands in a column
             wire.publish(
                 self._session_number, lane.put_alone(message, now_microseconds(), receipt), self._flags
             )
+            self._wakeful.asked()
             return
         self.put(message, receipt)
         if wire is not None and not lane.blocks_under_way:
@@ -165,6 +168,7 @@ class Sender:
     # ---- what the server said
 
     def confirm(self, upto: int) -> None:
+        self._wakeful.answered()
         self._answer(self.lane.confirm(upto), None)
         self._clock()
         if self._room and self.lane.has_room:

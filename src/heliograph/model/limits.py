@@ -121,6 +121,11 @@ PRIORITY_PREFETCH = 32
 # Where units of order are used, a consumer is sent only this many ahead: what it has keeps its units from the
 # others.
 UNIT_PREFETCH = 256
+# How long a server stays awake for the next message of a client that answers each confirmation with one: a few
+# times what the client needs for it.
+VIGIL_SECONDS = 100e-6
+# How long a client stays awake for the confirmation of a message that it waits for: a sync of a quick disk.
+WAKEFUL_SECONDS = 320e-6
 # Messages of a list that are held back for their units and stay in memory; beyond, only their places do.
 UNIT_HELD_MESSAGES = 16_384
 # Messages of one unit that are let go at a time: one that nobody shares goes in strides, not step by step.

@@ -56,6 +56,7 @@ from heliograph.nodes.connection import Connection, Link
 from heliograph.nodes.event_log import Record, ignore
 from heliograph.nodes.tick import Tick
 from heliograph.nodes.users import UserStore
+from heliograph.nodes.vigil import Vigil
 from heliograph.sessions.access import GUEST, AccessControl, Identity
 from heliograph.sessions.session import Session
 
@@ -85,6 +86,7 @@ class ClientManager:
         self._users = users
         self.record = record
         self._loop = asyncio.get_running_loop()
+        self.vigil = Vigil(self._loop)
         self._started = now()
         self.connections: dict[Connection, None] = {}
         self._sessions: dict[SessionId, Link] = {}
@@ -215,6 +217,8 @@ class ClientManager:
         dirty, self._dirty = self._dirty, {}
         for connection in dirty:
             connection.flush()
+        if dirty:
+            self.vigil.answered()
 
     # ---- who is it?
 

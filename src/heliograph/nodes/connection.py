@@ -107,6 +107,7 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self._heard_at = self._loop.time()
+        is_lone = False
         try:
             for happening in self._conversation.receive(data):
                 if type(happening) is Commanded:
@@ -116,6 +117,7 @@ class Connection(asyncio.Protocol):
                     command = happening.command
                     if type(command) is Publish:
                         block = command.block
+                        is_lone = block.count == 1 and block.size + frames.FRAME_HEADER_BYTES == len(data)
                         self._window.sent(block.lane, block.first + block.count - 1, block.size)
                     self.carry_out(link, link.session.handle(command))
                 else:
@@ -124,6 +126,10 @@ class Connection(asyncio.Protocol):
             self.end(fault)
         if self._window.full:
             self._mind_window()
+        if is_lone:
+            self._manager.vigil.heard_lone()
+        else:
+            self._manager.vigil.heard_more()
         self._manager.tick.ask()
 
     def _rarer(self, happening: Greeted | Requested | Left | Broken | Commanded) -> None:
