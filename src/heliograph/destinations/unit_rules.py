@@ -37,7 +37,7 @@ class UnitRule:
 
 
 def _number_of(value: object) -> int:
-    """A property that is missing, or too long for a name, makes no unit."""
+    """A property that is missing makes no unit. Long texts that begin alike share one."""
     if value is None or value == "":
         return NO_UNIT
     text = value if isinstance(value, str) else repr(value)
