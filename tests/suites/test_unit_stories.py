@@ -394,6 +394,26 @@ def test_a_unit_whose_head_failed_for_good_stops_where_the_policy_says_so(tmp_pa
     play(story())
 
 
+@pytest.mark.req("U2")
+def test_what_goes_back_with_an_earlier_message_is_marked_as_far_as_it_was_seen(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with served(tmp_path) as (url, connection):
+            ledger = Ledger()
+            (worker,) = await workers_of(url, ledger, "first")
+            await send(connection, *[f"ada-{n}" for n in range(1, 5)])
+            for n in (1, 2):
+                await worker.expect(f"ada-{n}")
+            first, second = worker.given_back()
+            await first.return_()
+            await second.acknowledge()  # too late: it went back with the first
+            await work_off([worker], {"ada-4"})
+            again = [(handed.body, handed.marked) for handed in ledger.handed[2:]]
+            assert again == [("ada-1", True), ("ada-2", True), ("ada-3", False), ("ada-4", False)]
+            await stop(worker)
+
+    play(story())
+
+
 # ---- servers that end
 
 

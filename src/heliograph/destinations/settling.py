@@ -192,7 +192,7 @@ class Settling:
             for start, stop, key in segments(span, keys) if keys is not None else ():
                 if key in first_of and span.block.number + start > first_of[key]:
                     extend(tags, tag + start - span.start, stop - start)
-        for first, last in tags:
+        for first, last in _cut_at(tags, seen):
             taken = consumer.outstanding.take(first, last)
             consumer.gave_up(taken)
             consumer.credit += last - first + 1
@@ -416,6 +416,16 @@ def extend(ranges: Ranges, first: int, count: int) -> None:
         ranges[-1] = (ranges[-1][0], first + count - 1)
     else:
         ranges.append((first, first + count - 1))
+
+
+def _cut_at(ranges: Ranges, last: int) -> Iterator[tuple[int, int]]:
+    """The same ranges, cut so that one ends there."""
+    for first, end in ranges:
+        if first <= last < end:
+            yield first, last
+            yield last + 1, end
+        else:
+            yield first, end
 
 
 def _cut_behind(spans: list[Span], messages: int | None) -> Iterator[Span]:
