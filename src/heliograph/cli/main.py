@@ -10,7 +10,21 @@ from typing import Annotated
 
 import typer
 
-from heliograph.cli import admin, bench, browse, cluster, dmq, log, receive, send, serve, top, units, user
+from heliograph.cli import (
+    admin,
+    bench,
+    browse,
+    cluster,
+    demo,
+    dmq,
+    log,
+    receive,
+    send,
+    serve,
+    top,
+    units,
+    user,
+)
 
 app = typer.Typer(
     name="helio",
@@ -31,6 +45,7 @@ app.add_typer(admin.app, name="admin")
 app.add_typer(user.app, name="user")
 app.add_typer(cluster.app, name="cluster")
 app.add_typer(bench.app, name="bench")
+app.add_typer(demo.app, name="demo")
 
 
 def _print_version(wanted: bool) -> None:
