@@ -18,12 +18,12 @@ import tempfile
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import heliograph
 from tests.servers import CLEAN, ROOT, ServerProcess
-from tests.suites.ordering_board import MAX_LIVES, Board
+from tests.suites.ordering_board import MAX_LIVES, OUT_OF_ORDER, Board
 from tests.suites.ordering_consumers import PLACE, QUEUE
 
 NO_LIMIT = {"redelivery_limit": 0}
@@ -50,11 +50,16 @@ class Result:
     kills: int = 0
     seconds: float = 0.0
     left_in_queue: int = -1
-    out_of_order: list[str]
+    out_of_order: list[str] = field(default_factory=list)
+    failures: list[str] = field(default_factory=list)  # of consumers that nobody killed
 
     @property
     def is_good(self) -> bool:
-        return self.processed == self.messages and not self.left_in_queue and not self.out_of_order
+        return (
+            self.processed == self.messages
+            and not self.left_in_queue
+            and not (self.out_of_order or self.failures)
+        )
 
 
 class Company:
@@ -102,9 +107,13 @@ class Company:
             while any(process.poll() is None for _, process in self._members):
                 await asyncio.sleep(0.05)
 
-    def complaints(self) -> list[str]:
+    def said(self) -> list[str]:
+        """What they found out of order, each a line; and their last words where they ended by themselves."""
         files = sorted(self._folder.glob("consumers-*"))
         return [line for file in files for line in file.read_text(errors="replace").splitlines()]
+
+    def found_out_of_order(self) -> list[str]:
+        return [line for line in self.said() if line.startswith(OUT_OF_ORDER)]
 
 
 @asynccontextmanager
@@ -142,7 +151,7 @@ async def kill_now_and_then(members: Company, board: Board, plan: Plan, result: 
 
 async def run(plan: Plan, folder: Path, *, is_told: bool = False) -> Result:
     """Play it all, until every message is processed or nothing moves for a minute."""
-    result = Result(messages=plan.messages, units=plan.units, consumers=plan.consumers, out_of_order=[])
+    result = Result(messages=plan.messages, units=plan.units, consumers=plan.consumers)
     path = folder / "board"
     board = Board(path, plan.units, create=True)
     began = time.monotonic()
@@ -159,7 +168,8 @@ async def run(plan: Plan, folder: Path, *, is_told: bool = False) -> Result:
         async with heliograph.connect(server.url) as connection:
             figures = await connection.ask("destination.show", destination=QUEUE)
             result.left_in_queue = figures["depth"] + figures["in_flight"]
-        result.out_of_order = members.complaints()
+        result.out_of_order = members.found_out_of_order()
+        result.failures = [line for line in members.said() if not line.startswith(OUT_OF_ORDER)]
     return result
 
 
@@ -176,8 +186,8 @@ async def _all_processed(
             return  # something is lost: the figures tell
         if is_told and now - told_at > 5:
             told_at = now
-            complaints = len(members.complaints())
-            print(f"{processed:>12,} processed, {complaints} out of order", file=sys.stderr, flush=True)
+            wrong = len(members.found_out_of_order())
+            print(f"{processed:>12,} processed, {wrong} out of order", file=sys.stderr, flush=True)
 
 
 def main() -> int:
@@ -189,8 +199,9 @@ def main() -> int:
     plan = Plan(**vars(parser.parse_args()))
     with tempfile.TemporaryDirectory(prefix="helio-ordering-", dir="/var/tmp") as folder:
         result = asyncio.run(run(plan, Path(folder), is_told=True))
-    print(json.dumps({**asdict(result), "out_of_order": len(result.out_of_order)}, indent=2))
-    for line in result.out_of_order[:20]:
+    counts = {"out_of_order": len(result.out_of_order), "failures": len(result.failures)}
+    print(json.dumps({**asdict(result), **counts}, indent=2))
+    for line in (result.out_of_order + result.failures)[:60]:
         print(line, file=sys.stderr)
     return 0 if result.is_good else 1
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 MAX_LIVES = 65_536  # consumers, each start counted anew
 NOBODY = 0
+OUT_OF_ORDER = "out of order: "  # how such a line begins
 
 
 class Board:
@@ -71,7 +72,7 @@ class Hands:
             self._held[unit] = [number]
         board.holder[unit] = self._life
         board.handed[unit] = max(board.handed[unit], number + 1)
-        return f"unit {unit}: message {number} {wrong}" if wrong else ""
+        return f"{OUT_OF_ORDER}unit {unit}, message {number} {wrong}" if wrong else ""
 
     def done(self, unit: int, number: int) -> None:
         """The first that it has of a unit is processed."""

@@ -13,6 +13,7 @@ from tests.suites.ordering_board import Board, Hands
 
 def good(result: Result) -> None:
     assert result.out_of_order == []
+    assert result.failures == []
     assert result.left_in_queue == 0
     assert result.processed == result.messages
 
