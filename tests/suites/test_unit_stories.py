@@ -104,6 +104,36 @@ def test_a_producer_has_a_unit_until_it_is_taken_off(tmp_path: Path) -> None:
 
 
 @pytest.mark.req("U4")
+def test_thousands_of_messages_keep_their_units_whatever_else_they_say(tmp_path: Path) -> None:
+    """Those that say nothing but their unit travel a shorter way; they must not lose it, or take another's."""
+
+    async def story() -> None:
+        async with served(tmp_path) as (_, connection):
+            producer = await (await connection.session()).producer(QUEUE, unit_of_order="mine")
+            said: dict[bytes, tuple[str | None, str | None, int]] = {}
+            for number in range(3000):
+                body = b"%d" % number
+                ways: list[dict[str, Any]] = [
+                    {"unit_of_order": f"unit-{number % 7}"},
+                    {},
+                    {"unit_of_order": f"unit-{number % 5}", "priority": 4},
+                    {"unit_of_order": "", "type": "odd"},
+                    {"unit_of_order": f"unit-{number % 3}"},
+                    {"unit_of_order": f"unit-{number % 3}", "type": "odd"},
+                ]
+                options = ways[number * number % 13 % 6]
+                await producer.send(body, **options)
+                unit = options.get("unit_of_order", "mine") or None
+                said[body] = (unit, options.get("type"), 4)
+            await producer.flush()
+            browser = await connection.browse(QUEUE)
+            found = {m.body: (m.unit_of_order, m.type, m.priority) async for m in browser}
+            assert found == said
+
+    play(story())
+
+
+@pytest.mark.req("U4")
 def test_connections_share_a_unit_by_its_name(tmp_path: Path) -> None:
     async def story() -> None:
         async with served(tmp_path) as (url, connection):

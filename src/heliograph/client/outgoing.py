@@ -6,7 +6,7 @@
 they are confirmed, so that
   they can be sent again on another connection.
 - The *gate* is the quick way in: while it is open, a producer appends plain bodies straight to the open
-block's list. It is
+block's list, or bodies of units of order beside what they say. It is
   shut whenever anything but an append has to happen: the block is nearly full, or was sealed, or is of
   another style.
 - What the messages of a block share goes in its header; a column is written only where they differ.
@@ -21,7 +21,7 @@ from typing import Any
 
 import msgspec
 
-from heliograph.client.preparing import Outgoing
+from heliograph.client.preparing import Outgoing, Said
 from heliograph.client.resending import Sealed, after, before, relabelled
 from heliograph.model import block
 from heliograph.model.block import BodyKind
@@ -45,16 +45,20 @@ _KIND_HEADS = {kind: b"" if kind == BodyKind.BYTES else encode_head(Head(kind=ki
 class Gate:
     """A producer's quick way into the open block: append to `bodies` while it is shorter than `limit`.
 
-    Bodies up to `small` may all be so long; a longer one is subtracted from `room`, which stays above 0.
+    Bodies up to `small` may all be so long; a longer one is subtracted from `room`, which stays above 0. With a
+    unit of order: while it is shorter than `ordered`, append what the message says to `said`, and subtract
+    its whole size from `room`.
     """
 
-    __slots__ = ("bodies", "limit", "room", "small")
+    __slots__ = ("bodies", "limit", "ordered", "room", "said", "small")
 
     def __init__(self) -> None:
         self.bodies: list[bytes] = []
         self.limit = 0
         self.small = 0
         self.room = 0
+        self.ordered = 0
+        self.said: list[Said] = []
 
 
 class Columns(msgspec.Struct, gc=False):
@@ -94,6 +98,7 @@ class Lane:
         self._window_bytes = window_bytes
         self._small = BLOCK_BYTES // block_messages
         self._gate: Gate | None = None
+        self._gate_priority = 0
         self._unconfirmed: deque[Sealed] = deque()
         self._unsent: deque[Sealed] = deque()
         self._unconfirmed_bytes = 0
@@ -226,11 +231,35 @@ class Lane:
         gate.room = BLOCK_BYTES - self._size
         self._gate = gate
 
+    def open_ordered_gate(self, gate: Gate, priority: int, persistent: bool) -> None:
+        """The same for bodies with a unit of order, beside a message that has one."""
+        self.shut_gate()
+        if self._bodies and self._is_uneven and persistent == self._persistent and not self.is_full:
+            gate.bodies = self._bodies
+            gate.ordered = self.block_messages - 1
+            gate.room = BLOCK_BYTES - self._size
+            self._gate = gate
+            self._gate_priority = priority
+
     def shut_gate(self) -> None:
-        if self._gate is not None:
-            self._size = BLOCK_BYTES - self._gate.room
-            self._gate.limit = 0
+        gate = self._gate
+        if gate is not None:
+            self._size = BLOCK_BYTES - gate.room
+            gate.limit = gate.ordered = 0
             self._gate = None
+            if gate.said:
+                self._take_said(gate)
+
+    def _take_said(self, gate: Gate) -> None:
+        """What came through the gate takes its place in the columns."""
+        columns, count = self._columns, len(gate.said)
+        assert columns is not None, "a block with units has columns"
+        columns.units.extend([unit for unit, _ in gate.said])
+        columns.heads.extend([head for _, head in gate.said])
+        columns.priorities.extend([self._gate_priority] * count)
+        for column in (columns.kinds, columns.expiries, columns.delivery_times):
+            column.extend([0] * count)
+        gate.said = []
 
     def _can_share(self, message: Outgoing) -> bool:
         """Whether a message may join the open block; an odd one must not make many plain ones costly."""

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import TypedDict
 
 import msgspec
 
 from heliograph.model.errors import ClientFault, HeliographError
-from heliograph.model.limits import MAX_MESSAGE_BYTES
+from heliograph.model.limits import MAX_MESSAGE_BYTES, UNIT_NAMES_REMEMBERED
 from heliograph.model.message import Body, Head, Property, encode_body, encode_head
 from heliograph.model.units import NO_UNIT, unit_number
 
+Said = tuple[int, bytes]
+"""The number of a message's unit of order, and its head."""
 OnCompletion = Callable[[HeliographError | None], None]
 
 
@@ -94,6 +97,12 @@ def prepare_plain(body: bytes, *, priority: int, persistent: bool) -> Outgoing:
 def _too_large(size: int) -> ClientFault:
     sentence = f"the message has {size} bytes; at most {MAX_MESSAGE_BYTES} are allowed"
     return ClientFault(sentence, code="message-too-large")
+
+
+@lru_cache(maxsize=UNIT_NAMES_REMEMBERED)
+def unit_alone(name: str) -> Said:
+    """What a message of bytes says whose unit of order is all it has to say. Raises ClientFault `unit-invalid`."""
+    return unit_number(name), encode_head(Head(unit=name))
 
 
 def prepare(

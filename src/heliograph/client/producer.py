@@ -19,6 +19,7 @@ from heliograph.client.preparing import (
     SendOptions,
     prepare,
     prepare_plain,
+    unit_alone,
 )
 from heliograph.client.sender import Sender, now_microseconds
 from heliograph.model.errors import ClientFault, HeliographError, Unavailable
@@ -57,8 +58,7 @@ class Producer:
         self._time_to_live = time_to_live
         self._delay = delay
         self._unit = unit_of_order
-        self._is_plain = False  # whether messages may go through the gate
-        self._judge()
+        self._is_timed = time_to_live is not None or bool(delay)
         self._gate = Gate()
         self._is_closed = False
         self.prepare(b"")  # refuses defaults that no message could have
@@ -78,14 +78,10 @@ class Producer:
             unit_number(name)  # refuses what is no name
         self._shut_gate()
         self._unit = name
-        self._judge()
 
     def _shut_gate(self) -> None:
         """What comes next is of another kind than what may go through the gate."""
         self._sender.lane.shut_gate()
-
-    def _judge(self) -> None:
-        self._is_plain = self._time_to_live is None and not self._delay and not self._unit
 
     @property
     def unconfirmed(self) -> int:
@@ -114,6 +110,16 @@ class Producer:
                 gate.room -= size
                 bodies.append(body)
                 return
+        elif len(bodies) < gate.ordered and len(options) < 2 and body.__class__ is bytes:
+            name = options.get("unit_of_order") if options else self._unit
+            if name:
+                said = unit_alone(name)
+                size = len(body) + len(said[1])
+                if size < gate.room:
+                    gate.room -= size
+                    gate.said.append(said)
+                    bodies.append(body)
+                    return
         on_completion = options.pop("on_completion", None)
         timeout = options.pop("timeout", None)
         await self.post(self.prepare(body, **cast(MessageOptions, options)), on_completion, timeout)
@@ -140,7 +146,7 @@ class Producer:
 
         Returns its id; raises a refusal. In a transacted session nothing is confirmed before the commit.
         """
-        if options or body.__class__ is not bytes or not self._is_plain:
+        if options or body.__class__ is not bytes or self._is_timed or self._unit:
             return await self.post_confirmed(self.prepare(body, **options))
         message = prepare_plain(body, priority=self._priority, persistent=self._persistent)
         return await self.post_confirmed(message)
@@ -226,7 +232,11 @@ class Producer:
             transaction.watch(on_completion)
             on_completion = None
         sender.put(message, on_completion)
-        if not message.kind and self._is_plain:
+        if message.kind or self._is_timed:
+            return
+        if message.unit:
+            sender.lane.open_ordered_gate(self._gate, self._priority, self._persistent)
+        elif not self._unit:
             sender.lane.open_gate(self._gate, self._priority, self._persistent)
 
     async def post_confirmed(self, message: Outgoing) -> str:

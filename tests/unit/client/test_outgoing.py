@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heliograph.client.outgoing import Gate, Lane
-from heliograph.client.preparing import Outgoing, prepare
+from heliograph.client.preparing import Outgoing, prepare, unit_alone
 from heliograph.model import block
 from heliograph.model.block import BodyKind, Contents
 from heliograph.model.errors import ClientFault
@@ -154,6 +154,48 @@ def test_long_bodies_that_came_through_the_gate_count() -> None:
         gate.room -= 10_000
     line.put(message(bytes(10_000)), NOW)
     assert [one.count for one in sent(line)] == [14, 1], "the last one did not fit"
+
+
+@pytest.mark.req("U4")
+def test_bodies_with_a_unit_that_came_through_the_gate_are_packed_like_any_others() -> None:
+    slow, quick, gate = lane(), lane(), Gate()
+    for line in (slow, quick):
+        line.put(message("text"), NOW)
+        line.put(message(b"first", unit_of_order="ada", priority=6), NOW)
+    quick.open_ordered_gate(gate, 4, True)
+    for number in range(20):
+        name, body = f"unit-{number % 3}", b"%d" % number
+        slow.put(message(body, unit_of_order=name), NOW)
+        assert len(gate.bodies) < gate.ordered
+        gate.bodies.append(body)
+        gate.said.append(unit_alone(name))
+        gate.room -= len(body) + len(gate.said[-1][1])
+    for line in (slow, quick):
+        line.put(message(b"last", type="other"), NOW)
+    assert gate.ordered == 0
+    (one,), (other,) = sent(slow), sent(quick)
+    assert (one.bodies, one.units, one.priorities) == (other.bodies, other.units, other.priorities)
+    assert one.heads is not None
+    assert other.heads is not None
+    assert [decode_head(head) for head in one.heads] == [decode_head(head) for head in other.heads]
+    assert (one.kind, one.flags, one.expiry) == (other.kind, other.flags, other.expiry)
+
+
+@pytest.mark.req("U4")
+def test_the_gate_for_units_stays_shut_where_there_is_none_or_the_block_is_full() -> None:
+    line, gate = lane(block_messages=4), Gate()
+    line.open_ordered_gate(gate, 4, True)
+    assert gate.ordered == 0, "there is no open block yet"
+    line.put(message(b"plain"), NOW)
+    line.open_ordered_gate(gate, 4, True)
+    assert gate.ordered == 0, "it has no units"
+    line.put(message(b"ordered", unit_of_order="ada"), NOW)
+    line.open_ordered_gate(gate, 4, False)
+    assert gate.ordered == 0, "another style"
+    line.open_ordered_gate(gate, 4, True)
+    assert (gate.ordered, gate.limit) == (3, 0)
+    line.discard_open()
+    assert (gate.ordered, gate.said) == (0, [])
 
 
 def test_the_gate_stays_shut_for_another_style() -> None:
