@@ -102,7 +102,8 @@ async def _consume(url: str, queue: str, messages: int) -> None:
     async def take(consumer: heliograph.Consumer) -> None:
         nonlocal received
         while True:
-            received += len(await consumer.receive_batch())
+            batch = await consumer.receive_batch()
+            received += len(batch)
             if received >= messages:
                 over.set()
 
@@ -167,7 +168,7 @@ async def _take_some(connection: heliograph.Connection, queue: str, messages: in
         if not batch:
             raise BenchmarkError(f"only {taken} messages came")
         taken += len(batch)
-    await session.acknowledge(confirm=True)
+        await session.acknowledge(confirm=True)
     await session.close()
 
 
