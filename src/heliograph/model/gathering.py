@@ -12,6 +12,7 @@ import struct
 from array import array
 from collections.abc import Iterator
 from itertools import accumulate
+from operator import sub
 from typing import Final
 
 from heliograph.model.block import (
@@ -72,16 +73,15 @@ def gather(spans: list[Span]) -> Parts:
     """One block of messages that `parcels` found alike."""
     count = sum(span.stop - span.start for span in spans)
     first = spans[0].block
-    bodies: list[memoryview] = []
-    heads: list[memoryview] = []
+    bodies, heads = _Strings(), _Strings()
     for span in spans:
         _add_bytes(span, bodies, heads)
     flags = SEQUENCES
     parts: Parts = [b""]
-    _add_offsets(bodies, count, parts)
-    if any(heads):
+    bodies.add_offsets(parts)
+    if heads.size:
         flags |= HEADS
-        _add_offsets(heads, count, parts)
+        heads.add_offsets(parts)
     for flag, typecode in ((TIMESTAMPS, "q"), (EXPIRIES, "q"), (DELIVERIES, "q"), (UNITS, "Q")):
         column = _column(spans, flag, typecode)
         if column is not None:
@@ -90,16 +90,18 @@ def gather(spans: list[Span]) -> Parts:
     if any(span.block.flags & PRIORITIES or span.block.priority != first.priority for span in spans):
         flags |= PRIORITIES
         parts += (bytes(_priorities(spans)), PADDING[count & 7])
-    sequences = (span.block.first + at for span in spans for at in range(span.start, span.stop))
-    parts.append(array("Q", sequences).tobytes())
+    sequences = array("Q")
+    for span in spans:
+        sequences.extend(range(span.block.first + span.start, span.block.first + span.stop))
+    parts.append(sequences.tobytes())
     if any(span.block.lane != first.lane for span in spans):
         flags |= LANES
         parts.append(b"".join([span.block.lane * (span.stop - span.start) for span in spans]))
     if flags & HEADS:
-        parts += heads
-        parts.append(PADDING[sum(map(len, heads)) & 7])
-    parts += bodies
-    return _with_header(parts, first, count, flags, sum(map(len, heads)), sum(map(len, bodies)))
+        parts += heads.pieces
+        parts.append(PADDING[heads.size & 7])
+    parts += bodies.pieces
+    return _with_header(parts, first, count, flags, heads.size, bodies.size)
 
 
 def _with_header(
@@ -126,7 +128,7 @@ def _with_header(
     return [header, rest]
 
 
-def _add_bytes(span: Span, bodies: list[memoryview], heads: list[memoryview]) -> None:
+def _add_bytes(span: Span, bodies: _Strings, heads: _Strings) -> None:
     block = span.block
     buffer = block.buffer
     assert buffer is not None, "the caller loads a block before it is gathered from"
@@ -134,25 +136,48 @@ def _add_bytes(span: Span, bodies: list[memoryview], heads: list[memoryview]) ->
     head_bytes, body_bytes = _TOTALS.unpack_from(buffer, _TOTALS_AT)
     body_base = len(buffer) - body_bytes
     if block.flags & LONE:
-        bodies.append(view[body_base:])
-        heads.append(view[HEADER_BYTES : HEADER_BYTES + head_bytes])
+        bodies.add(view[body_base:])
+        heads.add(view[HEADER_BYTES : HEADER_BYTES + head_bytes])
         return
-    has_heads = block.flags & HEADS
-    width = (block.count + 2 & ~1) * 4
-    head_base = body_base - (head_bytes + 7 & ~7)
-    for index in range(span.start, span.stop):
-        at = HEADER_BYTES + index * 4
-        start, stop = _TWO.unpack_from(buffer, at)
-        bodies.append(view[body_base + start : body_base + stop])
-        if has_heads:
-            start, stop = _TWO.unpack_from(buffer, at + width)
-            heads.append(view[head_base + start : head_base + stop])
-        else:
-            heads.append(view[:0])
+    bodies.add_run(view, HEADER_BYTES, body_base, span)
+    if block.flags & HEADS:
+        width = (block.count + 2 & ~1) * 4
+        heads.add_run(view, HEADER_BYTES + width, body_base - (head_bytes + 7 & ~7), span)
+    else:
+        heads.lengths += (0,) * (span.stop - span.start)
 
 
-def _add_offsets(pieces: list[memoryview], count: int, parts: Parts) -> None:
-    parts += (array("I", accumulate(map(len, pieces), initial=0)).tobytes(), PADDING[(count + 1) * 4 & 7])
+class _Strings:
+    """Byte strings to be laid side by side: the bytes, neighbours in one piece, and how long each string is."""
+
+    __slots__ = ("lengths", "pieces")
+
+    def __init__(self) -> None:
+        self.pieces: list[memoryview] = []
+        self.lengths: list[int] = []
+
+    @property
+    def size(self) -> int:
+        return sum(self.lengths)
+
+    def add(self, piece: memoryview) -> None:
+        self.pieces.append(piece)
+        self.lengths.append(len(piece))
+
+    def add_run(self, view: memoryview, offsets_at: int, base: int, span: Span) -> None:
+        """The strings of a span, which stand side by side in their block too."""
+        if span.stop - span.start == 1:
+            start, stop = _TWO.unpack_from(view, offsets_at + span.start * 4)
+            self.add(view[base + start : base + stop])
+            return
+        run = view[offsets_at + span.start * 4 : offsets_at + span.stop * 4 + 4]
+        offsets = run.cast("I").tolist()
+        self.pieces.append(view[base + offsets[0] : base + offsets[-1]])
+        self.lengths += map(sub, offsets[1:], offsets)
+
+    def add_offsets(self, parts: Parts) -> None:
+        count = len(self.lengths)
+        parts += (array("I", accumulate(self.lengths, initial=0)).tobytes(), PADDING[(count + 1) * 4 & 7])
 
 
 def _column(spans: list[Span], flag: int, typecode: str) -> array[int] | None:
