@@ -21,6 +21,8 @@ from bisect import insort
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 
+import msgspec
+
 from heliograph.destinations.competing import Consumer
 from heliograph.destinations.pages import Page, entries_of
 from heliograph.destinations.waiting import Residence, number_of
@@ -35,37 +37,31 @@ Offer = tuple[Span, Consumer | None]
 """Messages that may be handed out, and the only consumer that may have them, if it has to be one."""
 
 
-class Unit:
-    """What is known of a unit while anything of it is handed out, held back or not yet allowed to go."""
+class Unit(msgspec.Struct, eq=False, gc=False):
+    """What is known of a unit while anything of it is handed out, held back or not yet allowed to go.
 
-    __slots__ = (
-        "asides",
-        "burying",
-        "cold",
-        "excused",
-        "is_unfit",
-        "offered",
-        "outstanding",
-        "owner",
-        "ready",
-        "ready_last",
-        "run",
-        "stopped",
-    )
+    There may be a million: no field costs memory before it is used, and none refers back to a unit.
+    """
 
-    def __init__(self) -> None:
-        self.owner: Consumer | None = None
-        self.outstanding = 0
-        self.ready = 0  # messages that were let go and have not come up again
-        self.ready_last = 0  # the number of the last of them
-        self.offered = 0  # the number of the only one that consumers with selectors may take
-        self.asides: list[int] = []  # the numbers of messages that wait for their time
-        self.burying = 0  # messages on their way to the dead
-        self.stopped = 0  # the number of a head that waits for an administrator
-        self.excused = 0  # the number of one that an administrator wants to be tried once more
-        self.is_unfit = False  # what comes next does not match the selector of the consumer that has it
-        self.run: deque[Span] | None = None  # held back, by number
-        self.cold: deque[tuple[int, Page]] | None = None  # the same on disk only, by priority
+    owner: Consumer | None = None
+    outstanding: int = 0
+    ready: int = 0  # messages that were let go and have not come up again
+    ready_last: int = 0  # the number of the last of them
+    offered: int = 0  # the number of the only one that consumers with selectors may take
+    asides: list[int] | None = None  # the numbers of messages that wait for their time
+    burying: int = 0  # messages on their way to the dead
+    stopped: int = 0  # the number of a head that waits for an administrator
+    excused: int = 0  # the number of one that an administrator wants to be tried once more
+    is_unfit: bool = False  # what comes next does not match the selector of the consumer that has it
+    run: deque[Span] | None = None  # held back, by number
+    cold: deque[tuple[int, Page]] | None = None  # the same on disk only, by priority
+
+    def put_aside(self, number: int) -> None:
+        """A message waits for its time."""
+        if not self.asides:
+            self.asides = [number]
+        elif number not in self.asides:
+            insort(self.asides, number)
 
     @property
     def lowest_held(self) -> int:
@@ -210,9 +206,11 @@ class Units:
         """Messages of a unit have left their level."""
         if first <= unit.offered < first + count:
             unit.offered = 0
-        waited = sum(first <= number < first + count for number in unit.asides)
-        if waited:
-            unit.asides = [number for number in unit.asides if not first <= number < first + count]
+        waited = 0
+        if unit.asides:
+            waiting = [number for number in unit.asides if not first <= number < first + count]
+            waited = len(unit.asides) - len(waiting)
+            unit.asides = waiting
         if unit.ready and first <= unit.ready_last:
             unit.ready -= min(count - waited, unit.ready_last - first + 1, unit.ready)
 
@@ -292,7 +290,7 @@ class Units:
             elif end > start:
                 end = start + 1
                 unit.offered = number
-                if number in unit.asides:
+                if unit.asides and number in unit.asides:
                     unit.asides.remove(number)
                     unit.ready += 1
                     unit.ready_last = max(unit.ready_last if unit.ready > 1 else 0, number)
@@ -336,7 +334,7 @@ class Units:
         """A message that was about to be handed out may not go yet; it comes up again when its time has come."""
         unit = self._units[key]
         unit.outstanding -= 1
-        insort(unit.asides, number_of(span))
+        unit.put_aside(number_of(span))
         if not unit.outstanding:
             self._advance(key, unit)
 
@@ -371,8 +369,7 @@ class Units:
         unit = self._units.get(key)
         if unit is None:
             unit = self._units[key] = Unit()
-        if number not in unit.asides:
-            insort(unit.asides, number)
+        unit.put_aside(number)
 
     def left(self, span: Span, keys: Keys) -> None:
         """Messages that waited in a level are gone from there without having come up."""
@@ -446,7 +443,7 @@ class Units:
         for key, unit in list(self._units.items()):
             unit.run = unit.cold = None
             unit.ready = unit.offered = unit.stopped = 0
-            unit.asides = []
+            unit.asides = None
             if unit.is_idle:
                 del self._units[key]
 

@@ -42,7 +42,7 @@ def waiting_units(messages: MessageList) -> Iterator[UnitState]:
         yield UnitState(
             unit=f"{key:016x}",
             name=_name(messages, key, unit),
-            waiting=_waiting(unit) + len(unit.asides),
+            waiting=_waiting(unit) + len(unit.asides or ()),
             handed_out=unit.outstanding,
             reason=reason,
             sentence=sentence,
