@@ -14,7 +14,7 @@ PYTEST_ARGS ?=
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check lint types imports nightly bench bench-model coverage-of-spec format clean
+.PHONY: help run test check lint types imports nightly bench bench-model bench-order coverage-of-spec format clean
 
 help: ## say what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -47,6 +47,9 @@ bench: $(STAMP_BENCH) ## measure Heliograph and its peers side by side
 
 bench-model: $(STAMP_BENCH) ## measure selectors, durable subscriptions, transactions (beside ActiveMQ), a stopped consumer
 	$(BIN)/python -m benchmarks.messaging_model $(ARGS)
+
+bench-order: $(STAMP_BENCH) ## measure units of order: throughput, a million waiting, one that is stuck
+	$(BIN)/python -m benchmarks.unit_of_order $(ARGS)
 
 coverage-of-spec: $(STAMP_DEV) ## each requirement with the tests that prove it (PYTEST_ARGS=--collect-only lists without running)
 	@$(BIN)/pytest --coverage-of-spec -q -m "not nightly" $(PYTEST_ARGS) || [ $$? -eq 5 ]
