@@ -128,6 +128,8 @@ class Waiting:
 
     def put_back(self, spans: list[Span]) -> None:
         """Return messages to where they came from. They never come after what is cold."""
+        # All before them are laid out anew, and not searched by halves: pages that a unit let go are loaded
+        # behind later messages, so what is here does not always stand in order.
         hot = self._hot
         spans.sort(key=number_of)
         front: list[Span] = []
