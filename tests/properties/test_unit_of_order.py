@@ -210,6 +210,7 @@ def test_a_unit_is_processed_in_order_by_one_consumer_at_a_time() -> None:
 
 
 @pytest.mark.nightly
+@pytest.mark.timeout(7200)
 @pytest.mark.req("U1", "U2", "U3")
 def test_a_unit_is_processed_in_order_by_one_consumer_at_a_time_ten_thousand_times() -> None:
     _run(10_000, 50)
