@@ -112,6 +112,7 @@ class Settled(Command):
     request: int = 0
     error: str = ""
     seen: int = -1  # with messages that are returned: the last tag that reached the application
+    again: bool = False  # asked before, of a primary that may have carried it out
 
 
 class ConsumerDetached(Command):
@@ -264,6 +265,26 @@ class Asked(Command):
     arguments: dict[str, Any]
 
 
+class Stored(Command):
+    """A message manager has the log of its sub-cluster on disk up to and including this index."""
+
+    index: int
+
+
+class Synchronised(Command):
+    """A message manager has caught up: from here on it follows the log."""
+
+    index: int
+
+
+class BodyWanted(Command):
+    """A client manager is to hand out something, under this tag, of a block that it does not have."""
+
+    address: Address
+    consumer: ConsumerId
+    tag: int
+
+
 Fact = (
     DestinationWanted
     | Published
@@ -289,6 +310,9 @@ Fact = (
     | FetchAllowed
     | FetchEnded
     | Asked
+    | Stored
+    | Synchronised
+    | BodyWanted
 )
 FACTS: Final[frozenset[type[Command]]] = frozenset(get_args(Fact))
 
@@ -405,12 +429,60 @@ class Rejected(Command):
     sentence: str
 
 
+class Shipped(msgspec.Struct, array_like=True, gc=False):
+    """A record of the log as it travels. `named`: the payload is the name of a block that was heard published."""
+
+    kind: int
+    destination: int
+    list: int
+    payload: bytes
+    named: bool = False
+
+
+class Standing(msgspec.Struct, array_like=True, gc=False):
+    """How a consumer stands after a tick of the primary: what it may still be given, and under what tags."""
+
+    consumer: ConsumerId
+    list: int
+    credit: int
+    next_tag: int
+    is_retired: bool = False
+
+
+class Logged(Command):
+    """What the primary wrote to its log in one tick (docs/decisions/0010).
+
+    `first` is the index of the first record, `chain` the hash of the log before it. The log holds what followed
+    from the frames of each sender up to the sequence in `through`, where that has changed. Consumers are not in
+    the log, since they do not outlive their client managers; but a backup that takes over must know them.
+    """
+
+    first: int
+    chain: int
+    through: list[tuple[bytes, int]]
+    records: list[Shipped]
+    attached: list[ConsumerAttached] = []
+    standing: list[Standing] = []
+    gone: list[ConsumerId] = []
+
+
+class Supplied(Command):
+    """The bytes of a block that client managers may not have, before something of it is handed out."""
+
+    name: bytes
+    block: Block
+
+
+class Leads(Command):
+    """The sender is the primary from here on. Whoever waits for an answer asks again."""
+
+    index: int
+
+
 Decision = (
     Confirmed
     | Refused
     | Dispatched
-    | Parcelled
-    | Recalled
     | Parcelled
     | Recalled
     | BrowseEnded
@@ -422,5 +494,8 @@ Decision = (
     | TransferFailed
     | Answered
     | Rejected
+    | Logged
+    | Supplied
+    | Leads
 )
 DECISIONS: Final[frozenset[type[Command]]] = frozenset(get_args(Decision))

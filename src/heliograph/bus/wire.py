@@ -16,7 +16,7 @@ from typing import Final
 import msgspec
 
 from heliograph.bus import commands
-from heliograph.bus.commands import ChunkRead, ChunkSent, Command, Dispatched, Parcelled, Published
+from heliograph.bus.commands import ChunkRead, ChunkSent, Command, Dispatched, Parcelled, Published, Supplied
 from heliograph.model import block
 from heliograph.model.block import Block, Span
 from heliograph.model.destination import Address
@@ -54,6 +54,9 @@ CODES: Final[dict[type[Command], int]] = {
     commands.FetchAllowed: 22,
     commands.FetchEnded: 23,
     commands.Asked: 24,
+    commands.Stored: 25,
+    commands.Synchronised: 26,
+    commands.BodyWanted: 27,
     commands.Confirmed: 64,
     commands.Refused: 65,
     commands.Dispatched: 66,
@@ -68,6 +71,9 @@ CODES: Final[dict[type[Command], int]] = {
     commands.Rejected: 75,
     commands.Parcelled: 76,
     commands.Recalled: 77,
+    commands.Logged: 78,
+    commands.Supplied: 79,
+    commands.Leads: 80,
 }
 
 
@@ -105,6 +111,13 @@ class _SpanFields(msgspec.Struct, array_like=True, gc=False):
     expiry: int
     delivery_time: int
     number: int
+    name: bytes = b""  # under which its bytes were supplied; empty: as they were published
+
+
+class _SuppliedFields(msgspec.Struct, array_like=True, gc=False):
+    """The block is attached."""
+
+    name: bytes
 
 
 class _DispatchedFields(msgspec.Struct, array_like=True, gc=False):
@@ -130,6 +143,7 @@ _BULKY = {
     CODES[ChunkRead]: _ChunkFields,
     CODES[Dispatched]: _DispatchedFields,
     CODES[Parcelled]: _ParcelledFields,
+    CODES[Supplied]: _SuppliedFields,
 }
 _DECODERS: Final = {code: msgspec.msgpack.Decoder(_BULKY.get(code, kind)) for kind, code in CODES.items()}
 
@@ -154,6 +168,11 @@ def append(command: Command, parts: list[Bytes]) -> int:
         assert isinstance(command, Parcelled)
         spans = [_span_fields(span) for span in command.spans]
         fields = _encode(_ParcelledFields(command.consumer, command.tag, command.user, spans))
+    elif kind is Supplied:
+        assert isinstance(command, Supplied)
+        assert command.block.buffer is not None, "a block is supplied with its bytes"
+        fields = _encode(_SuppliedFields(command.name))
+        attachment = command.block.buffer
     elif kind is ChunkSent or kind is ChunkRead:
         assert isinstance(command, ChunkSent | ChunkRead)
         fields = _encode(_ChunkFields(command.session, command.transfer, command.offset))
@@ -184,6 +203,7 @@ def _span_fields(span: Span) -> _SpanFields:
         of.expiry,
         of.delivery_time,
         of.number,
+        of.name,
     )
 
 
@@ -229,6 +249,8 @@ def _command(code: int, fields: memoryview, attachment: memoryview) -> Command:
     if isinstance(read, _ChunkFields):
         kind = ChunkSent if code == CODES[ChunkSent] else ChunkRead
         return kind(read.session, read.transfer, read.offset, bytes(attachment))
+    if isinstance(read, _SuppliedFields):
+        return Supplied(read.name, _attached_block(attachment))
     if isinstance(read, _ParcelledFields):
         return Parcelled(read.consumer, read.tag, [_span(span) for span in read.spans], read.user)
     assert isinstance(read, _DispatchedFields)
@@ -258,5 +280,6 @@ def _span(read: _SpanFields) -> Span:
         read.expiry,
         read.delivery_time,
         number=read.number,
+        name=read.name,
     )
     return Span(named, read.start, read.stop, read.deliveries, read.origin)

@@ -109,8 +109,13 @@ _decode_destination = msgspec.msgpack.Decoder(DestinationRecord).decode
 class Catalogue:
     """Destinations and sessions of one message manager."""
 
-    def __init__(self, residence: Residence, rules: PolicyRules = NO_RULES) -> None:
+    def __init__(
+        self, residence: Residence, rules: PolicyRules = NO_RULES, *, is_replicated: bool = False
+    ) -> None:
+        """`is_replicated`: another server may take over while clients go on. Then what lives as long as a connection
+        is written down too."""
         self.residence = residence
+        self.is_replicated = is_replicated
         self.by_address: dict[Address, Destination] = {}
         self.by_number: dict[int, Destination] = {}
         self.sessions: dict[SessionId, KnownSession] = {}
@@ -183,6 +188,7 @@ class Catalogue:
                 residence=self.residence,
                 user_of=self.user_of,
                 senders_of=self.senders_of,
+                writes_all=self.is_replicated,
             )
         self.by_address[place] = made
         self.by_number[number] = made
@@ -234,6 +240,10 @@ class Catalogue:
 
     def is_temporary(self, address: Address) -> bool:
         return name_of(address).startswith(TEMPORARY_PREFIX)
+
+    def is_volatile(self, address: Address) -> bool:
+        """Whether a destination ends with this server."""
+        return not self.is_replicated and self.is_temporary(address)
 
     def dead_messages(self, effects: list[AnyEffect]) -> Destination:
         """The dead message queue, made when somebody dies."""
@@ -290,6 +300,10 @@ class Catalogue:
 
     def session_opened(self, command: SessionOpened, now: float) -> list[AnyEffect]:
         effects: list[AnyEffect] = []
+        known = self.sessions.get(command.session)
+        if known is not None and known.token == command.token:
+            known.lost_at, known.connection = 0.0, command.connection
+            return [Multicast(Answered(command.request, {}))]  # asked again
         if command.kept and sum(session.kept for session in self.sessions.values()) >= MAX_KEPT_SESSIONS:
             sentence = f"{MAX_KEPT_SESSIONS} sessions are kept already"
             return [Multicast(Rejected(command.request, "too-many-sessions", sentence))]

@@ -23,6 +23,7 @@ from heliograph.bus.commands import (
     Rejected,
     Settled,
 )
+from heliograph.destinations.competing import Consumer
 from heliograph.destinations.effects import AnyEffect, Multicast, Persist, Release, Retain
 from heliograph.destinations.events import (
     BlockRefused,
@@ -145,6 +146,10 @@ class Destination:
         raise NotImplementedError
 
     def _attached(self, event: ConsumerAttached, effects: list[AnyEffect], now: int) -> None:
+        raise NotImplementedError
+
+    def restore_consumer(self, event: ConsumerAttached, list_number: int) -> Consumer | None:
+        """A consumer that another server had. None: what it took from is gone, or is not worth it."""
         raise NotImplementedError
 
     def _detached(self, event: ConsumerDetached, effects: list[AnyEffect], now: int) -> None:
@@ -289,6 +294,7 @@ class Destination:
                 request=event.request,
                 error=event.error,
                 seen=event.seen,
+                again=event.again,
             )
         except ClientFault as fault:
             if event.request:

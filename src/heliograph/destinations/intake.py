@@ -34,6 +34,7 @@ class Intake:
     __slots__ = (
         "_adopted",
         "_awaited",
+        "_heard",
         "_marks",
         "_refused",
         "_resumed",
@@ -46,6 +47,8 @@ class Intake:
         self._marks: dict[LaneId, int] = {}
         self._refused: dict[LaneId, None] = {}
         self._resumed: dict[LaneId, None] = {}
+        # After a take-over: lanes that were heard since, None otherwise. The others may begin anywhere.
+        self._heard: dict[LaneId, None] | None = None
         # The last sequence of a lane that is on its way to the disk. Nothing behind it is confirmed before
         # it.
         self._awaited: dict[LaneId, int] = {}
@@ -64,6 +67,8 @@ class Intake:
             return False
         if self._resumed:
             self._resumed.pop(lane, None)
+        if self._heard is not None:
+            self._heard[lane] = None
         self._marks[lane] = block.first + block.count - 1
         if number:
             block.number = self.next_number
@@ -102,7 +107,9 @@ class Intake:
             if lane not in self._awaited:
                 effects.append(Multicast(Confirmed(lane, mark)))
             return False
-        if block.first > mark and lane in self._resumed:
+        if block.first > mark and (
+            lane in self._resumed or (self._heard is not None and lane not in self._heard)
+        ):
             return True
         if lane not in self._refused:  # else its client has been told
             sentence = (
@@ -173,6 +180,10 @@ class Intake:
             if block.lane == lane and block.number not in self._adopted:
                 return block.first - 1
         return self._marks.get(lane, 0)
+
+    def taken_over(self) -> None:
+        """Another server accepted what came so far; what was not persistent of it ended there, confirmed."""
+        self._heard = {}
 
     def forget(self, session: SessionId) -> None:
         """A session ended: its lanes will not come again."""

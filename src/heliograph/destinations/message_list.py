@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 
 from heliograph.bus.commands import Dispatched, Parcelled
-from heliograph.destinations.competing import Consumer
+from heliograph.destinations.competing import Consumer, share
 from heliograph.destinations.effects import AnyEffect, Continue, Load, Multicast
 from heliograph.destinations.pages import Entry, Page, entries_of
 from heliograph.destinations.placing import place_in_queue
@@ -365,12 +365,31 @@ class MessageList(Settling):
 
     # ---- consumers
 
-    def attach(self, identity: ConsumerId, session: SessionId, credit: int, *, prompt: bool = True) -> None:
+    def attach(
+        self, identity: ConsumerId, session: SessionId, credit: int, *, prompt: bool = True
+    ) -> Consumer:
         """`prompt`: it settles each message as it goes. One that gathers what it settles is not limited in how much
         it has, or it could never go on."""
         assert identity not in self.consumers, "consumer ids are issued once"
         consumer = self.consumers[identity] = Consumer(identity, session, credit, prompt=prompt)
         self._limit(consumer)
+        self._queue(consumer)
+        return consumer
+
+    def restore_handed_out(self, consumer: Consumer, tag: int, span: Span) -> None:
+        """A consumer that another server had keeps what it was given there."""
+        consumer.outstanding.add(tag, span)
+        consumer.outstanding_bytes += share(span)
+        self.in_flight += span.stop - span.start
+        keys = self.keys_of(span)
+        if keys is not None:
+            self.meets_units()
+            self.units.restore(span, keys, consumer)
+
+    def restore_standing(self, consumer: Consumer, credit: int, next_tag: int, *, retired: bool) -> None:
+        consumer.credit = credit
+        consumer.next_tag = next_tag
+        consumer.retired = retired
         self._queue(consumer)
 
     def _limit(self, consumer: Consumer) -> None:

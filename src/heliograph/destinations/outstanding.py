@@ -80,6 +80,16 @@ class Outstanding:
             self._require(index, first, last)
             before = last
 
+    def within(self, ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
+        """What of these is outstanding."""
+        found = []
+        for tag, span in zip(self._tags, self._spans, strict=True):
+            end = tag + span.stop - span.start - 1
+            found += [
+                (max(first, tag), min(last, end)) for first, last in ranges if first <= end and tag <= last
+            ]
+        return sorted(found)
+
     def split(self, seen: int) -> tuple[list[Span], list[Span]]:
         """Remove everything: what has a tag up to and including `seen`, and what comes after."""
         before: list[Span] = []

@@ -13,6 +13,7 @@ from heliograph.bus.commands import (
     Settled,
 )
 from heliograph.destinations.browsing import Browsers
+from heliograph.destinations.competing import Consumer
 from heliograph.destinations.destination import Destination
 from heliograph.destinations.effects import AnyEffect, Multicast
 from heliograph.destinations.events import PageLoaded
@@ -108,12 +109,23 @@ class Queue(Destination):
         if event.browse:
             self._browsers.attach(event, selector, self.intake.next_number - 1, effects, now)
             return
+        if event.consumer in self.messages.consumers:
+            effects.append(Multicast(Answered(event.request, {})))  # asked again
+            return
         self._takers.add(event.consumer, selector)
         if self._takers.any_selective or self.messages.selective:
             self.messages.sort_by_takers(self._make_selective)
         self.messages.attach(event.consumer, event.session, event.credit, prompt=event.prompt)
         effects.append(Multicast(Answered(event.request, {})))
         self.messages.dispatch(effects, now)
+
+    def restore_consumer(self, event: ConsumerAttached, _list_number: int) -> Consumer | None:
+        if event.browse:
+            return None
+        self._takers.add(event.consumer, parse_selector(event.selector))
+        if self._takers.any_selective or self.messages.selective:
+            self.messages.sort_by_takers(self._make_selective)
+        return self.messages.attach(event.consumer, event.session, 0, prompt=event.prompt)
 
     def _credit_granted(self, event: CreditGranted, effects: list[AnyEffect], now: int) -> None:
         if event.consumer in self._browsers:

@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable
-from typing import Protocol
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple, Protocol
 
 import msgspec
 
 from heliograph.destinations.catalogue import Catalogue, KnownSession
 from heliograph.destinations.destination import Destination
-from heliograph.destinations.pages import SEGMENT_SHIFT, Page
+from heliograph.destinations.pages import SEGMENT_SHIFT, Entry, Page, pages_of
 from heliograph.destinations.placing import runs_in_queue, runs_in_topic
 from heliograph.destinations.queue import Queue
 from heliograph.destinations.replay import LevelReplay
-from heliograph.destinations.snapshot import DestinationState, decode_state
+from heliograph.destinations.snapshot import (
+    CatalogueState,
+    DestinationState,
+    LevelState,
+    decode_state,
+    facts_of,
+    sessions_of,
+    stages_of,
+)
 from heliograph.destinations.subscriptions import SubscriptionRecord
 from heliograph.destinations.topic import Topic
 from heliograph.destinations.topic_replay import CursorReplay, TopicReplay
@@ -22,7 +30,7 @@ from heliograph.destinations.transactions import CommitRecord
 from heliograph.journal.records import Record, RecordKind
 from heliograph.model.block import LARGE, PRIORITIES, Block, Span, parse_trusted
 from heliograph.model.destination import Address
-from heliograph.model.ids import LaneId, SessionId, lane_number, session_of
+from heliograph.model.ids import ConsumerId, LaneId, SessionId, lane_number, session_of
 from heliograph.model.large import file_in
 
 _PAIR = struct.Struct("<QQ")
@@ -35,6 +43,15 @@ class Holder(Protocol):
     """Who keeps count of what is still needed in each segment."""
 
     def retain(self, position: int, messages: int) -> None: ...
+
+
+class Log(Protocol):
+    """Who counts the records of a log that several servers have."""
+
+    index: int
+    chain: int
+
+    def add(self, kind: int, destination: int, list_number: int, payload: bytes | memoryview) -> None: ...
 
 
 class QueueReplay:
@@ -54,6 +71,12 @@ class QueueReplay:
         for level in self.levels.values():
             level.restarted(everything_again=everything_again)
 
+    def state(self) -> list[LevelState]:
+        return [
+            LevelState(priority, level.finish(), list(level.dispatched.all()))
+            for priority, level in self.levels.items()
+        ]
+
     def finish(self) -> list[Page]:
         held: list[Page] = []
         for priority, level in self.levels.items():
@@ -63,12 +86,43 @@ class QueueReplay:
         return held
 
 
+class Given(NamedTuple):
+    """Messages `first` to `last` of a list were handed to a consumer under tags `tag` and up."""
+
+    consumer: ConsumerId
+    tag: int
+    destination: int
+    list: int
+    first: int
+    last: int
+
+
+class Claim(NamedTuple):
+    """What a consumer still has of it."""
+
+    tag: int
+    destination: int
+    list: int
+    priority: int
+    entry: Entry
+
+
+class Inheritance(NamedTuple):
+    """What a server that takes over finds: how many messages wait, what consumers have, and what returned."""
+
+    messages: int
+    claims: dict[ConsumerId, list[Claim]]
+    returned: list[tuple[int, int, list[tuple[int, int]]]]
+
+
 class CatalogueRecovery:
     """Takes a snapshot and records, in order; `finish` hands over a catalogue that can go to work."""
 
-    def __init__(self, catalogue: Catalogue, now: float) -> None:
+    def __init__(self, catalogue: Catalogue, now: float, log: Log | None = None) -> None:
+        """`log`: records go on coming from another server after those of the journal, perhaps for ever."""
         self._catalogue = catalogue
         self._now = now
+        self._log = log
         self._queues: dict[int, QueueReplay] = {}
         self._topics: dict[int, TopicReplay] = {}
         self._stages: dict[SessionId, list[tuple[Destination, Block]]] = {}
@@ -79,7 +133,9 @@ class CatalogueRecovery:
 
     def snapshot(self, payload: memoryview) -> None:
         state = decode_state(payload)
-        self.started_on, self.stopped_clean = state.boot, False
+        self.started_on, self.stopped_clean = state.boot, state.stopped_clean
+        if self._log is not None:
+            self._log.index, self._log.chain = state.index, state.chain
         for session in state.sessions:
             lanes = {lane: Address(address) for lane, address in session.lanes}
             known = KnownSession(
@@ -99,8 +155,7 @@ class CatalogueRecovery:
         self._catalogue.large.restore(state.large)
         for stage in state.stages:
             target = self._catalogue.by_number[stage.destination]
-            block = self._block_of(stage.block, stage.position, target)
-            self._stages.setdefault(session_of(block.lane), []).append((target, block))
+            self._stage(target, self._block_of(stage.block, stage.position, target), stage.block)
 
     def _restore(self, state: DestinationState) -> None:
         made = self._make(state.number, state.address)
@@ -148,6 +203,8 @@ class CatalogueRecovery:
 
     def record(self, record: Record) -> None:
         kind = record.kind
+        if self._log is not None:
+            self._log.add(kind, record.destination, record.list, record.payload)
         if kind == RecordKind.PUBLISHED:
             self._published(record)
         elif kind == RecordKind.ADOPTED:
@@ -175,18 +232,21 @@ class CatalogueRecovery:
 
     def _destination(self, payload: bytes) -> None:
         record = self._catalogue.decode_destination(payload)
-        if self._catalogue.is_temporary(Address(record.address)):
-            return  # it ended with its process
+        if self._catalogue.is_volatile(Address(record.address)):
+            return
         if record.deleted:
-            self._catalogue.remove(record.number)
-            self._queues.pop(record.number, None)
-            self._topics.pop(record.number, None)
+            self._forget(record.number)
             return
         made = self._catalogue.by_number.get(record.number) or self._make(record.number, record.address)
         if record.policy is not None:
             made.set_policy(record.policy)
         if record.paused is not None:
             made.set_paused(record.paused)
+
+    def _forget(self, number: int) -> None:
+        self._catalogue.remove(number)
+        self._queues.pop(number, None)
+        self._topics.pop(number, None)
 
     def _published(self, record: Record) -> None:
         destination = self._catalogue.by_number.get(record.destination)
@@ -237,7 +297,13 @@ class CatalogueRecovery:
         if destination is not None:
             block = self._block_of(record.payload, record.position, destination)
             destination.intake.replay_mark(block)
-            self._stages.setdefault(session_of(block.lane), []).append((destination, block))
+            self._stage(destination, block, record.payload)
+
+    def _stage(self, destination: Destination, block: Block, payload: bytes | memoryview) -> None:
+        """Whoever takes over from another server needs the bytes when it commits; after a restart nobody does."""
+        if self._log is not None:
+            block.buffer = bytes(payload)
+        self._stages.setdefault(session_of(block.lane), []).append((destination, block))
 
     def _committed(self, payload: bytes) -> None:
         record = _decode_commit(payload)
@@ -299,6 +365,34 @@ class CatalogueRecovery:
         elif (topic := self._topics.get(record.destination)) is not None:
             topic.relocate(moves)
 
+    # ---- a snapshot on the way
+
+    def state(self, place: tuple[int, int]) -> tuple[CatalogueState, list[Page]]:
+        """What the records so far amount to, and the pages that hold something: for who never stops recovering."""
+        held: list[Page] = []
+        destinations = []
+        for number, destination in self._catalogue.by_number.items():
+            state = facts_of(destination)
+            if (queue := self._queues.get(number)) is not None:
+                state.levels = queue.state()
+                for level in state.levels:
+                    held += [*level.pages, *pages_of(level.dispatched)]
+            elif (topic := self._topics.get(number)) is not None:
+                held += topic.add_state(state)
+            destinations.append(state)
+        stages = [stage for staged in self._stages.values() for stage in staged]
+        held += pages_of(Entry(0, block.position, 0, block.count, 0) for _, block in stages)
+        found = CatalogueState(
+            sessions_of(self._catalogue),
+            destinations,
+            self.started_on,
+            stages_of(stages),
+            self._catalogue.large.pairs(),
+            *place,
+            self.stopped_clean,
+        )
+        return found, held
+
     # ---- the end
 
     def _restarted(self, boot: bytes) -> None:
@@ -306,15 +400,72 @@ class CatalogueRecovery:
         returns. With the machine, the last records may have gone too."""
         lost_machine = not self.stopped_clean and self.started_on != boot
         self._stages.clear()
+        for destination in list(self._catalogue.by_number.values()):
+            if self._catalogue.is_temporary(destination.address):
+                self._forget(destination.number)
         for queue in self._queues.values():
             queue.restarted(everything_again=lost_machine)
         for topic in self._topics.values():
+            topic.end_volatile()
             topic.restarted(everything_again=lost_machine)
 
     def finish(self, holder: Holder, *, boot: bytes) -> int:
         """Give every destination what waits in it. Returns how many messages that is, each counted once a
         queue or group."""
         self._restarted(boot)
+        return self._hand_over(holder)
+
+    def take_over(self, given: list[Given], holder: Holder) -> Inheritance:
+        """As `finish`, but nothing has ended: transactions go on, and what consumers were `given`, oldest first, is
+        theirs. What was handed out to nobody known returns, marked."""
+        claims: dict[ConsumerId, list[Claim]] = {}
+        for one in reversed(given):
+            for priority, target in self._targets(one.destination, one.list):
+                for entry in target.claim(one.first, one.last):
+                    claim = Claim(
+                        one.tag + entry.number - one.first, one.destination, one.list, priority, entry
+                    )
+                    claims.setdefault(one.consumer, []).append(claim)
+        returned = []
+        for destination, list_number, target in self._all_targets():
+            ranges = [(entry.number, entry.last) for entry in target.dispatched.all()]
+            if ranges:
+                returned.append((destination, list_number, ranges))
+            target.restarted(everything_again=False)
+        stages, self._stages = self._stages, {}
+        for session, staged in stages.items():
+            for stage_destination, block in staged:
+                self._catalogue.transactions.stage(session, stage_destination, block)
+        return Inheritance(self._hand_over(holder), claims, returned)
+
+    def still_given(self, given: list[Given]) -> list[Given]:
+        """What of it is still handed out."""
+        return [
+            one
+            for one in given
+            if any(
+                target.dispatched.has(one.first, one.last)
+                for _, target in self._targets(one.destination, one.list)
+            )
+        ]
+
+    def _targets(self, destination: int, list_number: int) -> list[tuple[int, LevelReplay | CursorReplay]]:
+        if (queue := self._queues.get(destination)) is not None:
+            return list(queue.levels.items())
+        if (topic := self._topics.get(destination)) is not None:
+            return list(topic.by_priority(list_number))
+        return []
+
+    def _all_targets(self) -> Iterator[tuple[int, int, LevelReplay | CursorReplay]]:
+        for number, queue in self._queues.items():
+            for level in queue.levels.values():
+                yield number, 0, level
+        for number, topic in self._topics.items():
+            for list_number in topic.topic.subscriptions:
+                for cursor in topic.of_list(list_number):
+                    yield number, list_number, cursor
+
+    def _hand_over(self, holder: Holder) -> int:
         held: list[Page] = []
         for queue in self._queues.values():
             held += queue.finish()

@@ -61,8 +61,17 @@ class EntryRuns:
         numbers[begin:end] = map(_number, kept)
         return taken
 
+    def has(self, first: int, last: int) -> bool:
+        """Whether there is anything of numbers first..last."""
+        index = bisect_right(self._numbers, last) - 1
+        return index >= 0 and self._entries[index].last >= first
+
     def all(self) -> list[Entry]:
         return self._entries
+
+    def move(self, places: dict[int, int]) -> None:
+        """The pages that entries come from have other numbers now."""
+        self._entries[:] = [entry._replace(origin=places[entry.origin]) for entry in self._entries]
 
     def relocate(self, moves: dict[int, int]) -> None:
         for index, entry in enumerate(self._entries):
@@ -99,6 +108,10 @@ class LevelReplay:
     def was_unseen(self, first: int, last: int) -> None:
         self._head.add(self.dispatched.cut(first, last))
 
+    def claim(self, first: int, last: int) -> list[Entry]:
+        """Somebody has what is handed out of these: they are not for recovery to give back."""
+        return self.dispatched.cut(first, last)
+
     def was_done(self, first: int, last: int) -> None:
         self.dispatched.cut(first, last)
         self._cut_waiting(first, last)
@@ -124,7 +137,7 @@ class LevelReplay:
                 page.deliveries = max(page.deliveries, 1)
 
     def finish(self) -> list[Page]:
-        """The pages that wait now."""
+        """The pages that wait now. More may follow."""
         entries = self._head.all()
         while self._pages and entries and self._pages[0].first <= entries[-1].last:
             self._head.add(self._pages.popleft().entries())

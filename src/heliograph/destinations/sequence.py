@@ -250,9 +250,11 @@ class SharedLevel:
     def keeps_loaded(self) -> bool:
         return self._sequence.keeps_loaded
 
-    def restore(self, next_number: int, entries: list[Entry], seen: int) -> None:
+    def restore(
+        self, next_number: int, entries: list[Entry], seen: int, handed_out: list[Entry] | None = None
+    ) -> None:
         """Recovery: the next message to read is `next_number`, or what follows it; `entries` were read and
-        are not settled."""
+        are not settled, nor are those `handed_out`, which consumers have."""
         sequence = self._sequence
         self.seen = seen
         self._taken = self._within = 0
@@ -265,7 +267,7 @@ class SharedLevel:
                 break
             self._chunk += 1
         self._loads = 0
-        for entry in entries:
+        for entry in (*entries, *(handed_out or ())):
             self._unsettled[entry.origin] = self._unsettled.get(entry.origin, 0) + entry.messages
         for number in sequence.chunk_numbers():
             if number >= self._chunk or self._unsettled.get(number):

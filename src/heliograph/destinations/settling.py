@@ -73,14 +73,17 @@ class Settling:
         request: int,
         error: str = "",
         seen: int = UNKNOWN,
+        again: bool = False,
     ) -> None:
         """Raises ClientFault for tags that are not outstanding; what came before them in the command
-        holds."""
+        holds. `again`: what is not outstanding any more was settled when this was asked the first time."""
         consumer = self.consumers.get(identity)
         if consumer is None:
             return  # it left while this was under way; its messages have returned already
         spans: list[Span] = []
         is_refused = False
+        if again:
+            ranges = consumer.outstanding.within(ranges)
         try:
             for first, last in ranges:
                 spans += consumer.outstanding.take(first, last)

@@ -104,6 +104,9 @@ class CatalogueState(msgspec.Struct, array_like=True):
     boot: bytes
     stages: list[StageState]
     large: list[tuple[int, bytes]] = []  # records that refer to files: position, file
+    index: int = 0  # of the last record, in a log that several servers have (docs/decisions/0010)
+    chain: int = 0
+    stopped_clean: bool = False
 
 
 _Dumped = tuple[list[int], list[bytes]]
@@ -118,17 +121,33 @@ def _restore(_page: type[Page], dumped: object) -> Page:
     return Page.restore(*msgspec.convert(dumped, _Dumped))
 
 
-_encode = msgspec.msgpack.Encoder(enc_hook=_dump).encode
+encode_state = msgspec.msgpack.Encoder(enc_hook=_dump).encode
 decode_state = msgspec.msgpack.Decoder(CatalogueState, dec_hook=_restore).decode
 
 
-def snapshot_of(catalogue: Catalogue, boot: bytes) -> bytes:
+def snapshot_of(catalogue: Catalogue, boot: bytes, place: tuple[int, int] = (0, 0)) -> bytes:
+    """`place`: index and chain, where several servers have the same log."""
+    destinations = [
+        _state_of(destination)
+        for destination in catalogue.all_destinations()
+        if not catalogue.is_volatile(destination.address)
+    ]
+    stages = stages_of(
+        (destination, block)
+        for _, destination, block in catalogue.transactions.all_staged()
+        if not catalogue.is_volatile(destination.address)
+    )
+    large = catalogue.large.pairs()
+    return encode_state(CatalogueState(sessions_of(catalogue), destinations, boot, stages, large, *place))
+
+
+def sessions_of(catalogue: Catalogue) -> list[SessionState]:
     transactions = catalogue.transactions
     outcomes = {
         **transactions.outcomes(),
         **{deciding.session: (deciding.number, True) for deciding in transactions.undecided()},
     }
-    sessions = [
+    return [
         SessionState(
             identity,
             session.user,
@@ -140,22 +159,29 @@ def snapshot_of(catalogue: Catalogue, boot: bytes) -> bytes:
         )
         for identity, session in catalogue.sessions.items()
     ]
-    destinations = [
-        _state_of(destination)
-        for destination in catalogue.all_destinations()
-        if not catalogue.is_temporary(destination.address)
-    ]
-    stages = [
+
+
+def stages_of(staged: Iterable[tuple[Destination, Block]]) -> list[StageState]:
+    return [
         StageState(destination.number, block.position, block.buffer)
-        for _, destination, block in transactions.all_staged()
-        if block.buffer is not None and not catalogue.is_temporary(destination.address)
+        for destination, block in staged
+        if block.buffer is not None
     ]
-    return _encode(CatalogueState(sessions, destinations, boot, stages, catalogue.large.pairs()))
 
 
 def _state_of(destination: Destination) -> DestinationState:
+    state = facts_of(destination)
+    if isinstance(destination, Queue):
+        state.levels = _levels_of(destination)
+    elif isinstance(destination, Topic):
+        _add_subscriptions(destination, state)
+    return state
+
+
+def facts_of(destination: Destination) -> DestinationState:
+    """All of it but the messages."""
     intake = destination.intake
-    state = DestinationState(
+    return DestinationState(
         number=destination.number,
         address=destination.address,
         next_number=intake.next_number,
@@ -166,11 +192,6 @@ def _state_of(destination: Destination) -> DestinationState:
         policy=destination.policy,
         paused=destination.pause.state,
     )
-    if isinstance(destination, Queue):
-        state.levels = _levels_of(destination)
-    elif isinstance(destination, Topic):
-        _add_subscriptions(destination, state)
-    return state
 
 
 # ---- queues
@@ -216,7 +237,7 @@ def _by_priority(entries: Iterable[tuple[int, Entry]]) -> dict[int, list[Entry]]
 
 
 def _add_subscriptions(topic: Topic, state: DestinationState) -> None:
-    durable = [each for each in topic.subscriptions.values() if each.terms.durable]
+    durable = [each for each in topic.subscriptions.values() if each.messages.durable]
     for group in topic.groups():
         members = [subscription for subscription in durable if subscription.group is group]
         if members:

@@ -9,6 +9,7 @@ from operator import attrgetter
 import msgspec
 
 from heliograph.bus.commands import Answered, ConsumerAttached, ConsumerDetached, Rejected
+from heliograph.destinations.competing import Consumer
 from heliograph.destinations.destination import Destination, Figures
 from heliograph.destinations.effects import AnyEffect, Multicast, Write
 from heliograph.destinations.events import PageLoaded
@@ -48,8 +49,11 @@ class Topic(Destination):
         residence: Residence,
         user_of: UserOf,
         senders_of: SendersOf,
+        writes_all: bool = False,
     ) -> None:
+        """`writes_all`: subscriptions that end with their consumers are written down too."""
         super().__init__(address, number, residence=residence, user_of=user_of)
+        self._writes_all = writes_all
         self._senders_of = senders_of
         self._groups: dict[tuple[str, bytes], Group] = {}
         self._unselective: dict[tuple[str, bytes], Group] = {}
@@ -138,6 +142,9 @@ class Topic(Destination):
     # ---- subscribing
 
     def _attached(self, event: ConsumerAttached, effects: list[AnyEffect], now: int) -> None:
+        if event.consumer in self._by_consumer:
+            effects.append(Multicast(Answered(event.request, {})))  # asked again
+            return
         without = self._not_wanted(event) if event.no_local else b""
         terms = Terms(event.subscription, event.client, event.durable, event.shared, event.selector, without)
         try:
@@ -151,6 +158,13 @@ class Topic(Destination):
         subscription.messages.attach(event.consumer, event.session, event.credit, prompt=event.prompt)
         effects.append(Multicast(Answered(event.request, {})))
         subscription.messages.dispatch(effects, now)
+
+    def restore_consumer(self, event: ConsumerAttached, list_number: int) -> Consumer | None:
+        subscription = self.subscriptions.get(list_number)
+        if subscription is None:
+            return None
+        self._by_consumer[event.consumer] = subscription
+        return subscription.messages.attach(event.consumer, event.session, 0, prompt=event.prompt)
 
     def _not_wanted(self, event: ConsumerAttached) -> bytes:
         """No-local: a durable subscription outlives its connection, so it leaves out what its client sends."""
@@ -169,7 +183,7 @@ class Topic(Destination):
 
     def _make(self, terms: Terms, effects: list[AnyEffect]) -> Subscription:
         subscription = self.restore_subscription(self._next_list, terms)
-        if terms.durable:
+        if subscription.messages.durable:
             record = SubscriptionRecord(self.number, subscription.messages.number, terms)
             effects.append(Write(RecordKind.SUBSCRIPTION, _encode(record)))
         if self.intake.pending:
@@ -196,7 +210,7 @@ class Topic(Destination):
             residence=self._residence,
             place=place_in_topic,
             policy=self.policy,
-            durable=terms.durable,
+            durable=terms.durable or self._writes_all,
         )
         messages.paused = self.pause.state.consumption
         self._next_list = max(self._next_list, number + 1)
@@ -257,7 +271,7 @@ class Topic(Destination):
         del self.subscriptions[messages.number]
         if terms.name:
             self._by_key.pop(terms.key, None)
-        if terms.durable:
+        if messages.durable:
             record = SubscriptionRecord(self.number, messages.number, terms, ended=True)
             effects.append(Write(RecordKind.SUBSCRIPTION, _encode(record)))
         group.leave(messages, effects)

@@ -3,13 +3,24 @@ subscription."""
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from operator import attrgetter
+
 from heliograph.destinations.pages import Entry, Page
 from heliograph.destinations.replay import EntryRuns, again
 from heliograph.destinations.sequence import Sequence
+from heliograph.destinations.snapshot import (
+    CursorState,
+    DestinationState,
+    SequenceState,
+    SubscriptionState,
+)
 from heliograph.destinations.subscriptions import Group, Subscription
 from heliograph.destinations.topic import Topic
 from heliograph.destinations.waiting import Residence
 from heliograph.model.block import Block
+
+_first = attrgetter("first")
 
 
 class SequenceReplay:
@@ -35,10 +46,31 @@ class SequenceReplay:
     def between(self, first: int, last: int) -> list[Entry]:
         """Entries with numbers first..last, cut to fit."""
         runs = EntryRuns()
-        for page in self.pages:
-            if page.first <= last and first < page.next:
+        for index in range(max(bisect_right(self.pages, first, key=_first) - 1, 0), len(self.pages)):
+            page = self.pages[index]
+            if page.first > last:
+                break
+            if first < page.next:
                 runs.add(page.entries())
         return runs.cut(first, last)
+
+    def trim(self, cursors: list[CursorReplay]) -> None:
+        """Nobody will ask for pages that all have read and settled. The others move up."""
+        needed = {
+            entry.origin for cursor in cursors for entry in (*cursor.waiting.all(), *cursor.dispatched.all())
+        }
+        read = min((cursor.next_number for cursor in cursors), default=self.end)
+        kept = [page for page in self.pages if page.next > read or page.origin in needed]
+        if len(kept) == len(self.pages):
+            return
+        self._grows = self._grows and bool(kept) and kept[-1] is self.pages[-1]
+        places = {page.origin: index for index, page in enumerate(kept)}
+        for cursor in cursors:
+            cursor.waiting.move(places)
+            cursor.dispatched.move(places)
+        for index, page in enumerate(kept):
+            page.origin = index
+        self.pages = kept
 
 
 def _seen(entry: Entry) -> Entry:
@@ -55,6 +87,7 @@ class CursorReplay:
         self.seen = 0  # what has a lower number may have been handed out without a trace
         self.waiting = EntryRuns()  # read and not settled
         self.dispatched = EntryRuns()
+        self.claimed: list[Entry] = []
 
     def _read_to(self, number: int) -> None:
         """The cursor has passed everything up to this number; what was passed waits until a record says
@@ -78,6 +111,12 @@ class CursorReplay:
 
     def was_unseen(self, first: int, last: int) -> None:
         self.waiting.add(self.dispatched.cut(first, last))
+
+    def claim(self, first: int, last: int) -> list[Entry]:
+        """Somebody has what is handed out of these: they are not for recovery to give back."""
+        claimed = self.dispatched.cut(first, last)
+        self.claimed += claimed
+        return claimed
 
     def was_done(self, first: int, last: int) -> None:
         self._read_to(last)
@@ -134,11 +173,20 @@ class TopicReplay:
 
     def of_list(self, number: int) -> list[CursorReplay]:
         """The cursors of a subscription, one for each priority that its group has had."""
+        return [cursor for _, cursor in self.by_priority(number)]
+
+    def by_priority(self, number: int) -> list[tuple[int, CursorReplay]]:
         subscription = self.topic.subscriptions.get(number)
         if subscription is None:
             return []
         priorities = [priority for key, priority in self._sequences if key == subscription.group.key]
-        return [self.cursor(subscription, priority) for priority in priorities]
+        return [(priority, self.cursor(subscription, priority)) for priority in priorities]
+
+    def end_volatile(self) -> None:
+        """Subscriptions that end with their consumers do not outlive the server that had those."""
+        for number, subscription in list(self.topic.subscriptions.items()):
+            if not subscription.terms.durable:
+                self.topic.forget_subscription(number)
 
     def relocate(self, moves: dict[int, int]) -> None:
         for sequence in self._sequences.values():
@@ -155,6 +203,37 @@ class TopicReplay:
         for cursor in self._cursors.values():
             cursor.restarted(everything_again=everything_again)
 
+    def add_state(self, state: DestinationState) -> list[Page]:
+        """Sequences and subscriptions as they stand. Returns the pages that are held."""
+        self._trim()
+        held: list[Page] = []
+        for ((selector, without), priority), sequence in self._sequences.items():
+            state.sequences.append(SequenceState(selector, without, priority, sequence.pages))
+            held += sequence.pages
+        for number, subscription in self.topic.subscriptions.items():
+            cursors = [
+                CursorState(
+                    priority,
+                    cursor.next_number,
+                    list(cursor.waiting.all()),
+                    list(cursor.dispatched.all()),
+                    cursor.seen,
+                )
+                for priority, cursor in self.by_priority(number)
+            ]
+            begins = self._begins[number]
+            state.subscriptions.append(SubscriptionState(number, subscription.terms, begins, cursors))
+        return held
+
+    def _trim(self) -> None:
+        groups = {group.key: group for group in self.topic.groups()}
+        for key, priority in list(self._sequences):
+            if key not in groups:
+                del self._sequences[key, priority]
+        for (key, priority), sequence in self._sequences.items():
+            members = [each for each in self.topic.subscriptions.values() if each.group is groups[key]]
+            sequence.trim([self.cursor(subscription, priority) for subscription in members])
+
     def finish(self, residence: Residence) -> list[Page]:
         """Give the topic what waits in it. Returns the pages that are held."""
         held: list[Page] = []
@@ -167,7 +246,7 @@ class TopicReplay:
             for priority in subscription.group.sequences():
                 cursor = self.cursor(subscription, priority)
                 level = subscription.messages.shared_level(priority)
-                level.restore(cursor.next_number, cursor.waiting.all(), cursor.seen)
+                level.restore(cursor.next_number, cursor.waiting.all(), cursor.seen, cursor.claimed)
         for group in self.topic.groups():
             for sequence in group.sequences().values():
                 sequence.drop_unheld()

@@ -18,7 +18,7 @@ import asyncio
 import os
 import pathlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Final, Literal, Protocol
 
@@ -29,7 +29,7 @@ from heliograph.journal.reader import Reader
 from heliograph.journal.records import Record, seed_of, segment_of
 from heliograph.journal.recovery import LogEnd
 from heliograph.journal.replay import replay_log
-from heliograph.journal.segments import Segments
+from heliograph.journal.segments import Holding, Segments
 from heliograph.journal.snapshots import SnapshotHead, Snapshots
 from heliograph.journal.syncing import Synced, Syncer
 from heliograph.journal.workers import Worker
@@ -218,6 +218,10 @@ class Journal:
             raise CorruptJournal(
                 "the segment holds messages that are still needed and is gone", path=path, position=0
             )
+
+    def count_anew(self, held: Iterable[Holding]) -> None:
+        """Whoever has not kept count of what is live says all of it at once."""
+        self._segments.count_anew(held, self._writer.next_lsn - 1)
 
     def _go_on_from(self, end: LogEnd, seed: int) -> None:
         self._stored_lsn = self._durable_lsn = end.next_lsn - 1

@@ -56,6 +56,7 @@ class RecordKind(enum.IntEnum):
     COMMITTED = 14
     UNSEEN = 15
     ADOPTED = 16
+    VIEW = 17
 
 
 _SPILLED: Final = 2

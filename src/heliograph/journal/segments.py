@@ -7,10 +7,20 @@ their bytes).
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import Protocol
+
 from heliograph.journal.records import OFFSET_BITS
 
 # Rewriting pays when there is something to win beside the segment in use and the one before it.
 _TOO_FEW_SEGMENTS = 2
+
+
+class Holding(Protocol):
+    """Something that holds messages of the journal."""
+
+    def per_segment(self) -> dict[int, int]:
+        """How many of each segment, by a position in it."""
 
 
 class Segments:
@@ -118,6 +128,20 @@ class Segments:
                 if share < best_share:
                     best, best_share = number, share
         return best
+
+    def count_anew(self, held: Iterable[Holding], last_lsn: int) -> None:
+        """Nobody kept count: this is all that is live now, by the log up to `last_lsn`."""
+        self._is_replaying = False
+        self.live = dict.fromkeys(self.sizes, 0)
+        self._emptied_now.clear()
+        for one in held:
+            for position, messages in one.per_segment().items():
+                self.live[position >> OFFSET_BITS] += messages
+        for number, live in self.live.items():
+            self._total[number] = max(self._total[number], live)
+            if not live:
+                self._emptied_at.setdefault(number, last_lsn)
+        self.may_have_finished = True
 
     def totals(self) -> list[tuple[int, int]]:
         """For the snapshot: how many messages each segment ever held."""

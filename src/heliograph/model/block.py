@@ -103,7 +103,8 @@ class Block(msgspec.Struct, gc=False):
 
     `buffer` is None while only the journal has the bytes; `position` says where (0: not stored yet). `number`
     is the place of the first message in its destination, given when it is accepted. A block that was put
-    together from lone messages when they were read back has one position for each in `positions`.
+    together from lone messages when they were read back has one position for each in `positions`. `name`: under
+    which its bytes were sent to those who hand it out, empty if they know it as it was published.
     """
 
     buffer: bytes | None
@@ -120,6 +121,7 @@ class Block(msgspec.Struct, gc=False):
     position: int = 0
     number: int = 0
     positions: array[int] | None = None
+    name: bytes = b""
 
     @property
     def last(self) -> int:

@@ -236,3 +236,9 @@ BUS_SENDS_PER_TURN = 32
 BUS_RETRY_SECONDS = 0.002
 # A group's name, as libcpg takes it.
 MAX_CHANNEL_BYTES = 127
+
+# ---- the cluster
+
+# What a client manager keeps of blocks it heard published, so that a dispatch need not bring them. Of this much the
+# primary knows that everybody has half.
+BODY_CACHE_BYTES = 64 * MIB

@@ -105,8 +105,8 @@ class Committing:
             destination.intake.number(block)
             destination.intake.persist(block)
             destination.count(block)
-        is_temporary = manager.catalogue.is_temporary  # those end with the process
-        numbers = [block.number for to, block in staged if block.persistent and not is_temporary(to.address)]
+        is_volatile = manager.catalogue.is_volatile
+        numbers = [block.number for to, block in staged if block.persistent and not is_volatile(to.address)]
         record = CommitRecord(command.session, command.number, True, done, numbers)
         lsn = manager.append(RecordKind.COMMITTED, 0, 0, _encode(record), wait=True)
         manager.await_commit(lsn, staged, deciding)

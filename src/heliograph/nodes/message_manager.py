@@ -11,6 +11,7 @@ import struct
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
+from typing import Protocol
 
 from heliograph.bus.commands import (
     FACTS,
@@ -37,6 +38,7 @@ from heliograph.bus.commands import (
     TopicsWanted,
 )
 from heliograph.bus.interface import Bus
+from heliograph.cluster.log import LogPlace
 from heliograph.destinations.catalogue import Catalogue
 from heliograph.destinations.destination import Destination
 from heliograph.destinations.effects import (
@@ -65,13 +67,13 @@ from heliograph.destinations.events import (
 )
 from heliograph.destinations.intake import number_mark
 from heliograph.destinations.pages import Page
-from heliograph.destinations.recovery import CatalogueRecovery
-from heliograph.destinations.snapshot import snapshot_of
+from heliograph.destinations.recovery import CatalogueRecovery, Claim, Given, Inheritance
+from heliograph.destinations.snapshot import encode_state, snapshot_of
 from heliograph.destinations.transactions import Deciding
 from heliograph.destinations.waiting import Residence
 from heliograph.journal.files import Journal, JournalSettings
 from heliograph.journal.records import RecordKind
-from heliograph.model.block import LARGE, Block
+from heliograph.model.block import LARGE, Block, Span, parse_trusted
 from heliograph.model.errors import CorruptJournal, HeliographError, StorageFull, Unavailable
 from heliograph.model.ids import IdIssuer, SessionId
 from heliograph.model.limits import (
@@ -102,6 +104,17 @@ _FULL = StorageFull("the disk, or the quota on it, is full: nothing was stored")
 _TO_ONE_DESTINATION = (Published, Settled, CreditGranted, ConsumerDetached, ConsumerRetired)
 
 
+class Shipping(Protocol):
+    """Who has the log of this manager stored by others too (docs/decisions/0010)."""
+
+    def wrote_block(self, kind: int, destination: int, list_number: int, block: Block) -> None: ...
+
+    def wrote(self, kind: int, destination: int, list_number: int, payload: bytes) -> None: ...
+
+    def stored_here(self, lsn: int) -> int:
+        """Our own disk has the log up to here. How far may it be called stored?"""
+
+
 class MessageManager:
     """One message manager with its journal."""
 
@@ -121,6 +134,7 @@ class MessageManager:
         large_quota_bytes: int = 0,
         large_reserve_bytes: int = LARGE_RESERVE_BYTES,
         kept_seconds: float = KEPT_SESSION_SECONDS,
+        is_replicated: bool = False,
     ) -> None:
         self._bus = bus
         self._tick = tick
@@ -129,7 +143,7 @@ class MessageManager:
         self._loop = asyncio.get_running_loop()
         self._boot = boot_id()
         self.record = record
-        self.catalogue = Catalogue(Residence(resident_bytes), rules)
+        self.catalogue = Catalogue(Residence(resident_bytes), rules, is_replicated=is_replicated)
         self.journal = Journal(directory, settings=settings, listener=self, loop=self._loop)
         files = LargeFiles(
             directory.parent / "large",
@@ -157,26 +171,59 @@ class MessageManager:
         self.failed: asyncio.Future[HeliographError] = self._loop.create_future()
         self.recovered_messages = 0
         self._is_tight = False
+        self.recovery: CatalogueRecovery | None = None  # while it follows, which may be for ever
+        self.place = LogPlace()
+        self.shipping: Shipping | None = None
 
     # ---- life
 
     def start(self) -> None:
         """Recover, then join the bus. Raises CorruptJournal, or whatever else keeps the store from
         opening."""
-        recovery = CatalogueRecovery(self.catalogue, now())
+        self.open()
+        self.lead()
+        self._bus.join(self.on_command, FACTS)
+
+    def open(self) -> None:
+        """Read the journal. What another manager writes may follow."""
+        place = self.place if self.catalogue.is_replicated else None
+        recovery = self.recovery = CatalogueRecovery(self.catalogue, now(), place)
         self.journal.recover(on_snapshot=recovery.snapshot, on_record=recovery.record)
-        self.recovered_messages = recovery.finish(self.journal, boot=self._boot)
+        self._tick.add_write(self._end_of_tick)
+
+    def lead(self) -> None:
+        """Go to work with what was there when the last manager that led had ended."""
+        assert self.recovery is not None, "it leads already"
+        self.recovered_messages = self.recovery.finish(self.journal, boot=self._boot)
         self.journal.check_all_there()
+        self.recovery = None
         self.large.start(self.catalogue.sessions.__contains__)
         self.append(RecordKind.STARTED, 0, 0, self._boot)
+        self._begin()
+
+    def take_over(self, given: list[Given]) -> Inheritance:
+        """Go to work where another manager stopped a moment ago. What consumers have is for the caller to
+        restore."""
+        assert self.recovery is not None, "it leads already"
+        self.journal.count_anew([])
+        inheritance = self.recovery.take_over(given, self.journal)
+        self.journal.check_all_there()
+        self.recovery = None
+        self.large.start(self.catalogue.sessions.__contains__)
+        for destination, list_number, ranges in inheritance.returned:
+            self.note(RecordKind.RETURNED, self.catalogue.by_number[destination], list_number, ranges)
+        for each in self.catalogue.all_destinations():
+            each.intake.taken_over()
+        self._begin()
+        return inheritance
+
+    def _begin(self) -> None:
         effects: list[AnyEffect] = []
         self.catalogue.make_well_known(effects)
         self.run(None, effects)
         for destination in self.catalogue.all_destinations():
             destination.recovered()
         self.journal.sync_now()  # whatever is handed out from now on, a restart will know that there was one
-        self._tick.add_write(self._end_of_tick)
-        self._bus.join(self.on_command, FACTS)
         self._keep_house()
         self._sweep()
 
@@ -186,7 +233,8 @@ class MessageManager:
             if timer is not None:
                 timer.cancel()
         self.large.stop()
-        self.append(RecordKind.STOPPED, 0, 0, b"")
+        if self.recovery is None:
+            self.append(RecordKind.STOPPED, 0, 0, b"")
         self.journal.close()
 
     def _keep_house(self) -> None:
@@ -367,6 +415,8 @@ class MessageManager:
             kind, destination.number, number_mark(block), (block.buffer,), block.size, bulky=True
         )
         if block.position:
+            if self.shipping is not None and kind != RecordKind.SPILLED:
+                self.shipping.wrote_block(kind, destination.number, number_mark(block), block)
             journal.retain(block.position, block.count)
             if block.flags & LARGE:
                 self.large.stored(block)
@@ -380,6 +430,29 @@ class MessageManager:
         is_stored = self.store(kind, destination, block)
         assert is_stored, "room was reserved"
         self._persisting.append((lsn, destination, block))
+
+    def ask_for_tick(self) -> None:
+        self._tick.ask()
+
+    def begin_turns(self) -> None:
+        """Let every destination hand out what it can."""
+        for destination in list(self.catalogue.all_destinations()):
+            effects: list[AnyEffect] = []
+            destination.dispatch(effects, microseconds())
+            self.run(destination, effects)
+
+    def span_of(self, claim: Claim, blocks: dict[int, Block]) -> Span:
+        """What a consumer has of a block. `blocks` are those that were read so far, by position."""
+        entry = claim.entry
+        block = blocks.get(entry.position)
+        if block is None:
+            block = parse_trusted(self.journal.read_now(entry.position), entry.position)
+            block.number = entry.number - entry.start
+            blocks[entry.position] = block
+        if entry.origin < 0:  # else its group holds it
+            self.journal.retain(entry.position, entry.messages)
+            self.catalogue.large.retain(entry.position, entry.messages)
+        return Span(block, entry.start, entry.start + entry.messages, entry.deliveries, entry.origin)
 
     def soon(self, call: Callable[[], None]) -> None:
         """After everybody else had their turn."""
@@ -395,6 +468,8 @@ class MessageManager:
         """Append a small record. Returns its LSN."""
         lsn = self.journal.next_lsn
         self.journal.append(kind, destination, list_number, (payload,), len(payload), wait=wait)
+        if self.shipping is not None:
+            self.shipping.wrote(kind, destination, list_number, payload)
         self._tick.ask()
         return lsn
 
@@ -474,7 +549,16 @@ class MessageManager:
         if journal.is_tight != self._is_tight:
             self._note_tight(journal.is_tight)
         if journal.snapshot_due:
-            journal.snapshot([snapshot_of(self.catalogue, self._boot)])
+            self._snapshot()
+
+    def _snapshot(self) -> None:
+        place = (self.place.index, self.place.chain)
+        if self.recovery is None:
+            self.journal.snapshot([snapshot_of(self.catalogue, self._boot, place)])
+            return
+        state, held = self.recovery.state(place)
+        self.journal.count_anew(held)
+        self.journal.snapshot([encode_state(state)])
 
     def _note_tight(self, tight: bool) -> None:
         """Whoever sends is told by a refusal (storage-full); whoever watches, by the event log."""
@@ -482,6 +566,13 @@ class MessageManager:
         self.record("disk-full" if tight else "disk-has-room", disk_bytes=self.journal.disk_bytes)
 
     def journal_stored(self, lsn: int) -> None:
+        """Our own disk has it."""
+        if self.shipping is not None:
+            lsn = self.shipping.stored_here(lsn)
+        self.log_stored(lsn)
+
+    def log_stored(self, lsn: int) -> None:
+        """The log is stored up to here, wherever it has to be."""
         persisting = self._persisting
         stored: dict[int, tuple[Destination, list[Block]]] = {}
         while persisting and persisting[0][0] <= lsn:

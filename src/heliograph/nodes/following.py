@@ -1,0 +1,215 @@
+"""The backup's side of replication: a message manager that never stops recovering (docs/decisions/0010).
+
+The primary's records go into the journal and to recovery as they come. Facts are kept until the log says that it
+covers them, so that whoever leads next can handle those that it does not.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+import msgspec
+
+from heliograph.bus.commands import (
+    Command,
+    Confirmed,
+    ConsumerAttached,
+    DestinationWanted,
+    Dispatched,
+    Logged,
+    Parcelled,
+    Published,
+    SessionLost,
+    SessionOpened,
+    SessionResumed,
+    Shipped,
+    Standing,
+)
+from heliograph.bus.interface import Incarnation
+from heliograph.cluster.log import name_of
+from heliograph.destinations.recovery import Given
+from heliograph.journal.records import Record, RecordKind
+from heliograph.model.block import Block, Span, parse_trusted
+from heliograph.model.errors import HeliographError
+from heliograph.model.ids import ConsumerId, LaneId
+from heliograph.nodes.clock import now
+from heliograph.nodes.leading import Leading
+from heliograph.nodes.message_manager import MessageManager
+
+_BLOCKS = (RecordKind.PUBLISHED, RecordKind.STAGED, RecordKind.ADOPTED)
+# Hand-outs that are looked through for those that are over.
+_PRUNE_AT = 2_000
+
+
+class LostPlace(HeliographError):
+    """This manager's log and the primary's are not one: it has to catch up."""
+
+    def __init__(self, sentence: str) -> None:
+        super().__init__(sentence, code="log-parted")
+
+
+class Known(msgspec.Struct):
+    """A consumer of the primary."""
+
+    attached: ConsumerAttached
+    standing: Standing
+
+
+class Following:
+    """From the moment in which a message manager has the primary's log until it leads, or has it no more."""
+
+    def __init__(self, manager: MessageManager, say: Callable[[Command], None]) -> None:
+        self._manager = manager
+        self._facts: deque[tuple[Incarnation, int, Command]] = deque()
+        self._blocks: dict[bytes, Block] = {}
+        self._consumers: dict[ConsumerId, Known] = {}
+        self._attaching: dict[ConsumerId, ConsumerAttached] = {}
+        self._given: list[Given] = []
+        self._prune_at = _PRUNE_AT
+        self._unconfirmed: dict[LaneId, int] = {}
+        self._handled: dict[Incarnation, int] = {}
+
+    # ---- deliveries
+
+    def heard(self, sender: Incarnation, sequence: int, fact: Command) -> None:
+        """Somebody said something that the primary will act upon."""
+        if sequence <= self._handled.get(sender, 0):
+            return
+        self._facts.append((sender, sequence, fact))
+        if isinstance(fact, Published):
+            self._blocks[name_of(fact.block)] = fact.block
+
+    def logged(self, logged: Logged) -> None:
+        """Raises LostPlace."""
+        place = self._manager.place
+        if (logged.first, logged.chain) != (place.index + 1, place.chain):
+            raise LostPlace(
+                f"the primary's log goes on at {logged.first} (chain {logged.chain}), ours at"
+                f" {place.index + 1} (chain {place.chain})"
+            )
+        for shipped in logged.records:
+            self._write(shipped)
+        self._drop_handled(logged.through)
+        for attached in logged.attached:
+            self._attaching[attached.consumer] = attached
+        for standing in logged.standing:
+            self._stands(standing)
+        for consumer in logged.gone:
+            self._consumers.pop(consumer, None)
+            self._attaching.pop(consumer, None)
+        self._manager.ask_for_tick()
+
+    def _write(self, shipped: Shipped) -> None:
+        manager = self._manager
+        payload = shipped.payload
+        if shipped.named:
+            block = self._blocks.get(payload)
+            if block is None or block.buffer is None:
+                raise LostPlace("the primary's log names a block that was not heard here")
+            payload = block.buffer
+        is_block = shipped.kind in _BLOCKS
+        lsn = manager.journal.next_lsn
+        position = manager.journal.append(
+            shipped.kind,
+            shipped.destination,
+            shipped.list,
+            (payload,),
+            len(payload),
+            wait=True,
+            bulky=is_block,
+        )
+        if not position:
+            raise LostPlace("the disk, or the quota on it, is full")
+        assert manager.recovery is not None, "a manager that leads follows nobody"
+        record = Record(shipped.kind, shipped.destination, shipped.list, lsn, position, payload)
+        manager.recovery.record(record)
+        if shipped.kind == RecordKind.PUBLISHED:
+            header = parse_trusted(payload, keep=False)
+            self._unconfirmed[header.lane] = header.last
+
+    def _drop_handled(self, through: list[tuple[bytes, int]]) -> None:
+        for sender, sequence in through:
+            self._handled[Incarnation(sender)] = sequence
+        facts = self._facts
+        while facts and facts[0][1] <= self._handled.get(facts[0][0], 0):
+            self._was_handled(*facts.popleft())
+
+    def _was_handled(self, _sender: Incarnation, _sequence: int, fact: Command) -> None:
+        """What a fact leads to beside the log."""
+        catalogue = self._manager.catalogue
+        if isinstance(fact, Published):
+            self._blocks.pop(name_of(fact.block), None)
+        elif isinstance(fact, SessionOpened | SessionResumed):
+            session = catalogue.sessions.get(fact.session)
+            if session is not None:
+                session.lost_at, session.connection, session.client = 0.0, fact.connection, fact.client
+        elif isinstance(fact, SessionLost):
+            catalogue.session_lost(fact, now())
+        elif isinstance(fact, DestinationWanted):
+            catalogue.lane_used(fact.lane, fact.address)
+
+    def _stands(self, standing: Standing) -> None:
+        known = self._consumers.get(standing.consumer)
+        if known is not None:
+            known.standing = standing
+            return
+        attached = self._attaching.pop(standing.consumer, None)
+        if attached is not None:
+            self._consumers[standing.consumer] = Known(attached, standing)
+
+    def decided(self, decision: Command) -> None:
+        """Something that the primary told the client managers."""
+        if isinstance(decision, Dispatched):
+            self._was_given(decision.consumer, decision.tag, decision.span)
+        elif isinstance(decision, Parcelled):
+            tag = decision.tag
+            for span in decision.spans:
+                self._was_given(decision.consumer, tag, span)
+                tag += span.stop - span.start
+        elif isinstance(decision, Confirmed) and self._unconfirmed.get(decision.lane, 0) <= decision.last:
+            self._unconfirmed.pop(decision.lane, None)
+
+    def _was_given(self, consumer: ConsumerId, tag: int, span: Span) -> None:
+        known = self._consumers.get(consumer)
+        destination = self._manager.catalogue.by_address.get(known.attached.address) if known else None
+        if known is None or destination is None or not span.block.persistent:
+            return
+        first = span.block.number + span.start
+        last = span.block.number + span.stop - 1
+        self._given.append(Given(consumer, tag, destination.number, known.standing.list, first, last))
+        if len(self._given) >= self._prune_at:
+            assert self._manager.recovery is not None, "a manager that leads follows nobody"
+            self._given = self._manager.recovery.still_given(self._given)
+            self._prune_at = max(_PRUNE_AT, 2 * len(self._given))
+
+    # ---- taking over
+
+    def take_over(self, leading: Callable[[], Leading]) -> Leading:
+        """Be the primary, where the last one stopped."""
+        manager = self._manager
+        lead = leading()
+        inheritance = manager.take_over(self._given)
+        blocks: dict[int, Block] = {}
+        for consumer, known in self._consumers.items():
+            destination = manager.catalogue.by_address.get(known.attached.address)
+            if destination is None:
+                continue
+            restored = destination.restore_consumer(known.attached, known.standing.list)
+            messages = destination.list_of(consumer)
+            if restored is None or messages is None:
+                continue
+            lead.remembers(consumer, known.attached)
+            for claim in sorted(inheritance.claims.get(consumer, [])):
+                span = manager.span_of(claim, blocks)
+                messages.restore_handed_out(restored, claim.tag, span)
+            standing = known.standing
+            messages.restore_standing(
+                restored, standing.credit, standing.next_tag, retired=standing.is_retired
+            )
+        for lane, last in self._unconfirmed.items():
+            lead.multicast(Confirmed(lane, last))
+        for sender, sequence, fact in self._facts:
+            lead.handle(sender, sequence, fact)
+        manager.begin_turns()
+        return lead
