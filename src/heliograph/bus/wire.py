@@ -15,7 +15,7 @@ from typing import Final
 
 import msgspec
 
-from heliograph.bus import commands
+from heliograph.bus import commands, presence
 from heliograph.bus.commands import ChunkRead, ChunkSent, Command, Dispatched, Parcelled, Published
 from heliograph.model import block
 from heliograph.model.block import Block, Span
@@ -68,6 +68,10 @@ CODES: Final[dict[type[Command], int]] = {
     commands.Rejected: 75,
     commands.Parcelled: 76,
     commands.Recalled: 77,
+    presence.Hello: 128,
+    presence.Beat: 129,
+    presence.Expelled: 130,
+    presence.Regrouped: 131,
 }
 
 
