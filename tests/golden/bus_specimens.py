@@ -3,7 +3,8 @@
 from heliograph.bus import commands, wire
 from heliograph.bus.commands import Command
 from heliograph.bus.frames import HEADER_BYTES, FrameWriter
-from heliograph.bus.interface import Incarnation, Stamp
+from heliograph.bus.interface import NO_VIEW, Incarnation, Place, Ring, Stamp
+from heliograph.bus.presence import MESSAGE_MANAGER, Beat, Company, Expelled, Hello, NodeState, Regrouped
 from heliograph.model import block
 from heliograph.model.block import Span
 from heliograph.model.destination import Address
@@ -19,6 +20,9 @@ STAMP = Stamp((7).to_bytes(8, "little") + bytes(range(0xC0, 0xD0)))
 # A block as somebody sees it who knows of it and does not have it.
 _NAMED = block.parse_trusted(BLOCKS["all-columns"], keep=False)
 _NAMED.number = 1000
+
+_COMPANY = Company(Ring(1, 12), (Place(1, 700), Place(2, 701)), (INCARNATION, Incarnation(b"\xb0" * 16)))
+_NODE = NodeState("mm-1", MESSAGE_MANAGER, 2, "B", 5, b"\xd0" * 16, b"\xd1" * 16, ((INCARNATION, 41),))
 
 COMMANDS: dict[str, Command] = {
     "destination-wanted": commands.DestinationWanted(1, ORDERS, True, LANE),
@@ -76,6 +80,13 @@ COMMANDS: dict[str, Command] = {
     "flow-changed": commands.FlowChanged(ORDERS, "messages"),
     "answered": commands.Answered(15, {"destinations": []}),
     "rejected": commands.Rejected(2, "not-allowed", "you may not"),
+    "hello": Hello(
+        _COMPANY, STAMP, 7, (INCARNATION,), b"\xd2" * 16, b"\xd3" * 16, b"\xd4" * 16, 41, (_NODE,)
+    ),
+    "hello-of-a-newcomer": Hello(_COMPANY, NO_VIEW, 0, (), bytes(16), bytes(16), bytes(16), 1, ()),
+    "beat": Beat(b"\xd5" * 16, 40, 41, b"\xd3" * 16, b"\xd4" * 16, 1500),
+    "expelled": Expelled(INCARNATION),
+    "regrouped": Regrouped(),
 }
 
 

@@ -10,17 +10,17 @@ next delivery or a moment later; nothing spins.
 
 from __future__ import annotations
 
-import asyncio
 import os
 import secrets
-from collections.abc import Iterable
-from typing import Final
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any, Final, Protocol
 
 import msgspec
 
 from heliograph.bus.assembling import Assembler
 from heliograph.bus.commands import Command
-from heliograph.bus.cpg import Address, CpgHandle
+from heliograph.bus.cpg import Address, CpgHandle, GroupCallbacks
 from heliograph.bus.frames import FrameWriter
 from heliograph.bus.interface import (
     INCARNATION_BYTES,
@@ -55,23 +55,73 @@ _WITH_THE_RING: Final = (3, 4)
 _NO_RING: Final = Ring(0, 0)
 
 
+class Pending(Protocol):
+    """Something that a loop was asked to do."""
+
+    def cancel(self) -> None: ...
+
+
+class Loop(Protocol):
+    """As much of an event loop as is needed here: asyncio's, or the simulation's."""
+
+    def call_soon(self, callback: Callable[[], Any]) -> Pending: ...
+
+    def call_later(self, delay: float, callback: Callable[[], Any]) -> Pending: ...
+
+    def add_reader(self, fd: int, callback: Callable[[], Any]) -> None: ...
+
+    def remove_reader(self, fd: int) -> Any: ...
+
+
+class Group(Protocol):
+    """A connection to the local corosync, see `cpg.py`; or to a simulated one."""
+
+    @property
+    def descriptor(self) -> int: ...
+
+    @property
+    def node(self) -> int: ...
+
+    def join(self) -> bool: ...
+
+    def leave(self) -> bool: ...
+
+    def multicast(self, message: bytearray) -> bool: ...
+
+    def dispatch_one(self) -> bool: ...
+
+    def take_failure(self) -> BaseException | None: ...
+
+    def close(self) -> None: ...
+
+
 class CorosyncBus:
     """The corosync of this host. A process enters a channel once at a time; the nodes in it share that membership."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, loop: Loop) -> None:
         self._loop = loop
 
     def enter(self, channel: str, listener: Listener) -> CorosyncMembership:
         """Raises Unavailable `bus-unavailable`."""
         assert 0 < len(channel.encode()) <= MAX_CHANNEL_BYTES, f"a channel cannot be called {channel!r}"
-        return CorosyncMembership(self._loop, channel, listener)
+        incarnation = Incarnation(secrets.token_bytes(INCARNATION_BYTES))
+        connect = partial(CpgHandle, channel)
+        return CorosyncMembership(self._loop, listener, connect, incarnation=incarnation, process=os.getpid())
 
 
 class CorosyncMembership:
     """This process in one channel."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, channel: str, listener: Listener) -> None:
-        self.incarnation = Incarnation(secrets.token_bytes(INCARNATION_BYTES))
+    def __init__(
+        self,
+        loop: Loop,
+        listener: Listener,
+        connect: Callable[[GroupCallbacks], Group],
+        *,
+        incarnation: Incarnation,
+        process: int,
+    ) -> None:
+        self.incarnation = incarnation
         self._loop = loop
         self._listener = listener
         self._writer = FrameWriter(self.incarnation)
@@ -87,10 +137,10 @@ class CorosyncMembership:
         self._has_left = False
         self._is_over = False
         self._flow_told = True
-        self._turn: asyncio.Handle | None = None
-        self._retry: asyncio.TimerHandle | None = None
-        self._handle = CpgHandle(channel, self)
-        self.place = Place(self._handle.node, os.getpid())
+        self._turn: Pending | None = None
+        self._retry: Pending | None = None
+        self._handle = connect(self)
+        self.place = Place(self._handle.node, process)
         self._descriptor = self._handle.descriptor
         loop.add_reader(self._descriptor, self._readable)
         self._ask_turn()

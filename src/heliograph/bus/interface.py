@@ -62,7 +62,7 @@ class Reason(enum.StrEnum):
     UNKNOWN = "unknown"
 
 
-class Place(msgspec.Struct, frozen=True, order=True, gc=False):
+class Place(msgspec.Struct, frozen=True, order=True, gc=False, array_like=True):
     """Where a member runs. Numbers come again after a restart; an incarnation does not."""
 
     node: int
@@ -76,7 +76,7 @@ class Change(msgspec.Struct, frozen=True, gc=False):
     reason: Reason
 
 
-class Ring(msgspec.Struct, frozen=True, order=True, gc=False):
+class Ring(msgspec.Struct, frozen=True, order=True, gc=False, array_like=True):
     """The ring below the channel. A new one is a new configuration, even of the same members."""
 
     node: int

@@ -15,7 +15,7 @@ from typing import Final
 
 import msgspec
 
-from heliograph.bus import commands
+from heliograph.bus import commands, presence
 from heliograph.bus.commands import ChunkRead, ChunkSent, Command, Dispatched, Parcelled, Published, Supplied
 from heliograph.model import block
 from heliograph.model.block import Block, Span
@@ -74,6 +74,10 @@ CODES: Final[dict[type[Command], int]] = {
     commands.Logged: 78,
     commands.Supplied: 79,
     commands.Leads: 80,
+    presence.Hello: 128,
+    presence.Beat: 129,
+    presence.Expelled: 130,
+    presence.Regrouped: 131,
 }
 
 

@@ -237,6 +237,20 @@ BUS_RETRY_SECONDS = 0.002
 # A group's name, as libcpg takes it.
 MAX_CHANNEL_BYTES = 127
 
+# ---- views (P1)
+
+# A member that says nothing for so long is taken for dead, though the bus still lists it: longer than a slow sync or
+# a busy second, shorter than a client's patience.
+SILENCE_SECONDS = 2.0
+# How often a member shows that it is alive; several must go missing before it counts as silent.
+BEAT_SECONDS = 0.25
+# How often an answer to a configuration is repeated while others are awaited.
+HELLO_SECONDS = SILENCE_SECONDS / 4
+# How long a place is given to say who is there, before the others go on without it.
+GATHER_SECONDS = SILENCE_SECONDS / 2
+# A member that was not run for so long knows nothing about the silence of others.
+DEAF_SECONDS = SILENCE_SECONDS / 2
+
 # ---- the cluster
 
 # What a client manager keeps of blocks it heard published, so that a dispatch need not bring them. Of this much the

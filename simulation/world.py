@@ -1,0 +1,136 @@
+"""Virtual time, one source of chance, and the order in which things happen. A seed says it all.
+
+`note` adds to the trace, whose digest is the same for the same seed, whatever the run and the hash seed of Python.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import heapq
+from collections.abc import Callable
+from functools import partial
+from random import Random
+from typing import Any
+
+Action = Callable[[], Any]
+
+
+class Timer:
+    """Something that will happen, unless it is cancelled."""
+
+    __slots__ = ("action",)
+
+    def __init__(self, action: Action | None) -> None:
+        self.action = action
+
+    def cancel(self) -> None:
+        self.action = None
+
+
+class World:
+    """Everything that happens, happens from `run`, one thing at a time."""
+
+    def __init__(self, seed: int) -> None:
+        self.dice = Random(seed)
+        self.now = 0.0
+        self.events = 0
+        self._queue: list[tuple[float, int, Timer]] = []
+        self._count = 0
+        self._trace = hashlib.blake2b(digest_size=16)
+
+    def after(self, delay: float, action: Action) -> Timer:
+        self._count += 1
+        timer = Timer(action)
+        heapq.heappush(self._queue, (self.now + delay, self._count, timer))
+        return timer
+
+    def between(self, low: float, high: float) -> float:
+        return low + (high - low) * self.dice.random()
+
+    def chance(self, probability: float) -> bool:
+        return self.dice.random() < probability
+
+    def note(self, *words: object) -> None:
+        self._trace.update(f"{self.now:.9f} {words!r}\n".encode())
+
+    @property
+    def digest(self) -> str:
+        return self._trace.hexdigest()
+
+    def run(self, until: float) -> None:
+        """Up to a moment of virtual time."""
+        while self._queue and self._queue[0][0] <= until:
+            self.step()
+        self.now = until
+
+    def step(self) -> bool:
+        """The next thing. False: nothing will ever happen again."""
+        while self._queue:
+            self.now, _, timer = heapq.heappop(self._queue)
+            if timer.action is not None:
+                self.events += 1
+                timer.action()
+                return True
+        return False
+
+
+class SimLoop:
+    """The event loop of one simulated process, which can be stopped and killed.
+
+    While it is stopped, whatever would have run waits; a killed one never runs again.
+    """
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.is_stopped = False
+        self.is_dead = False
+        self._held: list[Timer] = []
+        self._readers: dict[int, Action] = {}
+        self._woken: dict[int, None] = {}
+
+    def call_soon(self, callback: Action) -> Timer:
+        return self.call_later(0.0, callback)
+
+    def call_later(self, delay: float, callback: Action) -> Timer:
+        timer = Timer(callback)
+        self.world.after(delay, lambda: self._fire(timer))
+        return timer
+
+    def _fire(self, timer: Timer) -> None:
+        if self.is_stopped:
+            self._held.append(timer)
+        elif timer.action is not None and not self.is_dead:
+            timer.action()
+
+    def add_reader(self, fd: int, callback: Action) -> None:
+        self._readers[fd] = callback
+        self.readable(fd)
+
+    def remove_reader(self, fd: int) -> None:
+        self._readers.pop(fd, None)
+
+    def readable(self, fd: int) -> None:
+        """There is something to read, until the reader has been called."""
+        if fd not in self._woken:
+            self._woken[fd] = None
+            self.call_later(self.world.between(1e-5, 1e-4), lambda: self._read(fd))
+
+    def _read(self, fd: int) -> None:
+        self._woken.pop(fd, None)
+        reader = self._readers.get(fd)
+        if reader is not None:
+            reader()
+
+    def stop(self) -> None:
+        self.is_stopped = True
+
+    def resume(self) -> None:
+        self.is_stopped = False
+        held, self._held = self._held, []
+        for timer in held:
+            self.world.after(0.0, partial(self._fire, timer))
+
+    def kill(self) -> None:
+        self.is_dead = True
+        self._held = []
+        self._readers = {}
