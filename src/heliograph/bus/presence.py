@@ -42,6 +42,12 @@ class NodeState(msgspec.Struct, frozen=True, array_like=True):
     digest: bytes = b""  # of that configuration
     store: bytes = b""  # id of its journal
     marks: tuple[tuple[bytes, int], ...] = ()  # how far it has heard each sender
+    lineage: int = 0  # number of the last view in which it had the log of the primary
+    index: int = 0  # how far its log goes
+    is_synchronised: bool = False  # it has the primary's log as far as that was delivered
+    is_leading: bool = False
+    is_leaving: bool = False  # it wants somebody else to lead
+    address: str = ""  # where others catch up from it
 
 
 class Hello(Command):

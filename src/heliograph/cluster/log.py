@@ -9,10 +9,12 @@ from __future__ import annotations
 import struct
 from typing import Final
 
+import msgspec
 from crc32c import crc32c
 
 from heliograph.journal.records import RecordKind
 from heliograph.model.block import HEADER_BYTES, Block
+from heliograph.model.limits import REMEMBERED_VIEWS
 
 _FACTS = struct.Struct("<BII I")  # kind, destination, list, bytes of the payload
 _NAME = struct.Struct("<16sQII")  # lane, first sequence, messages, bytes
@@ -23,22 +25,61 @@ LOCAL: Final[dict[int, None]] = dict.fromkeys(
 )
 
 
-class LogPlace:
-    """How far a log reaches."""
+class ViewMark(msgspec.Struct, frozen=True, array_like=True):
+    """A view in which a manager had the log of the primary, and how far that went when the view began."""
 
-    __slots__ = ("chain", "index")
+    number: int
+    id: bytes
+    index: int
+
+
+class LogPlace:
+    """How far a log reaches, and through what views it came there."""
+
+    __slots__ = ("chain", "index", "views")
 
     def __init__(self, index: int = 0, chain: int = 0) -> None:
         self.index = index
         self.chain = chain
+        self.views: list[ViewMark] = []
+
+    @property
+    def lineage(self) -> int:
+        """The number of the last view."""
+        return self.views[-1].number if self.views else 0
+
+    @property
+    def state(self) -> tuple[int, int, list[tuple[int, bytes, int]]]:
+        return self.index, self.chain, [(mark.number, mark.id, mark.index) for mark in self.views]
+
+    def restore(self, index: int, chain: int, views: list[tuple[int, bytes, int]]) -> None:
+        self.index, self.chain = index, chain
+        self.views = [ViewMark(*view) for view in views]
+
+    def enter(self, number: int, identity: bytes) -> bytes:
+        """A view begins here. Returns the record of it."""
+        mark = ViewMark(number, identity, self.index)
+        self._entered(mark)
+        return _encode(mark)
+
+    def _entered(self, mark: ViewMark) -> None:
+        self.views.append(mark)
+        if len(self.views) > 2 * REMEMBERED_VIEWS:
+            del self.views[:REMEMBERED_VIEWS]
 
     def add(self, kind: int, destination: int, list_number: int, payload: bytes | memoryview) -> None:
         """One record more. A block has a checksum of its own in its header: more of it need not be looked at."""
+        if kind == RecordKind.VIEW:
+            self._entered(_decode_view(payload))
         if kind in LOCAL:
             return
         self.index += 1
         facts = _FACTS.pack(kind, destination, list_number, len(payload))
         self.chain = crc32c(payload[:HEADER_BYTES], crc32c(facts, self.chain))
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode_view = msgspec.msgpack.Decoder(ViewMark).decode
 
 
 def name_of(block: Block) -> bytes:

@@ -18,6 +18,7 @@ from heliograph.destinations.snapshot import (
     CatalogueState,
     DestinationState,
     LevelState,
+    LogState,
     decode_state,
     facts_of,
     sessions_of,
@@ -48,8 +49,7 @@ class Holder(Protocol):
 class Log(Protocol):
     """Who counts the records of a log that several servers have."""
 
-    index: int
-    chain: int
+    def restore(self, index: int, chain: int, views: list[tuple[int, bytes, int]]) -> None: ...
 
     def add(self, kind: int, destination: int, list_number: int, payload: bytes | memoryview) -> None: ...
 
@@ -135,7 +135,7 @@ class CatalogueRecovery:
         state = decode_state(payload)
         self.started_on, self.stopped_clean = state.boot, state.stopped_clean
         if self._log is not None:
-            self._log.index, self._log.chain = state.index, state.chain
+            self._log.restore(state.index, state.chain, state.views)
         for session in state.sessions:
             lanes = {lane: Address(address) for lane, address in session.lanes}
             known = KnownSession(
@@ -367,7 +367,7 @@ class CatalogueRecovery:
 
     # ---- a snapshot on the way
 
-    def state(self, place: tuple[int, int]) -> tuple[CatalogueState, list[Page]]:
+    def state(self, place: LogState) -> tuple[CatalogueState, list[Page]]:
         """What the records so far amount to, and the pages that hold something: for who never stops recovering."""
         held: list[Page] = []
         destinations = []

@@ -96,6 +96,10 @@ class StageState(msgspec.Struct, array_like=True):
     block: bytes
 
 
+LogState = tuple[int, int, list[tuple[int, bytes, int]]]
+"""Where a log stands that several servers have: index, chain, and the views it came through."""
+
+
 class CatalogueState(msgspec.Struct, array_like=True):
     """The whole snapshot. `boot` names the run of the machine that it was taken in."""
 
@@ -106,6 +110,7 @@ class CatalogueState(msgspec.Struct, array_like=True):
     large: list[tuple[int, bytes]] = []  # records that refer to files: position, file
     index: int = 0  # of the last record, in a log that several servers have (docs/decisions/0010)
     chain: int = 0
+    views: list[tuple[int, bytes, int]] = []  # number, id, and the index at which it began
     stopped_clean: bool = False
 
 
@@ -125,8 +130,7 @@ encode_state = msgspec.msgpack.Encoder(enc_hook=_dump).encode
 decode_state = msgspec.msgpack.Decoder(CatalogueState, dec_hook=_restore).decode
 
 
-def snapshot_of(catalogue: Catalogue, boot: bytes, place: tuple[int, int] = (0, 0)) -> bytes:
-    """`place`: index and chain, where several servers have the same log."""
+def snapshot_of(catalogue: Catalogue, boot: bytes, place: LogState = (0, 0, [])) -> bytes:
     destinations = [
         _state_of(destination)
         for destination in catalogue.all_destinations()

@@ -168,6 +168,17 @@ class Journal:
         return self._writer.count > 0
 
     @property
+    def is_all_stored(self) -> bool:
+        """Whether everything that was appended is on disk, as far as the durability asks for it."""
+        return self._stored_lsn >= self.next_lsn - 1
+
+    def sync_soon(self) -> None:
+        """Somebody waits for what was written, whoever wrote it."""
+        self._is_due = True
+        if self._waits_for_sync and not self._syncer.running and not self._writer.has_failed:
+            self._sync()
+
+    @property
     def disk_bytes(self) -> int:
         return self._writer.disk_bytes
 

@@ -250,9 +250,16 @@ HELLO_SECONDS = SILENCE_SECONDS / 4
 GATHER_SECONDS = SILENCE_SECONDS / 2
 # A member that was not run for so long knows nothing about the silence of others.
 DEAF_SECONDS = SILENCE_SECONDS / 2
+# How often the engine of the views is told the time: a beat is late by half its interval at most.
+VIEW_TICK_SECONDS = BEAT_SECONDS / 2
+# How soon a member whose incarnation ended comes again, and how long it waits at most if incarnations are short: each
+# return makes everybody begin a new view.
+RETURN_SECONDS = (0.01, 1.0)
 
 # ---- the cluster
 
 # What a client manager keeps of blocks it heard published, so that a dispatch need not bring them. Of this much the
 # primary knows that everybody has half.
 BODY_CACHE_BYTES = 64 * MIB
+# Views that a log remembers having come through: whoever was away for longer catches up from nothing.
+REMEMBERED_VIEWS = 1_000

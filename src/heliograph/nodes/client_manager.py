@@ -62,6 +62,7 @@ from heliograph.sessions.session import Session
 
 _SWEEP_SECONDS = 1.0
 _TOKEN_BYTES = 16
+_REQUEST_BITS = 31
 
 
 class ClientManager:
@@ -93,7 +94,8 @@ class ClientManager:
         self._consumers: dict[ConsumerId, Link] = {}
         self._wildcards: dict[Link, None] = {}  # sessions that have had a consumer of many topics
         self._requests: dict[int, Link | _Question | _Opening] = {}
-        self._last_request = 0
+        # Answers are heard by every client manager: no two may ask under the same number.
+        self._last_request = secrets.randbits(_REQUEST_BITS) << _REQUEST_BITS
         self._dirty: dict[Connection, None] = {}
         self._passwords = ThreadPoolExecutor(PASSWORD_THREADS, thread_name_prefix="password")
         self._waiting_passwords = 0
@@ -113,6 +115,11 @@ class ClientManager:
         for connection in list(self.connections):
             connection.end(Unavailable("the server is stopping", code="server-stopping"))
         self._passwords.shutdown(wait=False, cancel_futures=True)
+
+    def drop_all(self, why: HeliographError) -> None:
+        """Every client has to come again, here or elsewhere."""
+        for connection in list(self.connections):
+            connection.end(why)
 
     def _sweep_connections(self) -> None:
         moment = self._loop.time()

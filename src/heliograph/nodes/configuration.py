@@ -192,6 +192,37 @@ class IdentitySettings(_Section, frozen=True):
     ] = 1
 
 
+Role = Literal["both", "client-manager", "message-manager"]
+
+
+class ClusterSettings(_Section, frozen=True):
+    """One server out of many. Without a name the server stands alone."""
+
+    name: Annotated[
+        str,
+        Meta(description="The cluster's name, the same on all its nodes. Empty: this server stands alone."),
+    ] = ""
+    sub_cluster: Annotated[
+        str,
+        Meta(min_length=1, description="The sub-cluster whose messages this node keeps copies of."),
+    ] = "main"
+    role: Annotated[
+        Role,
+        Meta(
+            description="client-manager: clients connect here, nothing is stored. message-manager: messages are stored,"
+            " clients never come. both: one process does both."
+        ),
+    ] = "both"
+    seniority: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=2**31,
+            description="Among message managers that are equally up to date the lowest leads; then the name decides.",
+        ),
+    ] = 0
+
+
 class CreationSettings(_Section, frozen=True):
     """Who may create the destinations that a pattern matches."""
 
@@ -211,6 +242,7 @@ class Configuration(_Section, frozen=True):
     sessions: SessionSettings = SessionSettings()
     limits: LimitSettings = LimitSettings()
     identity: IdentitySettings = IdentitySettings()
+    cluster: ClusterSettings = ClusterSettings()
     policies: tuple[dict[str, Any], ...] = ()  # as `PolicyRule` reads them
     creation: tuple[CreationSettings, ...] = ()
 
@@ -310,7 +342,8 @@ def _accepts(kind: types.Type) -> str:
             return f"a number from {low:g} to {high:g}"
         case types.LiteralType(values=values):
             # msgspec sorts them; the declaration has them from safest to fastest.
-            return "one of " + ", ".join(toml_of(value) for value in get_args(Durability) if value in values)
+            declared = (*get_args(Durability), *get_args(Role))
+            return "one of " + ", ".join(toml_of(value) for value in declared if value in values)
         case types.StrType(min_length=shortest):
             return "a text that is not empty" if shortest else "a text"
     raise AssertionError(kind)

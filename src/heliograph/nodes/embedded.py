@@ -71,7 +71,7 @@ class EmbeddedServer:
             Path(configuration.server.data) / "journal",
             bus=bus,
             tick=tick,
-            settings=_journal_settings(configuration),
+            settings=journal_settings(configuration),
             resident_bytes=configuration.memory.resident_bytes,
             in_memory=configuration.journal.durability == "memory",
             issuer=issuer,
@@ -147,7 +147,7 @@ class EmbeddedServer:
         self._messages.journal_failed(HeliographError(f"the server has a defect: {bug!r}", code="defect"))
 
 
-def _journal_settings(configuration: Configuration) -> JournalSettings:
+def journal_settings(configuration: Configuration) -> JournalSettings:
     settings = configuration.journal
     return JournalSettings(
         durability="fsync" if settings.durability == "fsync" else "write",

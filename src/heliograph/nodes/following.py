@@ -25,13 +25,14 @@ from heliograph.bus.commands import (
     SessionResumed,
     Shipped,
     Standing,
+    Stored,
 )
 from heliograph.bus.interface import Incarnation
-from heliograph.cluster.log import name_of
+from heliograph.cluster.log import LOCAL, name_of
 from heliograph.destinations.recovery import Given
 from heliograph.journal.records import Record, RecordKind
 from heliograph.model.block import Block, Span, parse_trusted
-from heliograph.model.errors import HeliographError
+from heliograph.model.errors import HeliographError, Unavailable
 from heliograph.model.ids import ConsumerId, LaneId
 from heliograph.nodes.clock import now
 from heliograph.nodes.leading import Leading
@@ -59,8 +60,19 @@ class Known(msgspec.Struct):
 class Following:
     """From the moment in which a message manager has the primary's log until it leads, or has it no more."""
 
-    def __init__(self, manager: MessageManager, say: Callable[[Command], None]) -> None:
+    def __init__(
+        self,
+        manager: MessageManager,
+        say: Callable[[Command], None],
+        own_disk_has: Callable[[int], None] = lambda _: None,
+    ) -> None:
         self._manager = manager
+        self._say = say
+        self._own_disk_has = own_disk_has
+        self.is_synchronised = False
+        self._marks: deque[tuple[int, int]] = deque()  # index, and the LSN it has here
+        self._stored = manager.place.index
+        self._said = 0
         self._facts: deque[tuple[Incarnation, int, Command]] = deque()
         self._blocks: dict[bytes, Block] = {}
         self._consumers: dict[ConsumerId, Known] = {}
@@ -90,6 +102,8 @@ class Following:
             )
         for shipped in logged.records:
             self._write(shipped)
+        if logged.records:
+            self._marks.append((place.index, self._manager.journal.next_lsn - 1))
         self._drop_handled(logged.through)
         for attached in logged.attached:
             self._attaching[attached.consumer] = attached
@@ -183,12 +197,37 @@ class Following:
             self._given = self._manager.recovery.still_given(self._given)
             self._prune_at = max(_PRUNE_AT, 2 * len(self._given))
 
+    # ---- the disk
+
+    def wrote_block(self, kind: int, destination: int, list_number: int, block: Block) -> None:
+        raise AssertionError("a manager that follows writes what the primary wrote")
+
+    def wrote(self, kind: int, destination: int, list_number: int, payload: bytes) -> None:
+        assert kind in LOCAL, "a manager that follows writes what the primary wrote"
+
+    def stored_here(self, lsn: int) -> int:
+        self._own_disk_has(lsn)
+        while self._marks and self._marks[0][1] <= lsn:
+            self._stored = self._marks.popleft()[0]
+        if self._stored > self._said:
+            self.say_stored()
+        return lsn
+
+    def say_stored(self) -> None:
+        """PROTOCOL 5: the primary hears how far this manager has the log on disk; what it said in an older view does
+        not count."""
+        if self.is_synchronised:
+            try:
+                self._say(Stored(self._stored))
+            except Unavailable:
+                return  # `on_flow` says when
+            self._said = self._stored
+
     # ---- taking over
 
-    def take_over(self, leading: Callable[[], Leading]) -> Leading:
+    def take_over(self, lead: Leading) -> None:
         """Be the primary, where the last one stopped."""
         manager = self._manager
-        lead = leading()
         inheritance = manager.take_over(self._given)
         blocks: dict[int, Block] = {}
         for consumer, known in self._consumers.items():
@@ -212,4 +251,3 @@ class Following:
         for sender, sequence, fact in self._facts:
             lead.handle(sender, sequence, fact)
         manager.begin_turns()
-        return lead

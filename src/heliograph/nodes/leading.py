@@ -24,6 +24,7 @@ from heliograph.bus.commands import (
     Published,
     Recalled,
     RollbackAsked,
+    SessionLost,
     Settled,
     Shipped,
     Standing,
@@ -35,7 +36,7 @@ from heliograph.cluster.log import LOCAL, name_of
 from heliograph.model.block import LANES, SEQUENCES, Block, Span
 from heliograph.model.destination import Address
 from heliograph.model.errors import Unavailable
-from heliograph.model.ids import ConsumerId
+from heliograph.model.ids import ConsumerId, SessionId
 from heliograph.model.limits import BODY_CACHE_BYTES
 from heliograph.nodes.message_manager import MessageManager
 
@@ -45,10 +46,16 @@ _OF_A_CONSUMER = (ConsumerAttached, ConsumerDetached, ConsumerRetired, CreditGra
 class Leading:
     """From the moment in which a message manager leads until it does no more."""
 
-    def __init__(self, manager: MessageManager, say: Callable[[Command], None]) -> None:
+    def __init__(
+        self,
+        manager: MessageManager,
+        say: Callable[[Command], None],
+        own_disk_has: Callable[[int], None] = lambda _: None,
+    ) -> None:
         """`say` multicasts, and raises Unavailable while the bus takes no more."""
         self._manager = manager
         self._say = say
+        self._own_disk_has = own_disk_has
         self._records: list[Shipped] = []
         self._before = (manager.place.index, manager.place.chain)  # the log before this tick
         self._marks: deque[tuple[int, int]] = deque()  # index, and the LSN it has here
@@ -60,6 +67,7 @@ class Leading:
         self._touched: dict[ConsumerId, Address | None] = {}
         self._attached: list[ConsumerAttached] = []
         self._addresses: dict[ConsumerId, Address] = {}
+        self._of_session: dict[SessionId, dict[ConsumerId, None]] = {}
         self._bodies: Bodies[None] = Bodies(BODY_CACHE_BYTES // 2)
         self._names = itertools.count(1)
         self._decisions: list[Command] = []
@@ -80,8 +88,9 @@ class Leading:
             self._bodies.add(name, None, fact.block.size)  # type: ignore[attr-defined]
         elif kind in _OF_A_CONSUMER:
             self._touch(fact.consumer, fact.address)  # type: ignore[attr-defined]
-            if kind is ConsumerAttached:
-                self._attached.append(fact)  # type: ignore[arg-type]
+            if isinstance(fact, ConsumerAttached):
+                self._attached.append(fact)
+                self._of_session.setdefault(fact.session, {})[fact.consumer] = None
         elif isinstance(fact, CommitAsked):
             for address, consumer, _ in fact.consumed:
                 self._touch(consumer, address)
@@ -100,6 +109,17 @@ class Leading:
         """A consumer of the primary before this one. The next one learns of it from here."""
         self._touch(consumer, attached.address)
         self._attached.append(attached)
+        self._of_session.setdefault(attached.session, {})[consumer] = None
+
+    def lost(self, session: SessionId) -> None:
+        """The client manager that a session was with is gone, and can say so no more."""
+        for consumer in self._of_session.pop(session, {}):
+            address = self._addresses.get(consumer)
+            if address is not None:
+                self._touch(consumer)
+                self._manager.on_command(ConsumerDetached(address, consumer))
+        self._manager.on_command(SessionLost(session))
+        self._manager.ask_for_tick()
 
     # ---- what the manager does
 
@@ -127,6 +147,7 @@ class Leading:
 
     def stored_here(self, lsn: int) -> int:
         self._here = lsn
+        self._own_disk_has(lsn)
         return self._stored()
 
     # ---- backups

@@ -182,6 +182,7 @@ class MessageManager:
         opening."""
         self.open()
         self.lead()
+        self._tick.add_write(self.end_of_tick)
         self._bus.join(self.on_command, FACTS)
 
     def open(self) -> None:
@@ -189,7 +190,6 @@ class MessageManager:
         place = self.place if self.catalogue.is_replicated else None
         recovery = self.recovery = CatalogueRecovery(self.catalogue, now(), place)
         self.journal.recover(on_snapshot=recovery.snapshot, on_record=recovery.record)
-        self._tick.add_write(self._end_of_tick)
 
     def lead(self) -> None:
         """Go to work with what was there when the last manager that led had ended."""
@@ -227,13 +227,13 @@ class MessageManager:
         self._keep_house()
         self._sweep()
 
-    def stop(self) -> None:
-        """Everything that was confirmed is on disk when this returns."""
+    def stop(self, *, led: bool = True) -> None:
+        """Everything that was confirmed is on disk when this returns. Not `led`: others lead now."""
         for timer in (self._housekeeping, self._sweeping, self._alarm):
             if timer is not None:
                 timer.cancel()
         self.large.stop()
-        if self.recovery is None:
+        if self.recovery is None and led:
             self.append(RecordKind.STOPPED, 0, 0, b"")
         self.journal.close()
 
@@ -540,7 +540,7 @@ class MessageManager:
 
     # ---- from the journal
 
-    def _end_of_tick(self) -> None:
+    def end_of_tick(self) -> None:
         journal = self.journal
         journal.end_of_tick()
         while journal.has_pending:
@@ -552,7 +552,7 @@ class MessageManager:
             self._snapshot()
 
     def _snapshot(self) -> None:
-        place = (self.place.index, self.place.chain)
+        place = self.place.state
         if self.recovery is None:
             self.journal.snapshot([snapshot_of(self.catalogue, self._boot, place)])
             return

@@ -1,0 +1,65 @@
+"""Who leads a sub-cluster in a view (M9). A function of what its members said, so that all agree.
+
+PROTOCOL 3: the primary is a property of the view, the most senior synchronised message manager. Whoever leads goes on
+leading, since a change costs the clients a pause; unless it wants to leave. Where nobody has the log of a primary, as
+when all have just started, the one whose log is the most recent leads, and the others catch up with it.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from heliograph.bus.interface import Incarnation
+from heliograph.bus.presence import CLIENT_MANAGER, MESSAGE_MANAGER, NodeState
+from heliograph.cluster.view import View
+
+
+class Roles(msgspec.Struct, frozen=True):
+    """The members of a view by what they are. `backups` have the primary's log; `others` have to catch up."""
+
+    primary: Incarnation | None
+    backups: tuple[Incarnation, ...]
+    others: tuple[Incarnation, ...]
+    client_managers: tuple[Incarnation, ...]
+    states: dict[Incarnation, NodeState]
+
+
+def roles_in(view: View) -> Roles:
+    managers: dict[Incarnation, NodeState] = {}
+    clients: list[Incarnation] = []
+    for who, hello in view.hellos:
+        for node in hello.nodes:
+            if node.role == MESSAGE_MANAGER:
+                managers[who] = node
+            elif node.role == CLIENT_MANAGER and who not in clients:
+                clients.append(who)
+    if not managers:
+        return Roles(None, (), (), tuple(clients), managers)
+    primary = min(managers, key=lambda who: _rank(managers[who], who))
+    leader = managers[primary]
+    backups = tuple(
+        who
+        for who, node in managers.items()
+        if who != primary and node.is_synchronised and _has_log_of(leader, node)
+    )
+    others = tuple(who for who in managers if who != primary and who not in backups)
+    return Roles(primary, backups, others, tuple(clients), managers)
+
+
+def _has_log_of(leader: NodeState, node: NodeState) -> bool:
+    """Two parts that meet may each have somebody synchronised, with different logs."""
+    return leader.is_synchronised and leader.lineage == node.lineage
+
+
+def _rank(node: NodeState, who: Incarnation) -> tuple[bool, int, bool, bool, int, int, str, bytes]:
+    """M9: the most up to date leads; seniority breaks the tie, and the name that of seniority."""
+    return (
+        not node.is_synchronised,
+        -node.lineage,
+        node.is_leaving,
+        not node.is_leading,
+        node.seniority if node.is_synchronised else -node.index,
+        node.seniority,
+        node.name,
+        who,
+    )

@@ -1,0 +1,201 @@
+"""The bus as a client manager of a cluster sees it: facts go out, decisions come in with their bytes.
+
+Blocks that were heard published are kept for a while, since a dispatch only names them (ARCHITECTURE: a body crosses
+the bus once). What a client manager asked and has no answer to, it asks again when another message manager leads.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection
+from typing import Protocol
+
+import msgspec
+
+from heliograph.bus.commands import (
+    DECISIONS,
+    Answered,
+    BodyWanted,
+    Command,
+    ConsumerAttached,
+    ConsumerDetached,
+    Dispatched,
+    Leads,
+    Logged,
+    Parcelled,
+    Published,
+    Rejected,
+    Settled,
+    Supplied,
+)
+from heliograph.bus.interface import Incarnation, Origin, Receiver
+from heliograph.cluster.bodies import Bodies
+from heliograph.cluster.log import name_of
+from heliograph.model.block import Block, Span
+from heliograph.model.destination import Address
+from heliograph.model.errors import Unavailable
+from heliograph.model.ids import ConsumerId
+from heliograph.model.limits import BODY_CACHE_BYTES
+from heliograph.nodes.tick import Tick
+
+
+class Channel(Protocol):
+    """What a client manager needs of its member."""
+
+    @property
+    def incarnation(self) -> Incarnation | None: ...
+
+    def multicast(self, command: Command) -> None: ...
+
+
+class ClusterClients:
+    """One sub-cluster, for the client manager of this process."""
+
+    def __init__(self, tick: Tick) -> None:
+        self._tick = tick
+        self.channel: Channel | None = None
+        self._receivers: list[tuple[Receiver, Collection[type[Command]] | None]] = []
+        self._bodies: Bodies[Block] = Bodies(BODY_CACHE_BYTES)
+        self._consumers: dict[ConsumerId, Address] = {}
+        self._unanswered: dict[int, Command] = {}
+        self._waiting: dict[ConsumerId, deque[Command]] = {}  # decisions that wait for a body
+        self._unsaid: deque[Command] = deque()
+
+    # ---- the bus of the client manager
+
+    def join(self, receiver: Receiver, kinds: Collection[type[Command]] | None = None) -> None:
+        self._receivers.append((receiver, kinds))
+
+    def multicast(self, fact: Command) -> None:
+        if isinstance(fact, ConsumerAttached):
+            self._consumers[fact.consumer] = fact.address
+        elif isinstance(fact, ConsumerDetached):
+            self._detached(fact.consumer)
+        request = getattr(fact, "request", 0)
+        if request:
+            self._unanswered[request] = fact
+        self._unsaid.append(fact)
+        self.go_on()
+
+    def _detached(self, consumer: ConsumerId) -> None:
+        self._consumers.pop(consumer, None)
+        self._waiting.pop(consumer, None)
+        for request, asked in list(self._unanswered.items()):
+            if isinstance(asked, ConsumerAttached) and asked.consumer == consumer:
+                del self._unanswered[request]
+
+    def go_on(self) -> None:
+        """Say what waits, as far as the bus takes it."""
+        unsaid = self._unsaid
+        while unsaid and self.channel is not None:
+            try:
+                self.channel.multicast(unsaid[0])
+            except Unavailable:
+                return  # `on_flow` says when, or `on_left` that it is over
+            unsaid.popleft()
+
+    # ---- deliveries
+
+    def on_apply(self, _origin: Origin, commands: list[Command]) -> None:
+        for command in commands:
+            kind = type(command)
+            if kind is Published:
+                self._keep(name_of(command.block), command.block)  # type: ignore[attr-defined]
+            elif kind is Dispatched or kind is Parcelled:
+                self._hand_out(command)  # type: ignore[arg-type]
+            elif kind is Logged or kind not in DECISIONS:
+                continue
+            else:
+                self._other(command)
+        self._tick.ask()
+
+    def _other(self, command: Command) -> None:
+        if isinstance(command, Supplied):
+            self._keep(command.name, command.block)
+            for consumer in list(self._waiting):
+                self._try_again(consumer)
+            return
+        if isinstance(command, Leads):
+            self._ask_again()
+            return
+        if isinstance(command, Answered | Rejected):
+            self._unanswered.pop(command.request, None)
+        consumer = getattr(command, "consumer", None)
+        if consumer in self._waiting:
+            self._waiting[consumer].append(command)  # in order
+        else:
+            self._tell(command)
+
+    def _keep(self, name: bytes, block: Block) -> None:
+        # A copy: a message manager in the same process lets go of the bytes when it likes.
+        self._bodies.add(name, msgspec.structs.replace(block), block.size)
+
+    def _tell(self, command: Command) -> None:
+        kind = type(command)
+        for receive, kinds in self._receivers:
+            if kinds is None or kind in kinds:
+                receive(command)
+
+    # ---- bodies
+
+    def _hand_out(self, decision: Dispatched | Parcelled) -> None:
+        consumer = decision.consumer
+        if consumer not in self._consumers:
+            return  # another client manager's, or gone
+        if consumer in self._waiting:
+            self._waiting[consumer].append(decision)
+        elif not self._embody(decision):
+            self._waiting[consumer] = deque([decision])
+            self.multicast(BodyWanted(self._consumers[consumer], consumer, decision.tag))
+        else:
+            self._tell(decision)
+
+    def _embody(self, decision: Dispatched | Parcelled) -> bool:
+        """Put the bytes to what names them. Whether they are here."""
+        if isinstance(decision, Dispatched):
+            whole = self._whole(decision.span)
+            if whole is not None:
+                decision.span = whole
+            return whole is not None
+        spans = [self._whole(span) for span in decision.spans]
+        found = [span for span in spans if span is not None]
+        if len(found) == len(spans):
+            decision.spans = found
+        return len(found) == len(spans)
+
+    def _whole(self, span: Span) -> Span | None:
+        named = span.block
+        if named.buffer is not None:
+            return span
+        block = self._bodies.get(name_of(named))
+        if block is None:
+            return None
+        block.number = named.number
+        return Span(block, span.start, span.stop, span.deliveries, span.origin)
+
+    def _try_again(self, consumer: ConsumerId) -> None:
+        waiting = self._waiting.pop(consumer)
+        while waiting:
+            decision = waiting.popleft()
+            if isinstance(decision, Dispatched | Parcelled) and not self._embody(decision):
+                waiting.appendleft(decision)
+                self._waiting[consumer] = waiting
+                self.multicast(BodyWanted(self._consumers[consumer], consumer, decision.tag))
+                return
+            self._tell(decision)
+
+    # ---- another leads
+
+    def _ask_again(self) -> None:
+        for fact in list(self._unanswered.values()):
+            again = msgspec.structs.replace(fact, again=True) if isinstance(fact, Settled) else fact
+            self._unsaid.append(again)
+        self.go_on()
+
+    def forget(self) -> None:
+        """This process is somebody else in the channel now: nothing it had asked or was told counts."""
+        self._bodies.clear()
+        self._consumers.clear()
+        self._unanswered.clear()
+        self._waiting.clear()
+        self._unsaid.clear()
