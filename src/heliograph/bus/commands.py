@@ -280,7 +280,6 @@ class Synchronised(Command):
 class BodyWanted(Command):
     """A client manager is to hand out something, under this tag, of a block that it does not have."""
 
-    address: Address
     consumer: ConsumerId
     tag: int
 
@@ -449,6 +448,14 @@ class Standing(msgspec.Struct, array_like=True, gc=False):
     is_retired: bool = False
 
 
+class Introduction(msgspec.Struct, array_like=True, gc=False):
+    """What one that has just caught up could not hear: with which client manager each session is, on what connection;
+    and what consumers, all of whom are in `attached`, have: tag, first and last number."""
+
+    sessions: list[tuple[SessionId, bytes, bytes]]
+    given: list[tuple[ConsumerId, int, int, int]]
+
+
 class Logged(Command):
     """What the primary wrote to its log in one tick (docs/decisions/0010).
 
@@ -464,6 +471,7 @@ class Logged(Command):
     attached: list[ConsumerAttached] = []
     standing: list[Standing] = []
     gone: list[ConsumerId] = []
+    introduction: Introduction | None = None
 
 
 class Supplied(Command):

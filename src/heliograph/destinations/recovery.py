@@ -49,6 +49,8 @@ class Holder(Protocol):
 class Log(Protocol):
     """Who counts the records of a log that several servers have."""
 
+    index: int
+
     def restore(self, index: int, chain: int, views: list[tuple[int, bytes, int]]) -> None: ...
 
     def add(self, kind: int, destination: int, list_number: int, payload: bytes | memoryview) -> None: ...
@@ -118,8 +120,15 @@ class Inheritance(NamedTuple):
 class CatalogueRecovery:
     """Takes a snapshot and records, in order; `finish` hands over a catalogue that can go to work."""
 
-    def __init__(self, catalogue: Catalogue, now: float, log: Log | None = None) -> None:
-        """`log`: records go on coming from another server after those of the journal, perhaps for ever."""
+    def __init__(
+        self, catalogue: Catalogue, now: float, log: Log | None = None, until: int | None = None
+    ) -> None:
+        """`log`: records go on coming from another server after those of the journal, perhaps for ever.
+
+        `until`: what is in the journal behind this index of the log does not count, nor does a snapshot that is.
+        """
+        self._until = until
+        self._is_beyond = False
         self._catalogue = catalogue
         self._now = now
         self._log = log
@@ -133,6 +142,9 @@ class CatalogueRecovery:
 
     def snapshot(self, payload: memoryview) -> None:
         state = decode_state(payload)
+        if self._until is not None and state.index > self._until:
+            self._is_beyond = True
+            return
         self.started_on, self.stopped_clean = state.boot, state.stopped_clean
         if self._log is not None:
             self._log.restore(state.index, state.chain, state.views)
@@ -203,7 +215,14 @@ class CatalogueRecovery:
 
     def record(self, record: Record) -> None:
         kind = record.kind
+        if self._is_beyond:
+            if kind == RecordKind.RELOCATED:
+                self._relocated(record)
+            return
         if self._log is not None:
+            if self._until is not None and self._log.index >= self._until:
+                self._is_beyond = True
+                return
             self._log.add(kind, record.destination, record.list, record.payload)
         if kind == RecordKind.PUBLISHED:
             self._published(record)

@@ -384,7 +384,24 @@ class Journal:
             or (self.is_tight and self._segments.frees_room())
         ) and time.monotonic() >= self._snapshot_retry_at
 
-    def snapshot(self, parts: list[bytes | memoryview]) -> None:
+    @property
+    def is_snapshotting(self) -> bool:
+        return self._snapshot_running
+
+    def has_segment_of(self, position: int) -> bool:
+        return segment_of(position) in self._segments.sizes
+
+    def pin(self) -> None:
+        """Nothing moves or goes: somebody reads by position, for longer than a moment."""
+        self._segments.pins += 1
+
+    def unpin(self) -> None:
+        self._segments.pins -= 1
+        self._segments.may_have_finished = True
+
+    def snapshot(
+        self, parts: list[bytes | memoryview], then: Callable[[Exception | None], None] | None = None
+    ) -> None:
         """Store a state that covers every record appended so far. The parts must not change meanwhile."""
         assert not self._snapshot_running, "one snapshot at a time"
         writer = self._writer
@@ -407,6 +424,8 @@ class Journal:
 
         def done(result: int | Exception) -> None:
             self._snapshot_running = False
+            if then is not None:
+                then(result if isinstance(result, Exception) else None)
             if self._closed or writer.has_failed:
                 return
             if isinstance(result, StorageFull):
@@ -428,7 +447,7 @@ class Journal:
 
         Looks at every segment: ask after a snapshot or now and then, not in every tick.
         """
-        return self._segments.compactable(COMPACT_BELOW)
+        return None if self._segments.pins else self._segments.compactable(COMPACT_BELOW)
 
     def _delete_finished(self) -> None:
         for number in self._segments.finished(self._durable_lsn):

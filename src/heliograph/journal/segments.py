@@ -39,6 +39,7 @@ class Segments:
         self.bytes = 0
         self.may_have_finished = False
         self._is_replaying = True
+        self.pins = 0
 
     def add(self, number: int, size: int) -> None:
         self.sizes[number] = size
@@ -95,7 +96,7 @@ class Segments:
 
     def finished(self, durable_lsn: int) -> list[int]:
         """The segments that may be deleted now."""
-        if self._is_replaying:
+        if self._is_replaying or self.pins:
             return []
         finished = []
         waiting = False

@@ -38,6 +38,8 @@ from heliograph.model.ids import ConsumerId
 from heliograph.model.limits import BODY_CACHE_BYTES
 from heliograph.nodes.tick import Tick
 
+_NOBODY = ConsumerId(b"")
+
 
 class Channel(Protocol):
     """What a client manager needs of its member."""
@@ -120,9 +122,9 @@ class ClusterClients:
             return
         if isinstance(command, Answered | Rejected):
             self._unanswered.pop(command.request, None)
-        consumer = getattr(command, "consumer", None)
-        if consumer in self._waiting:
-            self._waiting[consumer].append(command)  # in order
+        waiting = self._waiting.get(getattr(command, "consumer", _NOBODY))
+        if waiting is not None:
+            waiting.append(command)  # in order
         else:
             self._tell(command)
 
@@ -146,7 +148,7 @@ class ClusterClients:
             self._waiting[consumer].append(decision)
         elif not self._embody(decision):
             self._waiting[consumer] = deque([decision])
-            self.multicast(BodyWanted(self._consumers[consumer], consumer, decision.tag))
+            self.multicast(BodyWanted(consumer, decision.tag))
         else:
             self._tell(decision)
 
@@ -180,7 +182,7 @@ class ClusterClients:
             if isinstance(decision, Dispatched | Parcelled) and not self._embody(decision):
                 waiting.appendleft(decision)
                 self._waiting[consumer] = waiting
-                self.multicast(BodyWanted(self._consumers[consumer], consumer, decision.tag))
+                self.multicast(BodyWanted(consumer, decision.tag))
                 return
             self._tell(decision)
 

@@ -71,7 +71,7 @@ class ClusterServer:
                 seniority=cluster.seniority,
                 record=self._events.record,
             )
-            self.replica.open()
+            await self.replica.open(configuration.server.host)
         if cluster.role != "message-manager":
             await self._start_clients(loop)
         self.member = ClusterMember(
@@ -155,7 +155,7 @@ class ClusterServer:
         self.member.leave()
         await self._left.wait()
         if self.replica is not None:
-            self.replica.stop()
+            await self.replica.stop()
 
     def _broke(self, bug: Exception) -> None:
         if not self.failed.done():

@@ -209,8 +209,8 @@ class ClusterSettings(_Section, frozen=True):
     role: Annotated[
         Role,
         Meta(
-            description="client-manager: clients connect here, nothing is stored. message-manager: messages are stored,"
-            " clients never come. both: one process does both."
+            description="client-manager: clients connect here, nothing is stored. message-manager: messages are"
+            " stored, clients never come. both: one process does both."
         ),
     ] = "both"
     seniority: Annotated[

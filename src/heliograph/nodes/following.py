@@ -17,9 +17,11 @@ from heliograph.bus.commands import (
     ConsumerAttached,
     DestinationWanted,
     Dispatched,
+    Introduction,
     Logged,
     Parcelled,
     Published,
+    SessionClosed,
     SessionLost,
     SessionOpened,
     SessionResumed,
@@ -28,12 +30,12 @@ from heliograph.bus.commands import (
     Stored,
 )
 from heliograph.bus.interface import Incarnation
-from heliograph.cluster.log import LOCAL, name_of
+from heliograph.cluster.log import LOCAL, LogPlace, name_of
 from heliograph.destinations.recovery import Given
 from heliograph.journal.records import Record, RecordKind
 from heliograph.model.block import Block, Span, parse_trusted
 from heliograph.model.errors import HeliographError, Unavailable
-from heliograph.model.ids import ConsumerId, LaneId
+from heliograph.model.ids import ConsumerId, LaneId, SessionId
 from heliograph.nodes.clock import now
 from heliograph.nodes.leading import Leading
 from heliograph.nodes.message_manager import MessageManager
@@ -69,7 +71,9 @@ class Following:
         self._manager = manager
         self._say = say
         self._own_disk_has = own_disk_has
-        self.is_synchronised = False
+        self.has_log = False  # records are applied as they come; before, it is behind
+        self.is_synchronised = False  # and it knows all that is not in the log
+        self.sessions: dict[SessionId, Incarnation] = {}  # with which client manager each is
         self._marks: deque[tuple[int, int]] = deque()  # index, and the LSN it has here
         self._stored = manager.place.index
         self._said = 0
@@ -86,6 +90,10 @@ class Following:
 
     def heard(self, sender: Incarnation, sequence: int, fact: Command) -> None:
         """Somebody said something that the primary will act upon."""
+        if isinstance(fact, SessionOpened | SessionResumed):
+            self.sessions[fact.session] = sender
+        elif isinstance(fact, SessionClosed):
+            self.sessions.pop(fact.session, None)
         if sequence <= self._handled.get(sender, 0):
             return
         self._facts.append((sender, sequence, fact))
@@ -95,14 +103,10 @@ class Following:
     def logged(self, logged: Logged) -> None:
         """Raises LostPlace."""
         place = self._manager.place
-        if (logged.first, logged.chain) != (place.index + 1, place.chain):
-            raise LostPlace(
-                f"the primary's log goes on at {logged.first} (chain {logged.chain}), ours at"
-                f" {place.index + 1} (chain {place.chain})"
-            )
-        for shipped in logged.records:
+        records = self._behind(logged)
+        for shipped in records:
             self._write(shipped)
-        if logged.records:
+        if records:
             self._marks.append((place.index, self._manager.journal.next_lsn - 1))
         self._drop_handled(logged.through)
         for attached in logged.attached:
@@ -112,16 +116,48 @@ class Following:
         for consumer in logged.gone:
             self._consumers.pop(consumer, None)
             self._attaching.pop(consumer, None)
+        if logged.introduction is not None:
+            self._introduced(logged.introduction)
         self._manager.ask_for_tick()
+
+    def _behind(self, logged: Logged) -> list[Shipped]:
+        """The records that are new here. Only who has just caught up has some of them, or all."""
+        place = self._manager.place
+        known = place.index + 1 - logged.first
+        if known > len(logged.records):
+            return []
+        checked = LogPlace(logged.first - 1, logged.chain)
+        for shipped in logged.records[: max(known, 0)]:
+            checked.add(shipped.kind, shipped.destination, shipped.list, self._payload_of(shipped))
+        if (checked.index, checked.chain) != (place.index, place.chain):
+            raise LostPlace(
+                f"the primary's log goes on at {logged.first} (chain {logged.chain}), ours at"
+                f" {place.index + 1} (chain {place.chain})"
+            )
+        return logged.records[known:]
+
+    def _introduced(self, introduction: Introduction) -> None:
+        for session, where, connection in introduction.sessions:
+            self.sessions[session] = Incarnation(where)
+            known = self._manager.catalogue.sessions.get(session)
+            if known is not None:
+                known.lost_at, known.connection = 0.0, connection
+        self._given.clear()
+        for consumer, tag, first, last in introduction.given:
+            self._was_given_numbers(consumer, tag, first, last)
+        self.is_synchronised = True
+
+    def _payload_of(self, shipped: Shipped) -> bytes:
+        if not shipped.named:
+            return shipped.payload
+        block = self._blocks.get(shipped.payload)
+        if block is None or block.buffer is None:
+            raise LostPlace("the primary's log names a block that was not heard here")
+        return block.buffer
 
     def _write(self, shipped: Shipped) -> None:
         manager = self._manager
-        payload = shipped.payload
-        if shipped.named:
-            block = self._blocks.get(payload)
-            if block is None or block.buffer is None:
-                raise LostPlace("the primary's log names a block that was not heard here")
-            payload = block.buffer
+        payload = self._payload_of(shipped)
         is_block = shipped.kind in _BLOCKS
         lsn = manager.journal.next_lsn
         position = manager.journal.append(
@@ -185,12 +221,15 @@ class Following:
             self._unconfirmed.pop(decision.lane, None)
 
     def _was_given(self, consumer: ConsumerId, tag: int, span: Span) -> None:
+        if span.block.persistent:
+            first = span.block.number + span.start
+            self._was_given_numbers(consumer, tag, first, first + span.stop - span.start - 1)
+
+    def _was_given_numbers(self, consumer: ConsumerId, tag: int, first: int, last: int) -> None:
         known = self._consumers.get(consumer)
         destination = self._manager.catalogue.by_address.get(known.attached.address) if known else None
-        if known is None or destination is None or not span.block.persistent:
+        if known is None or destination is None:
             return
-        first = span.block.number + span.start
-        last = span.block.number + span.stop - 1
         self._given.append(Given(consumer, tag, destination.number, known.standing.list, first, last))
         if len(self._given) >= self._prune_at:
             assert self._manager.recovery is not None, "a manager that leads follows nobody"
@@ -216,18 +255,28 @@ class Following:
     def say_stored(self) -> None:
         """PROTOCOL 5: the primary hears how far this manager has the log on disk; what it said in an older view does
         not count."""
-        if self.is_synchronised:
+        if self.has_log:
             try:
                 self._say(Stored(self._stored))
             except Unavailable:
                 return  # `on_flow` says when
             self._said = self._stored
 
+    # ---- catching up
+
+    def goes_on_as(self, manager: MessageManager) -> None:
+        """The manager was started anew from what another gave it: its log follows from there."""
+        self._manager = manager
+        self._marks.clear()
+        self._stored, self._said = manager.place.index, 0
+        manager.shipping = self
+
     # ---- taking over
 
     def take_over(self, lead: Leading) -> None:
         """Be the primary, where the last one stopped."""
         manager = self._manager
+        lead.sessions = self.sessions
         inheritance = manager.take_over(self._given)
         blocks: dict[int, Block] = {}
         for consumer, known in self._consumers.items():
@@ -238,7 +287,7 @@ class Following:
             messages = destination.list_of(consumer)
             if restored is None or messages is None:
                 continue
-            lead.remembers(consumer, known.attached)
+            lead.remembers(known.attached)
             for claim in sorted(inheritance.claims.get(consumer, [])):
                 span = manager.span_of(claim, blocks)
                 messages.restore_handed_out(restored, claim.tag, span)

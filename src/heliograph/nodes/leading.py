@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from heliograph.bus.commands import (
     Command,
@@ -19,12 +19,16 @@ from heliograph.bus.commands import (
     ConsumerRetired,
     CreditGranted,
     Dispatched,
+    Introduction,
     Logged,
     Parcelled,
     Published,
     Recalled,
     RollbackAsked,
+    SessionClosed,
     SessionLost,
+    SessionOpened,
+    SessionResumed,
     Settled,
     Shipped,
     Standing,
@@ -33,14 +37,15 @@ from heliograph.bus.commands import (
 from heliograph.bus.interface import Incarnation
 from heliograph.cluster.bodies import Bodies
 from heliograph.cluster.log import LOCAL, name_of
+from heliograph.destinations.competing import Consumer
+from heliograph.destinations.message_list import MessageList
 from heliograph.model.block import LANES, SEQUENCES, Block, Span
-from heliograph.model.destination import Address
 from heliograph.model.errors import Unavailable
 from heliograph.model.ids import ConsumerId, SessionId
 from heliograph.model.limits import BODY_CACHE_BYTES
 from heliograph.nodes.message_manager import MessageManager
 
-_OF_A_CONSUMER = (ConsumerAttached, ConsumerDetached, ConsumerRetired, CreditGranted, Settled)
+_OF_A_CONSUMER = (ConsumerDetached, ConsumerRetired, CreditGranted, Settled)
 
 
 class Leading:
@@ -64,10 +69,12 @@ class Leading:
         self._lsn_there = 0
         self._handled: dict[Incarnation, int] = {}
         self._published: dict[bytes, None] = {}  # heard in this tick
-        self._touched: dict[ConsumerId, Address | None] = {}
+        self._touched: dict[ConsumerId, None] = {}
         self._attached: list[ConsumerAttached] = []
-        self._addresses: dict[ConsumerId, Address] = {}
+        self._consumers: dict[ConsumerId, ConsumerAttached] = {}
         self._of_session: dict[SessionId, dict[ConsumerId, None]] = {}
+        self.sessions: dict[SessionId, Incarnation] = {}  # with which client manager each is
+        self._introduces = False
         self._bodies: Bodies[None] = Bodies(BODY_CACHE_BYTES // 2)
         self._names = itertools.count(1)
         self._decisions: list[Command] = []
@@ -86,38 +93,41 @@ class Leading:
             name = name_of(fact.block)  # type: ignore[attr-defined]
             self._published[name] = None
             self._bodies.add(name, None, fact.block.size)  # type: ignore[attr-defined]
+        elif isinstance(fact, ConsumerAttached):
+            self.remembers(fact)
         elif kind in _OF_A_CONSUMER:
-            self._touch(fact.consumer, fact.address)  # type: ignore[attr-defined]
-            if isinstance(fact, ConsumerAttached):
-                self._attached.append(fact)
-                self._of_session.setdefault(fact.session, {})[fact.consumer] = None
+            self._touched[fact.consumer] = None  # type: ignore[attr-defined]
         elif isinstance(fact, CommitAsked):
-            for address, consumer, _ in fact.consumed:
-                self._touch(consumer, address)
+            self._touched.update((consumer, None) for _, consumer, _ in fact.consumed)
         elif isinstance(fact, RollbackAsked):
-            for address, consumer, _ in fact.consumers:
-                self._touch(consumer, address)
+            self._touched.update((consumer, None) for _, consumer, _ in fact.consumers)
+        elif isinstance(fact, SessionOpened | SessionResumed):
+            self.sessions[fact.session] = sender
+        elif isinstance(fact, SessionClosed):
+            self.sessions.pop(fact.session, None)
         self._manager.on_command(fact)
         self._manager.ask_for_tick()
 
-    def _touch(self, consumer: ConsumerId, address: Address | None = None) -> None:
-        if address is not None:
-            self._addresses[consumer] = address
-        self._touched[consumer] = None
-
-    def remembers(self, consumer: ConsumerId, attached: ConsumerAttached) -> None:
-        """A consumer of the primary before this one. The next one learns of it from here."""
-        self._touch(consumer, attached.address)
+    def remembers(self, attached: ConsumerAttached) -> None:
+        """A consumer, perhaps of the primary before this one. The next one learns of it from here."""
+        self._consumers[attached.consumer] = attached
+        self._of_session.setdefault(attached.session, {})[attached.consumer] = None
         self._attached.append(attached)
-        self._of_session.setdefault(attached.session, {})[consumer] = None
+        self._touched[attached.consumer] = None
 
-    def lost(self, session: SessionId) -> None:
-        """The client manager that a session was with is gone, and can say so no more."""
+    def only_these_are_here(self, members: Collection[Incarnation]) -> None:
+        """Client managers that are gone can say no more that their sessions are lost."""
+        for session, where in list(self.sessions.items()):
+            if where not in members:
+                self._lost(session)
+
+    def _lost(self, session: SessionId) -> None:
+        del self.sessions[session]
         for consumer in self._of_session.pop(session, {}):
-            address = self._addresses.get(consumer)
-            if address is not None:
-                self._touch(consumer)
-                self._manager.on_command(ConsumerDetached(address, consumer))
+            attached = self._consumers.get(consumer)
+            if attached is not None:
+                self._touched[consumer] = None
+                self._manager.on_command(ConsumerDetached(attached.address, consumer))
         self._manager.on_command(SessionLost(session))
         self._manager.ask_for_tick()
 
@@ -153,8 +163,10 @@ class Leading:
     # ---- backups
 
     def follows(self, backup: Incarnation, index: int) -> None:
-        """A backup is synchronised, and has stored this much."""
+        """A backup has caught up, and has stored this much."""
         self._there[backup] = index
+        self._introduces = True
+        self._manager.ask_for_tick()
         self._tell()
 
     def stored_there(self, backup: Incarnation, index: int) -> None:
@@ -184,7 +196,7 @@ class Leading:
 
     def end_of_tick(self) -> None:
         """Everything that was written is in the journal: ship it, then say what was decided."""
-        if self._records or self._handled or self._touched:
+        if self._records or self._handled or self._touched or self._introduces:
             self._unsaid.append(self._log())
         for command in self._decisions:
             self._supply(command)
@@ -195,6 +207,7 @@ class Leading:
     def _log(self) -> Logged:
         manager = self._manager
         index, chain = self._before
+        introduction = self._introduction() if self._introduces else None
         standing: list[Standing] = []
         gone: list[ConsumerId] = []
         for consumer in self._touched:
@@ -203,7 +216,7 @@ class Leading:
                 standing.append(found)
             else:
                 gone.append(consumer)
-                self._addresses.pop(consumer, None)
+                self._forget(consumer)
         logged = Logged(
             index + 1,
             chain,
@@ -212,6 +225,7 @@ class Leading:
             self._attached,
             standing,
             gone,
+            introduction,
         )
         self._before = (manager.place.index, manager.place.chain)
         if self._records:
@@ -220,11 +234,40 @@ class Leading:
         self._handled, self._touched, self._published = {}, {}, {}
         return logged
 
-    def _standing(self, identity: ConsumerId) -> Standing | None:
-        address = self._addresses.get(identity)
-        destination = self._manager.catalogue.by_address.get(address) if address is not None else None
+    def _forget(self, consumer: ConsumerId) -> None:
+        attached = self._consumers.pop(consumer, None)
+        if attached is not None and attached.session in self._of_session:
+            self._of_session[attached.session].pop(consumer, None)
+
+    def _introduction(self) -> Introduction:
+        """Somebody has caught up: tell everything that the log does not."""
+        self._introduces = False
+        self._attached = list(self._consumers.values())
+        self._touched = dict.fromkeys(self._consumers)
+        given = []
+        for identity in self._consumers:
+            _, consumer = self._find(identity)
+            for tag, span in consumer.outstanding.tagged() if consumer is not None else ():
+                if span.block.persistent:
+                    first = span.block.number + span.start
+                    given.append((identity, tag, first, first + _count(span) - 1))
+        known = self._manager.catalogue.sessions
+        sessions = [
+            (session, bytes(where), known[session].connection)
+            for session, where in self.sessions.items()
+            if session in known
+        ]
+        return Introduction(sessions, given)
+
+    def _find(self, identity: ConsumerId) -> tuple[MessageList | None, Consumer | None]:
+        attached = self._consumers.get(identity)
+        by_address = self._manager.catalogue.by_address
+        destination = by_address.get(attached.address) if attached is not None else None
         messages = destination.list_of(identity) if destination is not None else None
-        consumer = messages.consumers.get(identity) if messages is not None else None
+        return messages, messages.consumers.get(identity) if messages is not None else None
+
+    def _standing(self, identity: ConsumerId) -> Standing | None:
+        messages, consumer = self._find(identity)
         if consumer is None or messages is None:
             return None
         return Standing(identity, messages.number, consumer.credit, consumer.next_tag, consumer.retired)
@@ -245,11 +288,9 @@ class Leading:
             self._bodies.add(name, None, block.size)
             self._unsaid.append(Supplied(name, block))
 
-    def body_wanted(self, address: Address, consumer: ConsumerId, tag: int) -> None:
+    def body_wanted(self, consumer: ConsumerId, tag: int) -> None:
         """A client manager does not have what it was told to hand out."""
-        destination = self._manager.catalogue.by_address.get(address)
-        messages = destination.list_of(consumer) if destination is not None else None
-        found = messages.consumers.get(consumer) if messages is not None else None
+        _, found = self._find(consumer)
         for first, span in found.outstanding.tagged() if found is not None else ():
             if first <= tag < first + _count(span) and span.block.buffer is not None:
                 self._decisions.append(Supplied(name_of(span.block), span.block))

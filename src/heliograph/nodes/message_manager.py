@@ -185,11 +185,19 @@ class MessageManager:
         self._tick.add_write(self.end_of_tick)
         self._bus.join(self.on_command, FACTS)
 
-    def open(self) -> None:
-        """Read the journal. What another manager writes may follow."""
+    def open(self, until: int | None = None) -> None:
+        """Read the journal. What another manager writes may follow. `until`: as if it ended at this index."""
         place = self.place if self.catalogue.is_replicated else None
-        recovery = self.recovery = CatalogueRecovery(self.catalogue, now(), place)
+        recovery = self.recovery = CatalogueRecovery(self.catalogue, now(), place, until)
         self.journal.recover(on_snapshot=recovery.snapshot, on_record=recovery.record)
+
+    def externalise(self) -> bytes:
+        """The state at this index, as another manager could start from it."""
+        self.end_of_tick()
+        if self.recovery is None:
+            return snapshot_of(self.catalogue, self._boot, self.place.state)
+        state, _ = self.recovery.state(self.place.state)
+        return encode_state(state)
 
     def lead(self) -> None:
         """Go to work with what was there when the last manager that led had ended."""

@@ -18,9 +18,13 @@ and `catching_up.py`.
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from collections import deque
 from collections.abc import Callable, Collection
-from typing import Protocol
+from typing import Final, Protocol
+
+import msgspec
 
 from heliograph.bus.commands import (
     DECISIONS,
@@ -28,9 +32,6 @@ from heliograph.bus.commands import (
     Command,
     Leads,
     Logged,
-    SessionClosed,
-    SessionOpened,
-    SessionResumed,
     Stored,
     Synchronised,
 )
@@ -39,14 +40,16 @@ from heliograph.bus.presence import MESSAGE_MANAGER, NodeState
 from heliograph.cluster.roles import Roles, roles_in
 from heliograph.cluster.view import View
 from heliograph.journal.records import RecordKind
-from heliograph.model.errors import Unavailable
-from heliograph.model.ids import SessionId
+from heliograph.model.errors import HeliographError, Unavailable
+from heliograph.nodes.catching_up import Host, catch_up
 from heliograph.nodes.event_log import Record, ignore
 from heliograph.nodes.following import Following, LostPlace
 from heliograph.nodes.leading import Leading
 from heliograph.nodes.message_manager import MessageManager
 from heliograph.nodes.tick import Tick
 
+# How soon a manager that could not catch up tries again.
+_TRY_AGAIN_SECONDS: Final = 0.2
 _AMONG_MANAGERS = (Stored, Synchronised, BodyWanted)
 
 
@@ -97,20 +100,28 @@ class Replica:
         self._following: Following | None = None
         self._is_installed = False
         self._is_leaving = False
-        self._sessions: dict[SessionId, Incarnation] = {}  # with which client manager each is
         self._known_clients: tuple[Incarnation, ...] = ()
+        self._unread: list[Command] = []  # decisions that came before it had the log they go on from
+        self._catching_up: asyncio.Task[None] | None = None
+        self.host = Host(lambda: self.manager)
         self._forcing: deque[tuple[int, Callable[[], None]]] = deque()
         self.manager = make_manager(self._bus)
         tick.add_write(self._end_of_tick)
 
     # ---- life
 
-    def open(self) -> None:
+    async def open(self, host: str) -> None:
+        """`host`: where others reach this one to catch up."""
+        await self.host.start(host)
         self.manager.open()
         self._following = self._follow()
 
-    def stop(self) -> None:
-        self.manager.stop()
+    async def stop(self) -> None:
+        if self._catching_up is not None:
+            self._catching_up.cancel()
+        await self.host.stop()
+        alone = self.roles is None or not self.roles.backups
+        self.manager.stop(led=alone)
 
     def _follow(self) -> Following:
         following = Following(self.manager, self._say, self._own_disk_has)
@@ -132,6 +143,7 @@ class Replica:
             is_synchronised=self._leading is not None or follows,
             is_leading=self._leading is not None,
             is_leaving=self._is_leaving,
+            address=self.host.address,
         )
 
     @property
@@ -163,10 +175,6 @@ class Replica:
 
     def _fact(self, origin: Origin, fact: Command) -> None:
         sender, sequence = origin.incarnation, origin.sequence
-        if isinstance(fact, SessionOpened | SessionResumed):
-            self._sessions[fact.session] = sender
-        elif isinstance(fact, SessionClosed):
-            self._sessions.pop(fact.session, None)
         if self._leading is not None:
             self._leading.handle(sender, sequence, fact)
         elif self._following is not None:
@@ -181,22 +189,34 @@ class Replica:
         elif isinstance(fact, Synchronised):
             self._leading.follows(sender, fact.index)
         elif isinstance(fact, BodyWanted):
-            self._leading.body_wanted(fact.address, fact.consumer, fact.tag)
+            self._leading.body_wanted(fact.consumer, fact.tag)
 
     def _decided(self, decision: Command) -> None:
         following = self._following
-        if following is None or not following.is_synchronised:
+        assert following is not None, "it follows or leads"
+        if not following.has_log:
+            self._unread.append(decision)
             return
         try:
-            if isinstance(decision, Logged):
-                following.logged(decision)
-            else:
-                following.decided(decision)
+            self._read(following, decision)
         except LostPlace as lost:
-            self._record("replica-lost-its-place", sentence=lost.sentence)
-            following.is_synchronised = False
-            if self.channel is not None:
-                self.channel.nodes_changed()
+            self._lost_place(lost)
+
+    def _read(self, following: Following, decision: Command) -> None:
+        if isinstance(decision, Logged):
+            following.logged(decision)
+        else:
+            following.decided(decision)
+
+    def _lost_place(self, lost: LostPlace) -> None:
+        """The others must not count on this manager, and it has to catch up."""
+        self._record("replica-lost-its-place", sentence=lost.sentence)
+        following = self._following
+        assert following is not None
+        following.has_log = following.is_synchronised = False
+        self._unread.clear()
+        if self.channel is not None:
+            self.channel.nodes_changed()
 
     # ---- views
 
@@ -218,6 +238,83 @@ class Replica:
             self._entered(view)
             assert self._following is not None, "it was synchronised"
             self._following.say_stored()
+        else:
+            self._join_others(view, roles)
+
+    def _join_others(self, view: View, roles: Roles) -> None:
+        """It does not count yet. If it has the log of those who do, it only has to be introduced."""
+        following, me = self._following, self.channel.incarnation if self.channel is not None else None
+        assert following is not None, "it follows or leads"
+        if me is None or roles.primary is None:
+            return
+        leader = roles.states[roles.primary]
+        if following.has_log and leader.is_synchronised and leader.lineage == roles.states[me].lineage:
+            self._entered(view)
+            self._say_synchronised()
+            return
+        following.has_log = following.is_synchronised = False
+        self._catch_up()
+
+    # ---- catching up
+
+    def _catch_up(self) -> None:
+        if self._catching_up is None or self._catching_up.done():
+            self._catching_up = asyncio.get_running_loop().create_task(self._try_to_catch_up())
+
+    async def _try_to_catch_up(self) -> None:
+        """Until it worked, or this manager leads."""
+        while self._following is not None and not self._following.has_log:
+            address = self._host()
+            if address:
+                try:
+                    await self._catch_up_from(address)
+                except (OSError, EOFError, TimeoutError, HeliographError, msgspec.DecodeError) as error:
+                    self._record("replica-could-not-catch-up", error=str(error) or repr(error))
+            if self._following is not None and not self._following.has_log:
+                await asyncio.sleep(_TRY_AGAIN_SECONDS)
+
+    def _host(self) -> str:
+        """M9: backups are preferred, the primary has enough to do."""
+        roles = self.roles
+        if roles is None or not self._is_installed or roles.primary is None:
+            return ""
+        return roles.states[roles.backups[0] if roles.backups else roles.primary].address
+
+    async def _catch_up_from(self, address: str) -> None:
+        following = self._following
+        assert following is not None
+        blocks = await catch_up(address, self.manager, self._cut)
+        if self._following is not following:
+            return  # it began anew meanwhile
+        self._reopen()
+        following.goes_on_as(self.manager)
+        self._record("replica-caught-up", index=self.manager.place.index, blocks=blocks)
+        unread, self._unread = self._unread, []
+        following.has_log = True
+        try:
+            for decision in unread:
+                self._read(following, decision)
+        except LostPlace as lost:
+            self._lost_place(lost)
+            return
+        self._say_synchronised()
+
+    def _say_synchronised(self) -> None:
+        if self._is_installed:
+            with contextlib.suppress(Unavailable):
+                self._say(Synchronised(self.manager.place.index))
+
+    def _cut(self, index: int) -> MessageManager:
+        """Where our log parts from the host's, it ends."""
+        self._reopen(index)
+        return self.manager
+
+    def _reopen(self, until: int | None = None) -> None:
+        self.manager.stop(led=False)
+        self.manager = self._make_manager(self._bus)
+        self.manager.open(until)
+
+    # ---- leading
 
     def _lead(self, view: View, roles: Roles) -> None:
         if self._leading is None:
@@ -229,10 +326,7 @@ class Replica:
         self._known_clients = roles.client_managers
         leading.only_these_follow(list(roles.backups))
         leading.install(forget_bodies=bool(newcomers))
-        for session, where in list(self._sessions.items()):
-            if where not in view.members:
-                del self._sessions[session]
-                leading.lost(session)
+        leading.only_these_are_here(view.members)
 
     def _begin_to_lead(self) -> None:
         following = self._following
@@ -260,9 +354,12 @@ class Replica:
         """Forget everything but the journal."""
         self._leading = self._bus.leading = None
         self._forcing.clear()
-        self.manager.stop(led=False)
-        self.manager = self._make_manager(self._bus)
-        self.open()
+        self._unread.clear()
+        if self._catching_up is not None:
+            self._catching_up.cancel()
+            self._catching_up = None
+        self._reopen()
+        self._following = self._follow()
 
     # ---- the disk
 

@@ -1,0 +1,229 @@
+"""How a message manager gets the log of its sub-cluster: point to point from one that has it, while traffic goes on
+(M9, docs/decisions/0010).
+
+    newcomer → host    I have come through these views, up to this index          (Wanted)
+    host → newcomer    our logs part here; this is my state, at this index        (Offered, then the state)
+    newcomer → host    of that I do not have the blocks at these positions        (Missing, until there are none)
+    host → newcomer    here they are                                              (Blocks)
+
+Every message is a length and a MessagePack array, compressed. The key in the host's hello, which only members of the
+channel heard, opens the door.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import secrets
+import struct
+import zlib
+from collections.abc import Callable
+from typing import Any, Final
+
+import msgspec
+
+from heliograph.cluster.fork import fork_of
+from heliograph.cluster.log import ViewMark
+from heliograph.destinations.snapshot import decode_state, encode_state
+from heliograph.destinations.state_transfer import Place, blocks_of, relocate_state
+from heliograph.journal.records import RecordKind
+from heliograph.model.errors import CorruptJournal, HeliographError, StorageFull, Unavailable
+from heliograph.nodes.message_manager import MessageManager
+
+_LENGTH = struct.Struct("<I")
+_MAX_MESSAGE: Final = 2**31
+# Blocks that are asked for in one go: about as much as a page of the journal's reader.
+_BATCH: Final = 256
+_COMPRESSION: Final = 1  # the fastest: the network inside a cluster is fast too
+_PATIENCE_SECONDS: Final = 30.0
+
+
+class Wanted(msgspec.Struct, array_like=True):
+    """What the newcomer has."""
+
+    key: bytes
+    views: list[ViewMark]
+    index: int
+
+
+class Offered(msgspec.Struct, array_like=True):
+    """What the host has."""
+
+    fork: int
+    state: bytes
+
+
+class Missing(msgspec.Struct, array_like=True):
+    """Positions in the host's journal. None: that was all."""
+
+    positions: list[int]
+
+
+class Blocks(msgspec.Struct, array_like=True):
+    """What stands there, in the same order."""
+
+    blocks: list[bytes]
+
+
+_encode = msgspec.msgpack.Encoder().encode
+
+
+async def _send(writer: asyncio.StreamWriter, message: msgspec.Struct) -> None:
+    packed = zlib.compress(_encode(message), _COMPRESSION)
+    writer.write(_LENGTH.pack(len(packed)) + packed)
+    await asyncio.wait_for(writer.drain(), _PATIENCE_SECONDS)
+
+
+async def _receive(reader: asyncio.StreamReader, kind: Any) -> Any:
+    async with asyncio.timeout(_PATIENCE_SECONDS):
+        (length,) = _LENGTH.unpack(await reader.readexactly(_LENGTH.size))
+        if length > _MAX_MESSAGE:
+            raise Unavailable("the other side sends nonsense", code="catch-up-failed")
+        packed = await reader.readexactly(length)
+    return msgspec.msgpack.decode(zlib.decompress(packed), type=kind)
+
+
+class Host:
+    """Lets others catch up."""
+
+    def __init__(self, manager: Callable[[], MessageManager]) -> None:
+        self._manager = manager
+        self._key = secrets.token_bytes(16)
+        self._server: asyncio.Server | None = None
+        self._tasks: dict[asyncio.Task[None], None] = {}
+        self.served = 0
+
+    async def start(self, host: str) -> None:
+        self._server = await asyncio.start_server(self._connected, host, 0)
+
+    @property
+    def address(self) -> str:
+        """Where, and the key: for members of the channel only."""
+        assert self._server is not None, "the host is started first"
+        name, port = self._server.sockets[0].getsockname()[:2]
+        return f"{name}:{port}/{self._key.hex()}"
+
+    async def stop(self) -> None:
+        if self._server is not None:
+            self._server.close()
+        for task in self._tasks:
+            task.cancel()
+
+    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks[task] = None
+        try:
+            await self._serve(reader, writer)
+        except (OSError, EOFError, TimeoutError, HeliographError, msgspec.DecodeError, zlib.error):
+            pass  # it will try again
+        finally:
+            del self._tasks[task]
+            writer.close()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        wanted: Wanted = await _receive(reader, Wanted)
+        if not hmac.compare_digest(wanted.key, self._key):
+            return
+        manager = self._manager()
+        manager.journal.pin()
+        try:
+            fork = fork_of(manager.place, wanted.views, wanted.index)
+            await _send(writer, Offered(fork, manager.externalise()))
+            while True:
+                missing: Missing = await _receive(reader, Missing)
+                if not missing.positions:
+                    break
+                await _send(writer, Blocks(await _read(manager, missing.positions)))
+            self.served += 1
+        finally:
+            manager.journal.unpin()
+
+
+async def _read(manager: MessageManager, positions: list[int]) -> list[bytes]:
+    done: asyncio.Future[list[bytes]] = asyncio.get_running_loop().create_future()
+
+    def read(found: list[bytes] | CorruptJournal) -> None:
+        if done.done():
+            return
+        if isinstance(found, CorruptJournal):
+            done.set_exception(found)
+        else:
+            done.set_result(found)
+
+    manager.journal.load(positions, read)
+    return await done
+
+
+async def catch_up(address: str, manager: MessageManager, cut: Callable[[int], MessageManager]) -> int:
+    """Bring a manager's journal to the state of the host at `address`. Returns how many blocks had to come.
+
+    `cut` makes a manager that has forgotten its log behind an index, and is called where the logs part before the
+    manager's own ends. Afterwards the journal has a snapshot of the new state: start from it.
+    """
+    where, _, key = address.partition("/")
+    name, _, port = where.rpartition(":")
+    reader, writer = await asyncio.open_connection(name, int(port))
+    try:
+        place = manager.place
+        await _send(writer, Wanted(bytes.fromhex(key), place.views, place.index))
+        offered: Offered = await _receive(reader, Offered)
+        if offered.fork != place.index:
+            manager = cut(offered.fork)
+        state = decode_state(offered.state)
+        moves, missing = _compare(manager, dict(_at_host(state)))
+        for start in range(0, len(missing), _BATCH):
+            batch = missing[start : start + _BATCH]
+            await _send(writer, Missing(batch))
+            blocks: Blocks = await _receive(reader, Blocks)
+            for position, block in zip(batch, blocks.blocks, strict=True):
+                moves[position] = _append(manager, block)
+            manager.journal.end_of_tick()
+        await _send(writer, Missing([]))
+    finally:
+        writer.close()
+    relocate_state(state, moves)
+    await _store(manager, encode_state(state))
+    return len(missing)
+
+
+def _at_host(state: Any) -> list[tuple[int, Place]]:
+    return [(position, place) for place, position in blocks_of(state)]
+
+
+def _compare(manager: MessageManager, at_host: dict[int, Place]) -> tuple[dict[int, int], list[int]]:
+    """Where the host's blocks are here, and the positions of those that are not."""
+    assert manager.recovery is not None, "who catches up does not lead"
+    state, _ = manager.recovery.state(manager.place.state)
+    here = {
+        place: position
+        for place, position in blocks_of(state)
+        if place[0] and manager.journal.has_segment_of(position)
+    }
+    moves = {position: here[place] for position, place in at_host.items() if place in here}
+    return moves, [position for position in at_host if position not in moves]
+
+
+def _append(manager: MessageManager, block: bytes) -> int:
+    position = manager.journal.append(RecordKind.MOVED, 0, 0, (block,), len(block), bulky=True)
+    if not position:
+        raise StorageFull("the disk, or the quota on it, is full: this node cannot catch up")
+    return position
+
+
+async def _store(manager: MessageManager, state: bytes) -> None:
+    """A snapshot that the manager can start from."""
+    while manager.journal.is_snapshotting:
+        await asyncio.sleep(0.01)
+    done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def stored(error: Exception | None) -> None:
+        if done.done():
+            return
+        if error is not None:
+            done.set_exception(error)
+        else:
+            done.set_result(None)
+
+    manager.journal.snapshot([state], stored)
+    await done
