@@ -80,6 +80,21 @@ COMMANDS: dict[str, Command] = {
     "flow-changed": commands.FlowChanged(ORDERS, "messages"),
     "answered": commands.Answered(15, {"destinations": []}),
     "rejected": commands.Rejected(2, "not-allowed", "you may not"),
+    "stored": commands.Stored(1234),
+    "synchronised": commands.Synchronised(1234),
+    "body-wanted": commands.BodyWanted(CONSUMER, 42),
+    "logged": commands.Logged(
+        1235,
+        0xCAFE,
+        [(bytes(INCARNATION), 41)],
+        [commands.Shipped(1, 2, 1000, b"name", True), commands.Shipped(3, 2, 0, bytes(16))],
+        [commands.ConsumerAttached(2, ORDERS, CONSUMER, SESSION, 1000)],
+        [commands.Standing(CONSUMER, 0, 999, 2)],
+        [CONSUMER],
+        commands.Introduction([(SESSION, bytes(INCARNATION), b"")], [(CONSUMER, 1, 1000, 1000)]),
+    ),
+    "supplied": commands.Supplied(b"s\x01", block.parse(BLOCKS["plain"])),
+    "leads": commands.Leads(1234),
     "hello": Hello(
         _COMPANY, STAMP, 7, (INCARNATION,), b"\xd2" * 16, b"\xd3" * 16, b"\xd4" * 16, 41, (_NODE,)
     ),
