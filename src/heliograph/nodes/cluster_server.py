@@ -152,10 +152,13 @@ class ClusterServer:
         if self._clients is not None:
             self._clients.stop()
             await asyncio.sleep(0)  # let connections send their last bytes and end
+        if self.replica is not None:
+            await self.replica.hand_over()
         self.member.leave()
         await self._left.wait()
         if self.replica is not None:
             await self.replica.stop()
+        await self._events.stop()
 
     def _broke(self, bug: Exception) -> None:
         if not self.failed.done():

@@ -50,6 +50,9 @@ from heliograph.nodes.tick import Tick
 
 # How soon a manager that could not catch up tries again.
 _TRY_AGAIN_SECONDS: Final = 0.2
+# How long a backup is given to take over from a primary that wants to go, and how often that is looked at.
+_HAND_OVER_SECONDS: Final = 5.0
+_LOOK_AGAIN_SECONDS: Final = 0.01
 _AMONG_MANAGERS = (Stored, Synchronised, BodyWanted)
 
 
@@ -100,6 +103,7 @@ class Replica:
         self._following: Following | None = None
         self._is_installed = False
         self._is_leaving = False
+        self._is_full = False
         self._known_clients: tuple[Incarnation, ...] = ()
         self._unread: list[Command] = []  # decisions that came before it had the log they go on from
         self._catching_up: asyncio.Task[None] | None = None
@@ -115,6 +119,20 @@ class Replica:
         await self.host.start(host)
         self.manager.open()
         self._following = self._follow()
+
+    async def hand_over(self) -> bool:
+        """Let a backup lead, as before this node is stopped: no client notices. Whether one does."""
+        self._is_leaving = True
+        if self.channel is None or self.roles is None or not (self._leading and self.roles.backups):
+            return self._leading is None
+        self.channel.nodes_changed()
+        try:
+            async with asyncio.timeout(_HAND_OVER_SECONDS):
+                while self._leading is not None:
+                    await asyncio.sleep(_LOOK_AGAIN_SECONDS)
+        except TimeoutError:
+            return False
+        return True
 
     async def stop(self) -> None:
         if self._catching_up is not None:
@@ -142,7 +160,7 @@ class Replica:
             index=place.index,
             is_synchronised=self._leading is not None or follows,
             is_leading=self._leading is not None,
-            is_leaving=self._is_leaving,
+            is_leaving=self._is_leaving or self._is_full,
             address=self.host.address,
         )
 
@@ -365,8 +383,17 @@ class Replica:
 
     def _end_of_tick(self) -> None:
         self.manager.end_of_tick()
+        if self.manager.journal.is_full != self._is_full:
+            self._note_full(self.manager.journal.is_full)
         if self._leading is not None:
             self._leading.end_of_tick()
+
+    def _note_full(self, is_full: bool) -> None:
+        """M9: a primary that cannot store steps down, if a backup can."""
+        self._is_full = is_full
+        if is_full and self._leading is not None and self.roles is not None and self.roles.backups:
+            assert self.channel is not None
+            self.channel.nodes_changed()
 
     def force(self, then: Callable[[], None]) -> None:
         """Call `then` when everything that was delivered so far is on disk."""
