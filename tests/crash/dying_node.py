@@ -37,7 +37,7 @@ from heliograph.model.block import Block, pack, parse, slice_span, unpack
 from heliograph.model.destination import DEAD_MESSAGES, Address
 from heliograph.model.ids import ConsumerId, IdIssuer, LaneId, SessionId, lane_of
 from heliograph.model.policy import Policy
-from heliograph.nodes import message_manager
+from heliograph.nodes.clock import Clock
 from heliograph.nodes.message_manager import MessageManager
 from heliograph.nodes.tick import Step, Tick
 
@@ -55,6 +55,16 @@ Found = dict[
 
 class Killed(BaseException):
     """The process ends here."""
+
+
+class Booted(Clock):
+    """The clock of a machine that was started under this name."""
+
+    def __init__(self, boot: bytes) -> None:
+        self._boot = boot
+
+    def boot_id(self) -> bytes:
+        return self._boot
 
 
 class Guillotine:
@@ -132,12 +142,10 @@ class Node:
         self._requests = 0
         started = 1 + len(list(directory.glob("*")))
         self.issuer = IdIssuer(site=1, node=1, started_ms=started)
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(message_manager, "boot_id", lambda: boot)
-            self.manager = self._make(directory, segment_bytes)
+        self.manager = self._make(directory, segment_bytes, boot)
         self.manager.start()
 
-    def _make(self, directory: Path, segment_bytes: int) -> MessageManager:
+    def _make(self, directory: Path, segment_bytes: int, boot: bytes) -> MessageManager:
         return MessageManager(
             directory / "journal",
             bus=self,
@@ -148,6 +156,7 @@ class Node:
             resident_bytes=1 << 30,
             in_memory=False,
             issuer=self.issuer,
+            clock=Booted(boot),
         )
 
     # ---- as a bus and as a tick

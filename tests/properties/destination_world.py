@@ -54,7 +54,7 @@ from tests.properties.destination_model import UNKNOWN, Model
 from tests.properties.destination_parties import EVERYTHING, QUEUE_LIST, Lane, Letter, Sent, Subscriber, Taker
 from tests.properties.engine_view import check_engine, note_expired
 from tests.properties.memory_journal import Boundary, MemoryJournal
-from tests.properties.surroundings import HERE, SECOND, START, Loop
+from tests.properties.surroundings import HERE, SECOND, START, ClockHere, Loop
 
 QUEUE = Address("queue:orders")
 TOPIC = Address("topic:prices")
@@ -138,6 +138,7 @@ class World:
             resident_bytes=self._resident_bytes,
             in_memory=False,
             issuer=self._issuer,
+            clock=ClockHere(),
         )
         digger = WatchedGravedigger(self.manager, self._issuer)
         digger.world = self

@@ -17,7 +17,8 @@ from heliograph.destinations.effects import AnyEffect
 from heliograph.destinations.queue import Queue
 from heliograph.destinations.topic import Topic
 from heliograph.model.block import Block, parse
-from heliograph.nodes import committing, gravedigger, message_manager, own_messages
+from heliograph.nodes import gravedigger, message_manager
+from heliograph.nodes.clock import Clock
 from tests.properties.memory_journal import Listener, MemoryJournal
 
 SECOND = 1_000_000
@@ -99,16 +100,25 @@ class Surroundings:
 HERE = Surroundings()
 
 
+class ClockHere(Clock):
+    """What managers are told of time and machine."""
+
+    def now(self) -> float:
+        return HERE.loop.now / SECOND
+
+    def microseconds(self) -> int:
+        return HERE.loop.now
+
+    def boot_id(self) -> bytes:
+        return HERE.boot
+
+
 def put_managers_here(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
     """Managers that are made from now on live in `HERE`."""
     HERE.folder = folder
     running = SimpleNamespace(get_running_loop=lambda: HERE.loop)
     monkeypatch.setattr(message_manager, "asyncio", running)
     monkeypatch.setattr(message_manager, "Journal", HERE.open_journal)
-    monkeypatch.setattr(message_manager, "boot_id", lambda: HERE.boot)
-    monkeypatch.setattr(message_manager, "now", lambda: HERE.loop.now / SECOND)
-    for module in (message_manager, committing, gravedigger, own_messages):
-        monkeypatch.setattr(module, "microseconds", lambda: HERE.loop.now)
     _watch(monkeypatch)
 
 

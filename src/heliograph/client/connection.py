@@ -11,6 +11,7 @@ from typing import Any, Literal, Unpack
 
 from heliograph.client.addresses import parse_url
 from heliograph.client.browser import Browser
+from heliograph.client.clock import CLOCK, Clock
 from heliograph.client.consumer import Consumer
 from heliograph.client.flow import OnBlocked
 from heliograph.client.forwarding.agent import Stored, open_agent, unsupported
@@ -284,7 +285,9 @@ class Connecting:
         block_messages: int,
         unit_of_order: str | bool | None = None,
         store: tuple[Path, int] | None = None,
+        clock: Clock = CLOCK,
     ) -> None:
+        self._clock = clock
         servers = parse_url(url)
         if hello.user:
             hello.mechanism = "plain"
@@ -313,6 +316,7 @@ class Connecting:
             on_error=self._on_error,
             block_messages=self._block_messages,
             unit_of_order=self._unit_of_order,
+            clock=self._clock,
         )
         if self._store is not None:
             link.agent = await open_agent(link, *self._store)
@@ -350,6 +354,7 @@ def connect(
     unit_of_order: str | bool | None = None,
     store_and_forward: str | os.PathLike[str] | None = None,
     store_bytes: int = STORE_BYTES,
+    clock: Clock = CLOCK,
 ) -> Connecting:
     """Connect to a server: `await connect(...)`, or `async with connect(...) as connection`.
 
@@ -364,6 +369,8 @@ def connect(
 
     `unit_of_order` puts what producers send that say nothing else into a unit of order, which is processed one
     message after the other: a name, which others may use too, or True for one of its own for each session.
+
+    `clock` is for simulations, where time is not the system's.
     """
     if isinstance(unit_of_order, str):
         unit_number(unit_of_order)  # refuses what is no name
@@ -377,4 +384,4 @@ def connect(
     if reconnect_seconds is None:
         reconnect_seconds = RECONNECT_SECONDS if store_and_forward is None else math.inf
     store = None if store_and_forward is None else (Path(store_and_forward), store_bytes)
-    return Connecting(url, hello, reconnect_seconds, on_error, block_messages, unit_of_order, store)
+    return Connecting(url, hello, reconnect_seconds, on_error, block_messages, unit_of_order, store, clock)

@@ -11,12 +11,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
-import secrets
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from heliograph.client.addresses import Servers
+from heliograph.client.clock import CLOCK, Clock
 from heliograph.client.flow import Blocks
 from heliograph.client.sender import renewed
 from heliograph.client.transfers import Transfers
@@ -109,7 +108,9 @@ class Link:
         on_error: OnError | None,
         block_messages: int,
         unit_of_order: str | bool | None = None,
+        clock: Clock = CLOCK,
     ) -> None:
+        self.clock = clock
         self.block_messages = block_messages
         self._unit_of_order = unit_of_order
         self.sessions: dict[int, Session] = {}
@@ -151,7 +152,7 @@ class Link:
     def unit_for_session(self) -> str | None:
         """The unit of order of what a new session's producers send: one that all share, its own, or none."""
         if self._unit_of_order is True:
-            return f"{GENERATED_UNIT}{secrets.token_hex(16)}"
+            return f"{GENERATED_UNIT}{self.clock.secret()}"
         return self._unit_of_order or None
 
     async def open(self) -> None:
@@ -243,7 +244,7 @@ class Link:
 
     async def _reconnect(self, reason: HeliographError) -> None:
         while True:
-            pause = pause_before(self._attempts, random.random())
+            pause = pause_before(self._attempts, self.clock.chance())
             if self._loop.time() + pause - self._worked_at >= self._reconnect_seconds:
                 break
             self._attempts += 1

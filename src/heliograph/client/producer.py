@@ -21,7 +21,7 @@ from heliograph.client.preparing import (
     prepare_plain,
     unit_alone,
 )
-from heliograph.client.sender import Sender, now_microseconds
+from heliograph.client.sender import Sender
 from heliograph.model.errors import ClientFault, HeliographError, Unavailable
 from heliograph.model.limits import LARGE_THRESHOLD_BYTES
 from heliograph.model.message import DEFAULT_PRIORITY, Body
@@ -196,7 +196,7 @@ class Producer:
             body,
             priority=self._priority if priority is None else priority,
             persistent=self._persistent if persistent is None else persistent,
-            expiry=0 if seconds is None else now_microseconds() + int(seconds * MICROSECONDS),
+            expiry=0 if seconds is None else self._session.clock.microseconds() + int(seconds * MICROSECONDS),
             delivery_time=0 if delay is deliver_at is self._delay is None else self._time(delay, deliver_at),
             unit_of_order=self._unit if unit_of_order is None else unit_of_order,
             **headers,
@@ -216,7 +216,7 @@ class Producer:
             raise ClientFault(f"a delivery is 0 or more seconds away, not {seconds}", code="delay-invalid")
         if delay == 0:
             return 0
-        return int(seconds * MICROSECONDS) + (now_microseconds() if delay is not None else 0)
+        return int(seconds * MICROSECONDS) + (self._session.clock.microseconds() if delay is not None else 0)
 
     async def post(
         self, message: Outgoing, on_completion: OnCompletion | None = None, timeout: float | None = None

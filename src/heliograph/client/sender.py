@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from typing import TYPE_CHECKING, Any
 
+from heliograph.client.clock import Clock
 from heliograph.client.outgoing import Lane, Receipt
 from heliograph.client.preparing import Outgoing
 from heliograph.client.waiting import Signal
@@ -29,10 +29,6 @@ log = logging.getLogger("heliograph.client")
 BLOCKS_UNDER_WAY = 2
 
 
-def now_microseconds() -> int:
-    return time.time_ns() // 1000
-
-
 def renewed(error: HeliographError) -> HeliographError:
     """The same error for another listener: an exception raised twice would collect both their tracebacks."""
     copy: HeliographError = type(error).__new__(type(error))
@@ -44,7 +40,9 @@ def renewed(error: HeliographError) -> HeliographError:
 class Sender:
     """One lane and the connection it is written to, while there is one."""
 
-    def __init__(self, lane: Lane, destination: str, session_number: int, *, is_staged: bool = False) -> None:
+    def __init__(
+        self, lane: Lane, destination: str, session_number: int, clock: Clock, *, is_staged: bool = False
+    ) -> None:
         self.lane = lane
         self.destination = destination
         # Set by a refusal: this lane takes no more. `fault` is what pipelined senders have yet to hear.
@@ -58,7 +56,8 @@ class Sender:
         self._flags = STAGED if is_staged else 0
         self._wire: Wire | None = None
         self._loop = asyncio.get_running_loop()
-        self._wakeful = Wakeful(self._loop)
+        self._microseconds = clock.microseconds
+        self._wakeful = Wakeful(self._loop, clock.monotonic)
         self._scheduled = False
         self._room = Signal()
 
@@ -112,7 +111,7 @@ class Sender:
         lane, wire = self.lane, self._wire
         if wire is not None and lane.is_idle and not message.unit:  # a unit stands in a column
             wire.publish(
-                self._session_number, lane.put_alone(message, now_microseconds(), receipt), self._flags
+                self._session_number, lane.put_alone(message, self._microseconds(), receipt), self._flags
             )
             self._wakeful.asked()
             return
@@ -123,7 +122,7 @@ class Sender:
     def put(self, message: Outgoing, receipt: Any = None) -> None:
         """Take a message; the caller has seen that there is room."""
         lane = self.lane
-        lane.put(message, now_microseconds(), receipt)
+        lane.put(message, self._microseconds(), receipt)
         if lane.is_block_full:
             self.push()
             return
@@ -145,7 +144,7 @@ class Sender:
 
     def push(self) -> None:
         """Send what there is, now."""
-        self.lane.seal(now_microseconds())
+        self.lane.seal(self._microseconds())
         self._write()
 
     def _write(self) -> None:

@@ -66,6 +66,7 @@ class Session:
 
     def __init__(self, link: Link, number: int, mode: Mode, opened: SessionOpened) -> None:
         self.number = number
+        self.clock = link.clock
         self._link = link
         self._mode = mode
         self._identity = SessionId(opened.session)
@@ -148,7 +149,7 @@ class Session:
         )
         self._check_open()
         lane = Lane(number, lane_of(self._identity, number), block_messages=self._link.block_messages)
-        sender = Sender(lane, destination, self.number, is_staged=self.transaction is not None)
+        sender = Sender(lane, destination, self.number, self.clock, is_staged=self.transaction is not None)
         sender.block(self._link.blocks.reason(destination, self.number) != "")
         self._senders[destination] = self._lanes[number] = sender
         if self._wire is not None:

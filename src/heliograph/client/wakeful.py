@@ -9,7 +9,8 @@ busy, confirmations take longer, and are waited for asleep.
 from __future__ import annotations
 
 import asyncio
-from time import monotonic
+import time
+from collections.abc import Callable
 
 from heliograph.model.limits import WAKEFUL_SECONDS
 
@@ -17,10 +18,13 @@ from heliograph.model.limits import WAKEFUL_SECONDS
 class Wakeful:
     """For one lane."""
 
-    __slots__ = ("_asked_at", "_is_awake", "_is_worth_it", "_loop", "_until")
+    __slots__ = ("_asked_at", "_is_awake", "_is_worth_it", "_loop", "_monotonic", "_until")
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, monotonic: Callable[[], float] = time.monotonic
+    ) -> None:
         self._loop = loop
+        self._monotonic = monotonic
         self._asked_at = 0.0
         self._until = 0.0
         self._is_awake = False
@@ -28,7 +32,7 @@ class Wakeful:
 
     def asked(self) -> None:
         """A message left, and somebody waits for its confirmation."""
-        self._asked_at = moment = monotonic()
+        self._asked_at = moment = self._monotonic()
         if self._is_worth_it:
             self._until = moment + WAKEFUL_SECONDS
             if not self._is_awake:
@@ -37,7 +41,7 @@ class Wakeful:
 
     def answered(self) -> None:
         self._until = 0.0
-        self._is_worth_it = monotonic() - self._asked_at < WAKEFUL_SECONDS
+        self._is_worth_it = self._monotonic() - self._asked_at < WAKEFUL_SECONDS
 
     @property
     def is_awake(self) -> bool:
@@ -45,7 +49,7 @@ class Wakeful:
         return self._is_awake
 
     def _look(self) -> None:
-        if monotonic() < self._until:
+        if self._monotonic() < self._until:
             self._loop.call_soon(self._look)
         else:
             self._is_awake = False

@@ -6,15 +6,13 @@ Every change of the directory itself is followed by a sync of it before anybody 
 from __future__ import annotations
 
 import errno
-import fcntl
-import os
 import pathlib
-import secrets
 from collections.abc import Sequence
 from typing import Final
 
 from crc32c import crc32c
 
+from heliograph.journal.disk import CHANGE, DISK, MAKE, MAKE_NEW, Disk
 from heliograph.journal.records import FORMAT_VERSION
 from heliograph.model.errors import CorruptJournal, HeliographError, StorageFull, Unavailable
 
@@ -29,27 +27,28 @@ _NO_ROOM: Final = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
 class Directory:
     """Names and descriptors. It knows nothing of what is inside the files."""
 
-    def __init__(self, path: pathlib.Path) -> None:
+    def __init__(self, path: pathlib.Path, disk: Disk = DISK) -> None:
         self.path = path
+        self.disk = disk
         self._lock: int | None = None
 
     def open(self) -> str:
         """Create the journal if there is none, lock it, and return its store id."""
-        self.path.mkdir(parents=True, exist_ok=True)
+        self.disk.make_folder(self.path)
         self._take_lock()
         return self._read_format()
 
     def close(self) -> None:
         if self._lock is not None:
-            os.close(self._lock)
+            self.disk.close(self._lock)
             self._lock = None
 
     def sync(self) -> None:
-        descriptor = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        self.disk.sync_folder(self.path)
+
+    def files(self, suffix: str) -> list[tuple[pathlib.Path, int]]:
+        """Path and size of every file whose name ends so, by name."""
+        return [(self.path / name, size) for name, size in self.disk.list(self.path) if name.endswith(suffix)]
 
     # ------------------------------------------------------------------------------------- segments
 
@@ -58,37 +57,37 @@ class Directory:
 
     def segment_sizes(self) -> dict[int, int]:
         """Number and size of every segment, in order."""
-        found = {int(path.stem): path.stat().st_size for path in self.path.glob(f"*{_SEGMENT_SUFFIX}")}
+        found = {int(path.stem): size for path, size in self.files(_SEGMENT_SUFFIX)}
         return dict(sorted(found.items()))
 
     def create_segment(self, number: int, size: int) -> int:
         """A descriptor of a new segment, filled with zeros and its room taken. Raises StorageFull."""
         path = self.segment_path(number)
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o640)
+        descriptor = self.disk.open(path, MAKE_NEW)
         try:
-            take_room(descriptor, size)
+            take_room(self.disk, descriptor, size)
         except BaseException:
-            os.close(descriptor)
-            path.unlink()
+            self.disk.close(descriptor)
+            self.disk.remove(path)
             raise
         return descriptor
 
     def open_segment(self, number: int) -> int:
-        return os.open(self.segment_path(number), os.O_RDWR | os.O_CLOEXEC)
+        return self.disk.open(self.segment_path(number), CHANGE)
 
     def sync_segment(self, number: int) -> None:
         descriptor = self.open_segment(number)
         try:
-            os.fdatasync(descriptor)
+            self.disk.fdatasync(descriptor)
         finally:
-            os.close(descriptor)
+            self.disk.close(descriptor)
 
     # -------------------------------------------------------------------------------- lock and format
 
     def _take_lock(self) -> None:
-        self._lock = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
+        self._lock = self.disk.open(self.path / "lock", MAKE)
         try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self.disk.lock(self._lock)
         except BlockingIOError:
             self.close()
             raise Unavailable(
@@ -98,7 +97,7 @@ class Directory:
     def _read_format(self) -> str:
         path = self.path / _FORMAT
         try:
-            raw = path.read_bytes()
+            raw = self.disk.read(path)
         except FileNotFoundError:
             if self.segment_sizes():
                 raise CorruptJournal(
@@ -117,15 +116,16 @@ class Directory:
         raise CorruptJournal("the FORMAT file is damaged", path=str(path), position=0)
 
     def _write_format(self, path: pathlib.Path) -> str:
-        store_id = secrets.token_hex(16)
+        store_id = self.disk.new_store_id()
         temporary = path.with_suffix(".new")
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o640)
+        descriptor = self.disk.open(temporary, MAKE)
         try:
-            write_all(descriptor, [_format_text(store_id)], 0)
-            os.fsync(descriptor)
+            self.disk.truncate(descriptor, 0)
+            write_all(self.disk, descriptor, [_format_text(store_id)], 0)
+            self.disk.fsync(descriptor)
         finally:
-            os.close(descriptor)
-        temporary.rename(path)
+            self.disk.close(descriptor)
+        self.disk.rename(temporary, path)
         self.sync()
         return store_id
 
@@ -136,31 +136,31 @@ def _format_text(store_id: str) -> bytes:
     return text + f"checksum {crc32c(text):08x}\n".encode()
 
 
-def take_room(descriptor: int, size: int) -> None:
+def take_room(disk: Disk, descriptor: int, size: int) -> None:
     """Reserve the file's room up to `size`, so that no later write can find the disk full.
 
     Raises StorageFull.
     """
     try:
-        os.posix_fallocate(descriptor, 0, size)
+        disk.allocate(descriptor, size)
     except OSError as error:
         if error.errno in _NO_ROOM:
             raise StorageFull("there is no room on the disk for the journal") from None
         raise
 
 
-def write_all(descriptor: int, buffers: Sequence[bytes | memoryview], offset: int) -> None:
+def write_all(disk: Disk, descriptor: int, buffers: Sequence[bytes | memoryview], offset: int) -> None:
     """Write all buffers one behind the other; a short write is continued."""
     for first in range(0, len(buffers), _MAX_BUFFERS):
         batch = buffers[first : first + _MAX_BUFFERS] if len(buffers) > _MAX_BUFFERS else buffers
         size = sum(map(len, batch))
-        written = os.pwritev(descriptor, batch, offset)
+        written = disk.pwritev(descriptor, batch, offset)
         if written < size:
-            _write_rest(descriptor, b"".join(batch), offset, written)
+            _write_rest(disk, descriptor, b"".join(batch), offset, written)
         offset += size
 
 
-def _write_rest(descriptor: int, whole: bytes, offset: int, written: int) -> None:
+def _write_rest(disk: Disk, descriptor: int, whole: bytes, offset: int, written: int) -> None:
     view = memoryview(whole)
     while written < len(view):
-        written += os.pwrite(descriptor, view[written:], offset + written)
+        written += disk.pwrite(descriptor, view[written:], offset + written)

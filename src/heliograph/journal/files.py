@@ -15,9 +15,7 @@ the journal guarantees its listener:
 from __future__ import annotations
 
 import asyncio
-import os
 import pathlib
-import time
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Final, Literal, Protocol
@@ -25,6 +23,7 @@ from typing import Final, Literal, Protocol
 import msgspec
 
 from heliograph.journal.directory import Directory, take_room
+from heliograph.journal.disk import DISK, Disk
 from heliograph.journal.reader import Reader
 from heliograph.journal.records import Record, seed_of, segment_of
 from heliograph.journal.recovery import LogEnd
@@ -32,7 +31,6 @@ from heliograph.journal.replay import replay_log
 from heliograph.journal.segments import Holding, Segments
 from heliograph.journal.snapshots import SnapshotHead, Snapshots
 from heliograph.journal.syncing import Synced, Syncer
-from heliograph.journal.workers import Worker
 from heliograph.journal.writing import LogWriter
 from heliograph.model.errors import CorruptJournal, HeliographError, StorageFull
 from heliograph.model.limits import (
@@ -101,16 +99,18 @@ class Journal:
         settings: JournalSettings,
         listener: Listener,
         loop: asyncio.AbstractEventLoop,
+        disk: Disk = DISK,
     ) -> None:
         self._settings = settings
         self._listener = listener
         self._loop = loop
-        self._directory = Directory(directory)
+        self._disk = disk
+        self._directory = Directory(directory, disk)
         self._segments = Segments()
         self._snapshots = Snapshots(self._directory)
         self._reader = Reader(self._directory)
-        self._reader_worker = Worker("journal-reader", loop)
-        self._keeper = Worker("journal-keeper", loop)
+        self._reader_worker = disk.worker("journal-reader", loop)
+        self._keeper = disk.worker("journal-keeper", loop)
         self._syncer = Syncer(
             self._directory,
             loop,
@@ -191,7 +191,7 @@ class Journal:
 
         The caller then retains what is live and says so with `check_all_there`; no segment goes before that.
         """
-        started = time.perf_counter()
+        started = self._disk.seconds()
         try:
             self.store_id = self._directory.open()
             seed = seed_of(self.store_id)
@@ -218,7 +218,7 @@ class Journal:
             scanned_bytes=end.scanned_bytes,
             cut_bytes=end.cut_bytes,
             cut_position=end.position if end.cut_bytes else 0,
-            seconds=time.perf_counter() - started,
+            seconds=self._disk.seconds() - started,
         )
 
     def check_all_there(self) -> None:
@@ -255,10 +255,10 @@ class Journal:
         size = self._segments.sizes[number]
         if size < wanted and self._writer.is_within_quota(wanted - size):
             try:
-                take_room(descriptor, wanted)
+                take_room(self._disk, descriptor, wanted)
             except StorageFull:
                 return
-            os.fsync(descriptor)
+            self._disk.fsync(descriptor)
             self._segments.resize(number, wanted)
 
     # ------------------------------------------------------------------------------ writing and syncing
@@ -382,7 +382,7 @@ class Journal:
             self._writer.bytes_written - self._bytes_at_snapshot >= self._settings.snapshot_every_bytes
             or self.next_lsn - 1 - self._snapshot_lsn >= self._settings.snapshot_every_records
             or (self.is_tight and self._segments.frees_room())
-        ) and time.monotonic() >= self._snapshot_retry_at
+        ) and self._loop.time() >= self._snapshot_retry_at
 
     @property
     def is_snapshotting(self) -> bool:
@@ -430,7 +430,7 @@ class Journal:
                 return
             if isinstance(result, StorageFull):
                 # The older snapshot still counts; another is due soon.
-                self._snapshot_retry_at = time.monotonic() + _SNAPSHOT_RETRY_SECONDS
+                self._snapshot_retry_at = self._loop.time() + _SNAPSHOT_RETRY_SECONDS
             elif isinstance(result, Exception):
                 self._fail(result)
             else:
@@ -459,7 +459,7 @@ class Journal:
         if result is not None:
             self._fail(result)
         elif not self._closed:
-            self._keeper.post(self._directory.segment_path(number).unlink, self._deleted)
+            self._keeper.post(partial(self._disk.remove, self._directory.segment_path(number)), self._deleted)
 
     def _deleted(self, result: Exception | None) -> None:
         if result is not None:
@@ -517,7 +517,7 @@ class Journal:
         """Write what was appended and see it durable before this returns."""
         self._writer.write_frame()
         if not self._writer.has_failed:
-            os.fdatasync(self._writer.descriptor)
+            self._disk.fdatasync(self._writer.descriptor)
             self._made_durable(self._writer.written_lsn, self._writer.frames_end)
 
     def _make_all_durable(self) -> None:
@@ -526,4 +526,4 @@ class Journal:
         self._made_durable(writer.written_lsn, writer.frames_end)
         writer.write_frame()  # what the listener may have added when it heard that
         if writer.frames_written and writer.write_mark():
-            os.fdatasync(writer.descriptor)
+            self._disk.fdatasync(writer.descriptor)

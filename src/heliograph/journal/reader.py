@@ -6,12 +6,12 @@ checked, because the bytes were out of our hands.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from itertools import islice
 from typing import Final
 
 from heliograph.journal.directory import Directory
+from heliograph.journal.disk import READ
 from heliograph.journal.records import OFFSET_BITS, OFFSET_MASK, RECORD_HEADER, RECORD_HEADER_BYTES
 from heliograph.model.block import verify_checksum
 from heliograph.model.errors import CorruptJournal
@@ -30,6 +30,7 @@ class Reader:
 
     def __init__(self, directory: Directory) -> None:
         self._directory = directory
+        self._disk = directory.disk
         self._descriptors: dict[int, int] = {}
 
     def read(self, positions: Sequence[int]) -> list[bytes]:
@@ -58,7 +59,7 @@ class Reader:
         """Close a deleted segment, so that the disk gets its room back."""
         descriptor = self._descriptors.pop(number, None)
         if descriptor is not None:
-            os.close(descriptor)
+            self._disk.close(descriptor)
 
     def close(self) -> None:
         for number in list(self._descriptors):
@@ -80,8 +81,8 @@ class Reader:
         try:
             descriptor = self._descriptor(number)
             # A damaged header may promise anything: no more than the file has is allocated.
-            size = min(size, max(0, os.fstat(descriptor).st_size - offset))
-            return os.pread(descriptor, size, offset)
+            size = min(size, max(0, self._disk.size(descriptor) - offset))
+            return self._disk.pread(descriptor, size, offset)
         except OSError as error:
             raise self._damaged(position, f"a stored record cannot be read: {error.strerror}") from error
 
@@ -90,7 +91,7 @@ class Reader:
         if descriptor is None:
             if len(self._descriptors) >= _OPEN_SEGMENTS:
                 self.forget(next(iter(self._descriptors)))
-            descriptor = os.open(self._directory.segment_path(number), os.O_RDONLY | os.O_CLOEXEC)
+            descriptor = self._disk.open(self._directory.segment_path(number), READ)
             self._descriptors[number] = descriptor
         return descriptor
 

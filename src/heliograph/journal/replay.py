@@ -5,10 +5,7 @@
 
 from __future__ import annotations
 
-import contextlib
-import mmap
-import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 from heliograph.journal.directory import Directory
 from heliograph.journal.records import Record, offset_of, position_of, segment_of
@@ -39,7 +36,7 @@ def replay_log(
         raise CorruptJournal("the segment where replay starts is missing", path=str(path), position=0)
     scan = LogScan(seed=seed, start=start, lsn=lsn, on_record=on_record)
     for number in numbers:
-        with _mapped(directory, number) as buffer:
+        with directory.disk.mapped(directory.segment_path(number)) as buffer:
             scan.feed(number, buffer, str(directory.segment_path(number)))
     end = scan.finish()
     _carry_out(directory, segments, end)
@@ -50,36 +47,18 @@ def _carry_out(directory: Directory, segments: Segments, end: LogEnd) -> None:
     """Cut behind the end, so that no rest of a write is ever mistaken for a frame; sync what was replayed."""
     last = segment_of(end.position)
     for number in [number for number in segments.sizes if number > last]:
-        directory.segment_path(number).unlink()
+        directory.disk.remove(directory.segment_path(number))
         segments.remove(number)
     if end.cut_bytes:
         descriptor = directory.open_segment(last)
         try:
-            os.ftruncate(descriptor, offset_of(end.position))
-            os.fsync(descriptor)
+            directory.disk.truncate(descriptor, offset_of(end.position))
+            directory.disk.fsync(descriptor)
         finally:
-            os.close(descriptor)
+            directory.disk.close(descriptor)
         segments.resize(last, offset_of(end.position))
     # The process may have died while its last writes were on their way: they are replayed, so they must stay.
     for number in segments.sizes:
         if number >= segment_of(end.durable):
             directory.sync_segment(number)
     directory.sync()
-
-
-@contextlib.contextmanager
-def _mapped(directory: Directory, number: int) -> Iterator[bytes | mmap.mmap]:
-    descriptor = os.open(directory.segment_path(number), os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        if os.fstat(descriptor).st_size == 0:
-            yield b""
-            return
-        buffer = mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ)
-    finally:
-        os.close(descriptor)
-    try:
-        yield buffer
-    finally:
-        # A caller that kept a view of a payload keeps the mapping alive with it.
-        with contextlib.suppress(BufferError):
-            buffer.close()

@@ -7,7 +7,6 @@ what lets a full disk breathe.
 
 from __future__ import annotations
 
-import os
 import pathlib
 import struct
 from collections.abc import Sequence
@@ -17,6 +16,7 @@ import msgspec
 from crc32c import crc32c
 
 from heliograph.journal.directory import Directory, take_room, write_all
+from heliograph.journal.disk import MAKE
 from heliograph.model.errors import CorruptJournal, StorageFull
 from heliograph.model.limits import MIB
 
@@ -27,7 +27,8 @@ _REST = struct.Struct(
 )  # replay position, next LSN, length of the state, segments in the table, reserved
 _SEGMENT = struct.Struct("<QQ")  # number, messages it ever held
 _SUFFIX: Final = ".snapshot"
-_NEXT: Final = "next"  # also what a snapshot is called while it is written
+_UNFINISHED: Final = f"{_SUFFIX}.new"
+_NEXT: Final = f"next{_UNFINISHED}"  # also what a snapshot is called while it is written
 _LEAST_RESERVE: Final = MIB
 
 
@@ -52,6 +53,7 @@ class Snapshots:
 
     def __init__(self, directory: Directory) -> None:
         self._directory = directory
+        self._disk = directory.disk
         self._seed = 0
 
     def bind(self, seed: int) -> None:
@@ -59,7 +61,7 @@ class Snapshots:
         self._seed = seed
 
     def bytes_on_disk(self) -> int:
-        return sum(path.stat().st_size for path in self._directory.path.glob(f"*{_SUFFIX}*"))
+        return sum(size for _, size in self._directory.files(_SUFFIX) + self._directory.files(_UNFINISHED))
 
     def write(self, head: SnapshotHead, state: Sequence[bytes | memoryview]) -> int:
         """Returns what snapshots take on the disk. Raises StorageFull: then the older one still counts."""
@@ -72,23 +74,23 @@ class Snapshots:
         path = self._path(head.next_lsn)
         size = _PREFIX.size + len(rest) + length
         self._write_next([_PREFIX.pack(_MAGIC, checksum), rest, *state], size)
-        self._next().rename(path)
+        self._disk.rename(self._next(), path)
         self._directory.sync()
         for older in self._paths():
             if older != path:
-                older.unlink()
+                self._disk.remove(older)
         self.take_room(2 * size)
         return self.bytes_on_disk()
 
     def take_room(self, size: int = 0) -> None:
         """Reserve room for the next snapshot. A wish, not a need: without it the next one tries its luck."""
-        descriptor = os.open(self._next(), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
+        descriptor = self._disk.open(self._next(), MAKE)
         try:
-            take_room(descriptor, max(size, _LEAST_RESERVE))
+            take_room(self._disk, descriptor, max(size, _LEAST_RESERVE))
         except StorageFull:
             pass
         finally:
-            os.close(descriptor)
+            self._disk.close(descriptor)
 
     def newest(self) -> Snapshot | None:
         """The newest whole snapshot; None if there never was one.
@@ -107,7 +109,7 @@ class Snapshots:
         return None
 
     def _read(self, path: pathlib.Path, damaged: int) -> Snapshot | None:
-        raw = memoryview(path.read_bytes())
+        raw = memoryview(self._disk.read(path))
         start = _PREFIX.size + _REST.size
         if len(raw) < start:
             return None
@@ -122,20 +124,20 @@ class Snapshots:
         return Snapshot(SnapshotHead(replay, next_lsn, totals), raw[stop:], damaged)
 
     def _write_next(self, buffers: list[bytes | memoryview], size: int) -> None:
-        descriptor = os.open(self._next(), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
+        descriptor = self._disk.open(self._next(), MAKE)
         try:
-            take_room(descriptor, size)
-            write_all(descriptor, buffers, 0)
-            os.ftruncate(descriptor, size)
-            os.fsync(descriptor)
+            take_room(self._disk, descriptor, size)
+            write_all(self._disk, descriptor, buffers, 0)
+            self._disk.truncate(descriptor, size)
+            self._disk.fsync(descriptor)
         finally:
-            os.close(descriptor)
+            self._disk.close(descriptor)
 
     def _next(self) -> pathlib.Path:
-        return self._directory.path / f"{_NEXT}{_SUFFIX}.new"
+        return self._directory.path / _NEXT
 
     def _path(self, next_lsn: int) -> pathlib.Path:
         return self._directory.path / f"{next_lsn:020d}{_SUFFIX}"
 
     def _paths(self) -> list[pathlib.Path]:
-        return sorted(self._directory.path.glob(f"*{_SUFFIX}"))
+        return [path for path, _ in self._directory.files(_SUFFIX)]

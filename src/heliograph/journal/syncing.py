@@ -8,15 +8,12 @@ successor, so durability is never claimed across a roll unless both are safe.
 from __future__ import annotations
 
 import asyncio
-import os
-import time
 from collections.abc import Callable
 from typing import Final
 
 import msgspec
 
 from heliograph.journal.directory import Directory
-from heliograph.journal.workers import Worker
 
 # The weight of one sync in the moving average of their times.
 _WEIGHT: Final = 0.125
@@ -55,7 +52,8 @@ class Syncer:
         on_done: Callable[[Synced | Exception], None],
     ) -> None:
         self._directory = directory
-        self._worker = Worker("journal-sync", loop)
+        self._disk = directory.disk
+        self._worker = self._disk.worker("journal-sync", loop)
         self._inline_bytes = inline_bytes
         self._inline_seconds = inline_seconds
         self._on_done = on_done
@@ -80,9 +78,9 @@ class Syncer:
         if not self._sealed and size < self._inline_bytes and self.average_seconds < self._inline_seconds:
             self.inline_count += 1
             try:
-                started = time.perf_counter()
-                os.fdatasync(descriptor)
-                job.seconds = time.perf_counter() - started
+                started = self._disk.seconds()
+                self._disk.fdatasync(descriptor)
+                job.seconds = self._disk.seconds() - started
             except OSError as error:
                 self._on_done(error)
                 return
@@ -103,16 +101,16 @@ class Syncer:
         self._run(descriptor, Synced(0, 0, sealed))
 
     def _run(self, descriptor: int, job: Synced) -> Synced:
-        started = time.perf_counter()
+        started = self._disk.seconds()
         for sealed in job.sealed:
-            os.fdatasync(sealed.descriptor)
-        os.fdatasync(descriptor)
+            self._disk.fdatasync(sealed.descriptor)
+        self._disk.fdatasync(descriptor)
         if job.sealed:
             self._directory.sync()
-        job.seconds = time.perf_counter() - started
+        job.seconds = self._disk.seconds() - started
         for sealed in job.sealed:
-            os.ftruncate(sealed.descriptor, sealed.size)
-            os.close(sealed.descriptor)
+            self._disk.truncate(sealed.descriptor, sealed.size)
+            self._disk.close(sealed.descriptor)
         return job
 
     def _returned(self, result: Synced | Exception) -> None:

@@ -9,8 +9,6 @@ acknowledgements must find room on a full disk, for they are what frees it. Noth
 from __future__ import annotations
 
 import asyncio
-import os
-import time
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -59,6 +57,7 @@ class LogWriter:
         fail: Callable[[Exception], None],
     ) -> None:
         self._directory = directory
+        self._disk = directory.disk
         self._segments = segments
         self._loop = loop
         self._segment_bytes = segment_bytes
@@ -108,7 +107,7 @@ class LogWriter:
         if self._room_timer is not None:
             self._room_timer.cancel()
         if self.descriptor >= 0:
-            os.close(self.descriptor)
+            self._disk.close(self.descriptor)
             self.descriptor = -1
 
     @property
@@ -193,7 +192,7 @@ class LogWriter:
         )
         pieces.insert(0, header)
         try:
-            write_all(self.descriptor, pieces, frame)
+            write_all(self._disk, self.descriptor, pieces, frame)
         except OSError as error:
             self._fail(error)
             return False
@@ -257,7 +256,7 @@ class LogWriter:
 
     def _try_next_segment(self, needed: int) -> bool:
         """Roll to a segment with room for a record of this size, if there is room for the segment."""
-        if self.is_full and time.monotonic() < self._room_retry_at:
+        if self.is_full and self._loop.time() < self._room_retry_at:
             return False
         size = max(self._segment_bytes, FRAME_HEADER_BYTES + needed + self._reserve)
         try:
@@ -275,7 +274,7 @@ class LogWriter:
 
     def _wait_for_room(self) -> None:
         self.is_full = True
-        self._room_retry_at = time.monotonic() + _ROOM_RETRY_SECONDS
+        self._room_retry_at = self._loop.time() + _ROOM_RETRY_SECONDS
         if self._room_timer is None:
             self._room_timer = self._loop.call_later(_ROOM_RETRY_SECONDS, self.look_for_room)
 

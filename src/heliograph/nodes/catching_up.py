@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import asyncio
 import hmac
-import secrets
 import struct
 import zlib
 from collections.abc import Callable
@@ -86,9 +85,9 @@ async def _receive(reader: asyncio.StreamReader, kind: Any) -> Any:
 class Host:
     """Lets others catch up."""
 
-    def __init__(self, manager: Callable[[], MessageManager]) -> None:
+    def __init__(self, manager: Callable[[], MessageManager], key: bytes) -> None:
         self._manager = manager
-        self._key = secrets.token_bytes(16)
+        self._key = key
         self._server: asyncio.Server | None = None
         self._tasks: dict[asyncio.Task[None], None] = {}
         self.served = 0

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import os
 import resource
-import secrets
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -50,7 +49,7 @@ from heliograph.model.errors import HeliographError, NotAuthenticated, Unavailab
 from heliograph.model.ids import ConsumerId, IdIssuer, SessionId, session_of, text_of
 from heliograph.model.large import FILE_ID_BYTES
 from heliograph.model.limits import MAX_WAITING_PASSWORDS, PASSWORD_THREADS
-from heliograph.nodes.clock import now
+from heliograph.nodes.clock import CLOCK, Clock
 from heliograph.nodes.configuration import Configuration
 from heliograph.nodes.connection import Connection, Link
 from heliograph.nodes.event_log import Record, ignore
@@ -62,7 +61,7 @@ from heliograph.sessions.session import Session
 
 _SWEEP_SECONDS = 1.0
 _TOKEN_BYTES = 16
-_REQUEST_BITS = 31
+_REQUEST_BYTES = 3
 
 
 class ClientManager:
@@ -78,7 +77,9 @@ class ClientManager:
         access: AccessControl,
         users: UserStore | None,
         record: Record = ignore,
+        clock: Clock = CLOCK,
     ) -> None:
+        self._clock = clock
         self.configuration = configuration
         self._bus = bus
         self.tick = tick
@@ -87,15 +88,15 @@ class ClientManager:
         self._users = users
         self.record = record
         self._loop = asyncio.get_running_loop()
-        self.vigil = Vigil(self._loop)
-        self._started = now()
+        self.vigil = Vigil(self._loop, clock.monotonic)
+        self._started = clock.now()
         self.connections: dict[Connection, None] = {}
         self._sessions: dict[SessionId, Link] = {}
         self._consumers: dict[ConsumerId, Link] = {}
         self._wildcards: dict[Link, None] = {}  # sessions that have had a consumer of many topics
         self._requests: dict[int, Link | _Question | _Opening] = {}
         # Answers are heard by every client manager: no two may ask under the same number.
-        self._last_request = secrets.randbits(_REQUEST_BITS) << _REQUEST_BITS
+        self._last_request = int.from_bytes(clock.secret(_REQUEST_BYTES), "little") << 32
         self._dirty: dict[Connection, None] = {}
         self._passwords = ThreadPoolExecutor(PASSWORD_THREADS, thread_name_prefix="password")
         self._waiting_passwords = 0
@@ -180,7 +181,7 @@ class ClientManager:
             self._wildcards[link] = None
         elif kind is UploadBegun and not fact.resumed:  # type: ignore[union-attr]
             # Nobody can guess it, so whoever knows it was given it.
-            fact.file = secrets.token_bytes(FILE_ID_BYTES)  # type: ignore[union-attr]
+            fact.file = self._clock.secret(FILE_ID_BYTES)  # type: ignore[union-attr]
         self._bus.multicast(fact)
 
     def _request(self, waiting: Link | _Question | _Opening) -> int:
@@ -263,7 +264,7 @@ class ClientManager:
         user = connection.user
         assert user is not None
         identity = SessionId(message.resume) if message.resume else self._issuer.session()
-        token = message.token if message.resume else secrets.token_bytes(_TOKEN_BYTES)
+        token = message.token if message.resume else self._clock.secret(_TOKEN_BYTES)
         opening = _Opening(self, connection, message, identity, token)
         request = self._request(opening)
         if message.resume:
@@ -345,8 +346,8 @@ class ClientManager:
             "sessions": len(self._sessions),
             "rss_bytes": _resident_bytes(),
             "cpu_seconds": usage.ru_utime + usage.ru_stime,
-            "time": now(),
-            "uptime_seconds": now() - self._started,
+            "time": self._clock.now(),
+            "uptime_seconds": self._clock.now() - self._started,
             "durability": self.configuration.journal.durability,
             "node": f"{self.configuration.identity.site}.{self.configuration.identity.node}",
         }

@@ -7,7 +7,6 @@ manager, which acts on facts, then the client manager, which acts on decisions.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -16,9 +15,11 @@ from heliograph.bus.commands import Command
 from heliograph.bus.interface import ChannelBus, Incarnation, Origin
 from heliograph.bus.presence import CLIENT_MANAGER, NodeState
 from heliograph.cluster.view import View
+from heliograph.journal.disk import DISK, Disk
 from heliograph.model.errors import HeliographError, Unavailable
 from heliograph.model.ids import IdIssuer
 from heliograph.nodes.client_manager import ClientManager
+from heliograph.nodes.clock import CLOCK, Clock
 from heliograph.nodes.cluster_clients import ClusterClients
 from heliograph.nodes.cluster_member import LEFT, ClusterMember
 from heliograph.nodes.configuration import Configuration
@@ -35,8 +36,17 @@ from heliograph.sessions.access import AccessControl
 class ClusterServer:
     """The nodes of one process. Everything is set up in `start` and given back in `stop`."""
 
-    def __init__(self, configuration: Configuration, bus: ChannelBus) -> None:
+    def __init__(
+        self,
+        configuration: Configuration,
+        bus: ChannelBus,
+        *,
+        disk: Disk = DISK,
+        clock: Clock = CLOCK,
+    ) -> None:
         self.configuration = configuration
+        self._disk = disk
+        self._clock = clock
         self._bus = bus
         self._server: asyncio.Server | None = None
         self._clients: ClientManager | None = None
@@ -55,11 +65,13 @@ class ClusterServer:
         configuration, loop = self.configuration, asyncio.get_running_loop()
         cluster = configuration.cluster
         self._tick = Tick(loop, self._broke)
-        self._events = EventLog(Path(configuration.server.data) / "log", node=self.name)
+        self._events = EventLog(
+            Path(configuration.server.data) / "log", node=self.name, disk=self._disk, clock=self._clock
+        )
         self._issuer = IdIssuer(
             site=configuration.identity.site,
             node=configuration.identity.node,
-            started_ms=time.time_ns() // 1_000_000,
+            started_ms=self._clock.microseconds() // 1000,
         )
         self.replica: Replica | None = None
         self.bus: ClusterClients | None = None
@@ -70,6 +82,7 @@ class ClusterServer:
                 tick=self._tick,
                 seniority=cluster.seniority,
                 record=self._events.record,
+                clock=self._clock,
             )
             await self.replica.open(configuration.server.host)
         if cluster.role != "message-manager":
@@ -105,6 +118,8 @@ class ClusterServer:
             large_reserve_bytes=configuration.large.reserve_bytes,
             kept_seconds=configuration.sessions.kept_seconds,
             is_replicated=True,
+            disk=self._disk,
+            clock=self._clock,
         )
         manager.failed.add_done_callback(self._manager_failed)
         return manager
@@ -131,6 +146,7 @@ class ClusterServer:
             access=access,
             users=users,
             record=self._events.record,
+            clock=self._clock,
         )
         clients.start()
         server = configuration.server

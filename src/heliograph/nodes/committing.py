@@ -16,7 +16,6 @@ from heliograph.model.block import LARGE, Block
 from heliograph.model.destination import Address
 from heliograph.model.errors import ClientFault, HeliographError, StorageFull
 from heliograph.model.ids import ConsumerId, SessionId, session_of
-from heliograph.nodes.clock import microseconds
 
 if TYPE_CHECKING:
     from heliograph.nodes.message_manager import MessageManager
@@ -113,7 +112,7 @@ class Committing:
         manager.run(None, effects)
         for destination, _, _, _ in consumed:
             again: list[AnyEffect] = []
-            destination.dispatch(again, microseconds())
+            destination.dispatch(again, manager.microseconds())
             manager.run(destination, again)
 
     def _spill(self, session: SessionId) -> None:
@@ -142,7 +141,7 @@ class Committing:
             destination = manager.catalogue.by_address.get(address)
             messages = destination.list_of(consumer) if destination is not None else None
             if messages is not None:
-                messages.return_all(consumer, touched.setdefault(address, []), microseconds(), seen)
+                messages.return_all(consumer, touched.setdefault(address, []), manager.microseconds(), seen)
         self._answer(command.request, committed=True)
         # Whoever is buried now may be handed out at once, to a consumer of the dead in this very session.
         for address, effects in touched.items():
@@ -150,7 +149,7 @@ class Committing:
         for address in touched:
             destination = manager.catalogue.by_address[address]
             again: list[AnyEffect] = []
-            destination.dispatch(again, microseconds())
+            destination.dispatch(again, manager.microseconds())
             manager.run(destination, again)
 
     def session_gone(self, session: SessionId) -> None:

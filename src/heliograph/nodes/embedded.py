@@ -5,19 +5,20 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import time
 from functools import partial
 from pathlib import Path
 
 from heliograph import __version__
 from heliograph.admin.subjects import LOG
 from heliograph.bus.local import LocalBus
+from heliograph.journal.disk import DISK, Disk
 from heliograph.journal.files import JournalSettings
 from heliograph.model.destination import EVENT_LOG
 from heliograph.model.errors import HeliographError, Unavailable
 from heliograph.model.ids import IdIssuer
 from heliograph.nodes.allocation import keep_large_buffers
 from heliograph.nodes.client_manager import ClientManager
+from heliograph.nodes.clock import CLOCK, Clock
 from heliograph.nodes.configuration import Configuration
 from heliograph.nodes.connection import Connection
 from heliograph.nodes.event_log import ON_THE_BUS, EventLog
@@ -33,8 +34,19 @@ _COLLECT_AFTER = (50_000, 20, 100)
 class EmbeddedServer:
     """A whole server. Everything is set up in `start` and given back in `stop`."""
 
-    def __init__(self, configuration: Configuration) -> None:
+    def __init__(
+        self,
+        configuration: Configuration,
+        *,
+        disk: Disk = DISK,
+        clock: Clock = CLOCK,
+        owns_process: bool = True,
+    ) -> None:
+        """`owns_process`: nobody else minds how its memory is managed."""
         self.configuration = configuration
+        self._disk = disk
+        self._clock = clock
+        self._owns_process = owns_process
         self.recovered_messages = 0
         self._server: asyncio.Server | None = None
         self._messages: MessageManager | None = None
@@ -60,12 +72,14 @@ class EmbeddedServer:
         loop = asyncio.get_running_loop()
         bus, tick = LocalBus(), Tick(loop, self._broke)
         node = f"{configuration.identity.site}.{configuration.identity.node}"
-        events = self._events = EventLog(Path(configuration.server.data) / "log", node=node)
+        events = self._events = EventLog(
+            Path(configuration.server.data) / "log", node=node, disk=self._disk, clock=self._clock
+        )
         bus.join(events.on_command, ON_THE_BUS)
         issuer = IdIssuer(
             site=configuration.identity.site,
             node=configuration.identity.node,
-            started_ms=time.time_ns() // 1_000_000,
+            started_ms=self._clock.microseconds() // 1000,
         )
         self._messages = MessageManager(
             Path(configuration.server.data) / "journal",
@@ -81,6 +95,8 @@ class EmbeddedServer:
             large_quota_bytes=configuration.large.quota_bytes,
             large_reserve_bytes=configuration.large.reserve_bytes,
             kept_seconds=configuration.sessions.kept_seconds,
+            disk=self._disk,
+            clock=self._clock,
         )
         self._messages.start()
         self._messages.administrator.administration.register(LOG, events.ask)
@@ -94,6 +110,7 @@ class EmbeddedServer:
             access=access,
             users=users,
             record=events.record,
+            clock=self._clock,
         )
         self._clients.start()
         try:
@@ -112,10 +129,11 @@ class EmbeddedServer:
             address=":".join(map(str, self.address)),
             recovered_messages=self.recovered_messages,
         )
-        gc.collect()
-        gc.freeze()
-        gc.set_threshold(*_COLLECT_AFTER)
-        keep_large_buffers()
+        if self._owns_process:
+            gc.collect()
+            gc.freeze()
+            gc.set_threshold(*_COLLECT_AFTER)
+            keep_large_buffers()
 
     async def _listen(self, loop: asyncio.AbstractEventLoop, clients: ClientManager) -> None:
         server = self.configuration.server

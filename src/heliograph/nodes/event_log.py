@@ -19,6 +19,7 @@ import msgspec
 from heliograph.admin.administration import Outcome
 from heliograph.admin.subjects import Arguments
 from heliograph.bus.commands import Command, DestinationGone, DestinationMade, FlowChanged
+from heliograph.journal.disk import DISK, MAKE, Disk
 from heliograph.model.destination import EVENT_LOG, name_of
 from heliograph.model.limits import (
     EVENT_FIELD_LENGTH,
@@ -28,12 +29,13 @@ from heliograph.model.limits import (
     EVENTS_REMEMBERED,
     EVENTS_WAITING,
 )
-from heliograph.nodes.clock import now
+from heliograph.nodes.clock import CLOCK, Clock
 
 Event = dict[str, Any]
 ON_THE_BUS = (DestinationMade, DestinationGone, FlowChanged)
 # Events that are passed on before others on the loop get their turn: a few milliseconds.
 _BATCH = 200
+_FILE = "events.jsonl"
 _encode = msgspec.json.Encoder().encode
 
 
@@ -50,8 +52,10 @@ def ignore(_event: str, /, **_fields: object) -> None:
 class EventLog:
     """The event log of one node."""
 
-    def __init__(self, folder: Path, *, node: str) -> None:
-        self._path = folder / "events.jsonl"
+    def __init__(self, folder: Path, *, node: str, disk: Disk = DISK, clock: Clock = CLOCK) -> None:
+        self._folder = folder
+        self._disk = disk
+        self._now = clock.now
         self._node = node
         self._waiting: deque[Event] = deque()
         self.remembered: deque[Event] = deque(maxlen=EVENTS_REMEMBERED)
@@ -66,7 +70,7 @@ class EventLog:
             self._dropped += 1
             return
         shown = {name: _bounded(value) for name, value in fields.items()}
-        self._waiting.append({"time": round(now(), 3), "node": self._node, "event": event, **shown})
+        self._waiting.append({"time": round(self._now(), 3), "node": self._node, "event": event, **shown})
         self._woken.set()
 
     def on_command(self, command: Command) -> None:
@@ -116,7 +120,7 @@ class EventLog:
         if self._waiting:
             self._woken.set()
         elif self._dropped:
-            lost = {"time": round(now(), 3), "node": self._node, "event": "events-dropped"}
+            lost = {"time": round(self._now(), 3), "node": self._node, "event": "events-dropped"}
             batch.append({**lost, "count": self._dropped})
             self._dropped = 0
         self.remembered.extend(batch)
@@ -125,23 +129,34 @@ class EventLog:
     # ---- the file, on a thread
 
     def _write(self, batch: list[Event]) -> bool:
+        lines = b"".join(_encode(event) + b"\n" for event in batch)
         try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            with self._path.open("ab") as stream:
-                stream.write(b"".join(_encode(event) + b"\n" for event in batch))
-                size = stream.tell()
-            if size >= EVENT_FILE_BYTES:
+            self._disk.make_folder(self._folder)
+            if self._append(lines) >= EVENT_FILE_BYTES:
                 self._rotate()
         except OSError:
             return False
         return True
 
+    def _append(self, lines: bytes) -> int:
+        """Returns the size of the file."""
+        descriptor = self._disk.open(self._folder / _FILE, MAKE)
+        try:
+            size = self._disk.size(descriptor)
+            while lines:
+                written = self._disk.pwrite(descriptor, lines, size)
+                size, lines = size + written, lines[written:]
+        finally:
+            self._disk.close(descriptor)
+        return size
+
     def _rotate(self) -> None:
         """`events.jsonl` becomes `events.jsonl.1` and so on; the oldest goes."""
-        names = [self._path, *(self._path.with_name(f"{self._path.name}.{n}") for n in range(1, EVENT_FILES))]
+        names = [_FILE, *(f"{_FILE}.{number}" for number in range(1, EVENT_FILES))]
+        there = dict(self._disk.list(self._folder))
         for older, newer in zip(reversed(names), [*reversed(names)][1:], strict=False):
-            if newer.exists():
-                newer.replace(older)
+            if newer in there:
+                self._disk.rename(self._folder / newer, self._folder / older)
 
 
 def _bounded(value: object) -> object:

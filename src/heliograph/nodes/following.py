@@ -36,7 +36,6 @@ from heliograph.journal.records import Record, RecordKind
 from heliograph.model.block import Block, Span, parse_trusted
 from heliograph.model.errors import HeliographError, Unavailable
 from heliograph.model.ids import ConsumerId, LaneId, SessionId
-from heliograph.nodes.clock import now
 from heliograph.nodes.leading import Leading
 from heliograph.nodes.message_manager import MessageManager
 
@@ -195,7 +194,7 @@ class Following:
             if session is not None:
                 session.lost_at, session.connection, session.client = 0.0, fact.connection, fact.client
         elif isinstance(fact, SessionLost):
-            catalogue.session_lost(fact, now())
+            catalogue.session_lost(fact, self._manager.now())
         elif isinstance(fact, DestinationWanted):
             catalogue.lane_used(fact.lane, fact.address)
 

@@ -14,7 +14,6 @@ from heliograph.journal.records import RecordKind
 from heliograph.model.block import parse
 from heliograph.model.destination import DEAD_MESSAGES
 from heliograph.model.ids import IdIssuer, lane_of
-from heliograph.nodes.clock import microseconds
 
 if TYPE_CHECKING:
     from heliograph.nodes.message_manager import MessageManager
@@ -34,7 +33,7 @@ class Gravedigger:
 
     def bury(self, destination: Destination, order: Bury) -> None:
         manager = self._manager
-        moment = microseconds()
+        moment = manager.microseconds()
         effects: list[AnyEffect] = []
         grave = manager.catalogue.dead_messages(effects)
         manager.run(None, effects)

@@ -10,14 +10,13 @@ from __future__ import annotations
 
 import errno
 import mmap
-import os
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
 from crc32c import crc32c
 
+from heliograph.journal.disk import CHANGE, DISK, MAKE_NEW, READ, READ_PAST_CACHE, Disk
 from heliograph.model.errors import StorageFull
 from heliograph.model.ids import SessionId
 from heliograph.model.large import FILE_ID_BYTES, FileId
@@ -44,9 +43,12 @@ class _Writing(msgspec.Struct):
 class LargeFiles:
     """The folder. Writing, reading and removing have a thread each, and only that calls their methods."""
 
-    def __init__(self, folder: Path, *, forces: bool, quota_bytes: int, reserve_bytes: int) -> None:
+    def __init__(
+        self, folder: Path, *, forces: bool, quota_bytes: int, reserve_bytes: int, disk: Disk = DISK
+    ) -> None:
         """`forces`: written bytes are forced to disk. Quota 0: the disk limits, but for the reserve."""
         self._folder = folder
+        self.disk = disk
         self._forces = forces
         self._quota = quota_bytes
         self._reserve = reserve_bytes
@@ -63,38 +65,37 @@ class LargeFiles:
 
     def open(self) -> dict[FileId, SessionId]:
         """Make the folder if need be. Returns each file with its session, empty if it is no upload."""
-        self._folder.mkdir(parents=True, exist_ok=True)
+        self.disk.make_folder(self._folder)
         found = {}
-        for path, file, session in self._files():
-            self._names[file] = path.name
-            self._written_bytes += path.stat().st_size
+        for name, size, file, session in self._files():
+            self._names[file] = name
+            self._written_bytes += size
             found[file] = session
         return found
 
-    def _files(self) -> Iterator[tuple[Path, FileId, SessionId]]:
-        for path in sorted(self._folder.iterdir()):
-            file, _, session = path.name.partition(".")
+    def _files(self) -> Iterator[tuple[str, int, FileId, SessionId]]:
+        for name, size in self.disk.list(self._folder):
+            file, _, session = name.partition(".")
             try:
                 identity = bytes.fromhex(file)
                 owner = b"" if session == _PUBLISHED else bytes.fromhex(session)
             except ValueError:
                 continue  # not ours
             if len(identity) == FILE_ID_BYTES:
-                yield path, FileId(identity), SessionId(owner)
+                yield name, size, FileId(identity), SessionId(owner)
 
     # ---- writing
 
     def make(self, file: FileId, session: SessionId) -> None:
         name = f"{file.hex()}.{session.hex()}"
-        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-        self._writing[file] = _Writing(os.open(self._folder / name, flags, 0o640))
+        self._writing[file] = _Writing(self.disk.open(self._folder / name, MAKE_NEW))
         self._names[file] = name
 
     def reopen(self, file: FileId) -> int:
         """Go on with an unfinished file: read what is there, for its checksum. Returns its size."""
-        descriptor = os.open(self._path(file), os.O_RDWR | os.O_CLOEXEC)
+        descriptor = self.disk.open(self._path(file), CHANGE)
         writing = self._writing[file] = _Writing(descriptor)
-        while data := os.pread(descriptor, _READ_BYTES, writing.written):
+        while data := self.disk.pread(descriptor, _READ_BYTES, writing.written):
             writing.checksum = crc32c(data, writing.checksum)
             writing.written += len(data)
         self._force(writing)
@@ -120,7 +121,7 @@ class LargeFiles:
     def _append(self, writing: _Writing, data: bytes | memoryview) -> None:
         rest = memoryview(data)
         while rest:
-            done = os.pwrite(writing.descriptor, rest, writing.written)
+            done = self.disk.pwrite(writing.descriptor, rest, writing.written)
             rest = rest[done:]
             writing.written += done
             self._written_bytes += done
@@ -129,18 +130,17 @@ class LargeFiles:
     def _push_out(self, writing: _Writing) -> None:
         """Begin to write back, without waiting, and leave the page cache to others."""
         since = writing.written - writing.durable
-        os.posix_fadvise(writing.descriptor, writing.durable, since, os.POSIX_FADV_DONTNEED)
+        self.disk.push_out(writing.descriptor, writing.durable, since)
 
     def _force(self, writing: _Writing) -> None:
         if self._forces:
             self._push_out(writing)
-            os.fdatasync(writing.descriptor)
+            self.disk.fdatasync(writing.descriptor)
         writing.durable = writing.written
 
     def _check_room(self) -> None:
         """Raises StorageFull when the quota, or what is left to others, would be touched."""
-        disk = os.statvfs(self._folder)
-        free = disk.f_bavail * disk.f_frsize
+        free = self.disk.free_bytes(self._folder)
         if (self._quota and self.used_bytes + LARGE_SYNC_BYTES > self._quota) or (
             free - LARGE_SYNC_BYTES < self._reserve
         ):
@@ -151,32 +151,25 @@ class LargeFiles:
         writing = self._writing[file]
         self._force(writing)
         if self._forces:
-            os.fsync(writing.descriptor)
-            self._sync_folder()
-        os.close(writing.descriptor)
+            self.disk.fsync(writing.descriptor)
+            self.disk.sync_folder(self._folder)
+        self.disk.close(writing.descriptor)
         del self._writing[file]
         return writing.checksum
-
-    def _sync_folder(self) -> None:
-        descriptor = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
 
     def publish(self, file: FileId) -> None:
         """A message refers to it. If that is not on disk when the machine is lost, recovery says it again."""
         name = f"{file.hex()}.{_PUBLISHED}"
         former = self._names.get(file)
         if former is not None and former != name:
-            (self._folder / former).rename(self._folder / name)
+            self.disk.rename(self._folder / former, self._folder / name)
             self._names[file] = name
 
     def close_writing(self, file: FileId) -> None:
         """The upload ended, one way or the other."""
         writing = self._writing.pop(file, None)
         if writing is not None:
-            os.close(writing.descriptor)
+            self.disk.close(writing.descriptor)
 
     # ---- reading
 
@@ -191,19 +184,29 @@ class LargeFiles:
         if self._buffer is None:
             self._buffer = mmap.mmap(-1, MAX_CHUNK_BYTES + 2 * _ALIGNMENT)
         with memoryview(self._buffer)[:wanted] as room:
-            came = start + os.preadv(descriptor, [room], start)
+            came = start + self.disk.pread_into(descriptor, room, start)
         return self._buffer[offset - start : max(min(came, stop) - start, 0)]
 
     def _open(self, file: FileId) -> int:
         try:
-            return _open_past_cache(self._path(file))
+            return self._open_past_cache(self._path(file))
         except FileNotFoundError:
-            return _open_past_cache(self._path(file))  # it was given its other name just then
+            return self._open_past_cache(self._path(file))  # it was given its other name just then
+
+    def _open_past_cache(self, path: Path) -> int:
+        """Without the page cache, where the file system can: a tenth of the work, and syncs of the journal
+        beside it are several times as quick."""
+        try:
+            return self.disk.open(path, READ_PAST_CACHE)
+        except OSError as error:
+            if error.errno != errno.EINVAL:
+                raise
+            return self.disk.open(path, READ)
 
     def close_reading(self, file: FileId) -> None:
         descriptor = self._reading.pop(file, None)
         if descriptor is not None:
-            os.close(descriptor)
+            self.disk.close(descriptor)
 
     # ---- removing
 
@@ -213,19 +216,19 @@ class LargeFiles:
         if name is None:
             return
         path = self._folder / name
-        size = path.stat().st_size
+        size = self.disk.size_of(path)
         self._removed_bytes += size
         if size > LARGE_REMOVE_BYTES:
             # Out of sight first: half a file must not be taken for an upload after a crash.
             gone = path.with_suffix(".removed")
-            path.rename(gone)
+            self.disk.rename(path, gone)
             path = gone
             for left in range(size - LARGE_REMOVE_BYTES, 0, -LARGE_REMOVE_BYTES):
                 if self._hurries:
                     break
-                os.truncate(path, left)
-                time.sleep(_REMOVE_PAUSE_SECONDS)
-        path.unlink()
+                self.disk.shorten(path, left)
+                self.disk.pause(_REMOVE_PAUSE_SECONDS)
+        self.disk.remove(path)
 
     def hurry(self) -> None:
         """The server stops: finish what is under way without regard for others."""
@@ -233,11 +236,11 @@ class LargeFiles:
 
     def halves(self) -> list[Path]:
         """Files that a crash left while they were being removed."""
-        return sorted(self._folder.glob("*.removed"))
+        return [self._folder / name for name, _ in self.disk.list(self._folder) if name.endswith(".removed")]
 
     def remove_halves(self) -> None:
         for path in self.halves():
-            path.unlink()
+            self.disk.remove(path)
 
     def _path(self, file: FileId) -> Path:
         name = self._names.get(file)
@@ -251,17 +254,6 @@ class LargeFiles:
 
     def names(self) -> list[FileId]:
         return list(self._names)
-
-
-def _open_past_cache(path: Path) -> int:
-    """Without the page cache, where the file system can: a tenth of the work, and syncs of the journal
-    beside it are several times as quick."""
-    try:
-        return os.open(path, os.O_RDONLY | os.O_DIRECT | os.O_CLOEXEC)
-    except OSError as error:
-        if error.errno != errno.EINVAL:
-            raise
-        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
 
 
 def storage_fault(error: Exception) -> tuple[str, str]:

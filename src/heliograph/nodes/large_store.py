@@ -78,10 +78,10 @@ class LargeStore:
         self._tick = tick
         self._uploads = Uploads()
         self._fetches = Fetches(references.is_referenced)
-        self._examiner = Worker("large-examiner", loop)
-        self._writer = Worker("large-writer", loop)
-        self._reader = Worker("large-reader", loop)
-        self._remover = Worker("large-remover", loop)
+        self._examiner = files.disk.worker("large-examiner", loop)
+        self._writer = files.disk.worker("large-writer", loop)
+        self._reader = files.disk.worker("large-reader", loop)
+        self._remover = files.disk.worker("large-remover", loop)
         # Files that go when the log is stored up to the LSN beside them.
         self._doomed: deque[tuple[int, FileId]] = deque()
         self._stored_lsn = 0

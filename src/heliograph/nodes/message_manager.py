@@ -71,6 +71,7 @@ from heliograph.destinations.recovery import CatalogueRecovery, Claim, Given, In
 from heliograph.destinations.snapshot import encode_state, snapshot_of
 from heliograph.destinations.transactions import Deciding
 from heliograph.destinations.waiting import Residence
+from heliograph.journal.disk import DISK, Disk
 from heliograph.journal.files import Journal, JournalSettings
 from heliograph.journal.records import RecordKind
 from heliograph.model.block import LARGE, Block, Span, parse_trusted
@@ -84,7 +85,7 @@ from heliograph.model.limits import (
 )
 from heliograph.model.policy_rules import NO_RULES, PolicyRules
 from heliograph.nodes.administrator import Administrator
-from heliograph.nodes.clock import boot_id, microseconds, now
+from heliograph.nodes.clock import CLOCK, Clock
 from heliograph.nodes.committing import Committing
 from heliograph.nodes.compactor import Compactor
 from heliograph.nodes.event_log import Record, ignore
@@ -135,21 +136,25 @@ class MessageManager:
         large_reserve_bytes: int = LARGE_RESERVE_BYTES,
         kept_seconds: float = KEPT_SESSION_SECONDS,
         is_replicated: bool = False,
+        disk: Disk = DISK,
+        clock: Clock = CLOCK,
     ) -> None:
         self._bus = bus
         self._tick = tick
         self._in_memory = in_memory
         self._kept_seconds = kept_seconds
         self._loop = asyncio.get_running_loop()
-        self._boot = boot_id()
+        self.now, self.microseconds = clock.now, clock.microseconds
+        self._boot = clock.boot_id()
         self.record = record
         self.catalogue = Catalogue(Residence(resident_bytes), rules, is_replicated=is_replicated)
-        self.journal = Journal(directory, settings=settings, listener=self, loop=self._loop)
+        self.journal = Journal(directory, settings=settings, listener=self, loop=self._loop, disk=disk)
         files = LargeFiles(
             directory.parent / "large",
             forces=settings.durability == "fsync" and not in_memory,
             quota_bytes=large_quota_bytes,
             reserve_bytes=large_reserve_bytes,
+            disk=disk,
         )
         self.large = LargeStore(files, self.catalogue.large, bus=bus, tick=tick, loop=self._loop)
         self._compactor = Compactor(self.journal, self.catalogue)
@@ -188,7 +193,7 @@ class MessageManager:
     def open(self, until: int | None = None) -> None:
         """Read the journal. What another manager writes may follow. `until`: as if it ended at this index."""
         place = self.place if self.catalogue.is_replicated else None
-        recovery = self.recovery = CatalogueRecovery(self.catalogue, now(), place, until)
+        recovery = self.recovery = CatalogueRecovery(self.catalogue, self.now(), place, until)
         self.journal.recover(on_snapshot=recovery.snapshot, on_record=recovery.record)
 
     def externalise(self) -> bytes:
@@ -246,7 +251,7 @@ class MessageManager:
         self.journal.close()
 
     def _keep_house(self) -> None:
-        moment = now()
+        moment = self.now()
         self.run(
             None,
             self.catalogue.forget_lost_before(moment - SESSION_MEMORY_SECONDS, moment - self._kept_seconds),
@@ -261,10 +266,10 @@ class MessageManager:
         known = self.catalogue.sessions.get(session)
         if known is None:
             return False
-        return not known.lost_at or now() - known.lost_at < UPLOAD_MEMORY_SECONDS
+        return not known.lost_at or self.now() - known.lost_at < UPLOAD_MEMORY_SECONDS
 
     def _sweep(self) -> None:
-        moment = microseconds()
+        moment = self.microseconds()
         for destination in list(self.catalogue.all_destinations()):
             if destination.needs_sweeping:
                 self.run(destination, destination.handle(Swept(), moment))
@@ -289,7 +294,7 @@ class MessageManager:
                     self._committing.stage(destination, command.block)
                     return
             if destination is not None:
-                self.run(destination, destination.handle(command, microseconds()))
+                self.run(destination, destination.handle(command, self.microseconds()))
         else:
             self._rarer(command)
 
@@ -307,7 +312,7 @@ class MessageManager:
         if command.staged:
             self._committing.stage(destination, block)
         else:
-            self.run(destination, destination.handle(command, microseconds()))
+            self.run(destination, destination.handle(command, self.microseconds()))
         if intake.marks().get(block.lane, 0) >= block.last:
             self.large.accepted(reference)
 
@@ -331,13 +336,13 @@ class MessageManager:
         elif isinstance(command, SubscriptionEnded):
             self.run(None, catalogue.end_subscription(command))
         elif isinstance(command, SessionOpened):
-            self.run(None, catalogue.session_opened(command, now()))
+            self.run(None, catalogue.session_opened(command, self.now()))
         elif isinstance(command, SessionResumed):
             self.run(None, catalogue.session_resumed(command))
         elif isinstance(command, SessionLost):
             self._committing.session_gone(command.session)
             self.large.session_lost(command.session)
-            catalogue.session_lost(command, now())
+            catalogue.session_lost(command, self.now())
         elif isinstance(command, SessionClosed):
             self._committing.session_gone(command.session)
             self.large.session_closed(command.session)
@@ -354,7 +359,7 @@ class MessageManager:
             self._bus.multicast(Rejected(command.request, error.code, error.sentence))
             return
         self.run(None, effects)
-        self.run(destination, destination.handle(command, microseconds()))
+        self.run(destination, destination.handle(command, self.microseconds()))
 
     # ---- carrying out
 
@@ -413,7 +418,7 @@ class MessageManager:
         else:
             # No room. It has to be taken back before anything else is accepted after it.
             refused = BlockRefused(block, _FULL.code, _FULL.sentence)
-            self.run(destination, destination.handle(refused, microseconds()))
+            self.run(destination, destination.handle(refused, self.microseconds()))
 
     def store(self, kind: int, destination: Destination, block: Block) -> bool:
         """Append a block and hold it once. False: there was no room."""
@@ -446,7 +451,7 @@ class MessageManager:
         """Let every destination hand out what it can."""
         for destination in list(self.catalogue.all_destinations()):
             effects: list[AnyEffect] = []
-            destination.dispatch(effects, microseconds())
+            destination.dispatch(effects, self.microseconds())
             self.run(destination, effects)
 
     def span_of(self, claim: Claim, blocks: dict[int, Block]) -> Span:
@@ -513,7 +518,7 @@ class MessageManager:
             else:
                 self.journal_failed(found)
                 return
-            self.run(destination, destination.handle(loaded, microseconds()))
+            self.run(destination, destination.handle(loaded, self.microseconds()))
             self.mover.page_loaded(destination)
             self._tick.ask()
 
@@ -524,7 +529,7 @@ class MessageManager:
     def _next_turns(self) -> None:
         turns, self._turns = self._turns, {}
         for destination in turns.values():
-            self.run(destination, destination.handle(TurnCame(), microseconds()))
+            self.run(destination, destination.handle(TurnCame(), self.microseconds()))
         self._tick.ask()
 
     def _wake(self, destination: Destination, due: int) -> None:
@@ -533,14 +538,14 @@ class MessageManager:
             if self._alarm is not None:
                 self._alarm.cancel()
             self._alarm_at = due
-            self._alarm = self._loop.call_later(max(due - microseconds(), 0) / 1e6, self._ring)
+            self._alarm = self._loop.call_later(max(due - self.microseconds(), 0) / 1e6, self._ring)
 
     def _ring(self) -> None:
         """Something is due: let those who wait for it have it, and set the clock for the next."""
         timers, self._timers = self._timers, {}
         self._alarm, self._alarm_at = None, 0
         for destination in timers.values():
-            self.run(destination, destination.handle(TimeCame(), microseconds()))
+            self.run(destination, destination.handle(TimeCame(), self.microseconds()))
             due = destination.next_due
             if due:
                 self._wake(destination, due)
@@ -607,7 +612,7 @@ class MessageManager:
 
     def _tell_stored(self, stored: dict[int, tuple[Destination, list[Block]]]) -> None:
         """Producers wait for this: their confirmations leave before anything is handed out."""
-        moment = microseconds()
+        moment = self.microseconds()
         for destination, blocks in stored.values():
             self.run(destination, destination.handle(BlocksStored(blocks), moment))
         if stored and not self.journal.has_pending:

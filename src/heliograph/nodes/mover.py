@@ -19,7 +19,6 @@ from heliograph.model.block import Block, Span, parse
 from heliograph.model.errors import ClientFault, HeliographError, StorageFull
 from heliograph.model.ids import IdIssuer
 from heliograph.model.limits import MOVE_PORTION_MESSAGES
-from heliograph.nodes.clock import microseconds
 
 if TYPE_CHECKING:
     from heliograph.nodes.message_manager import MessageManager
@@ -122,7 +121,7 @@ class _Move:
         self._moved += sum(span.stop - span.start for span in spans)
 
     def _adopt(self, target: Destination, blocks: list[Block]) -> None:
-        manager, moment = self._manager, microseconds()
+        manager, moment = self._manager, self._manager.microseconds()
         effects: list[AnyEffect] = []
         for block in blocks:
             if not target.adopt(block, effects, moment):

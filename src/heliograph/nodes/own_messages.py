@@ -15,7 +15,6 @@ from heliograph.model.destination import Address
 from heliograph.model.ids import IdIssuer, LaneId, lane_of
 from heliograph.model.limits import MAX_LANES_PER_SESSION
 from heliograph.model.message import Head, encode_body, encode_head
-from heliograph.nodes.clock import microseconds
 
 if TYPE_CHECKING:
     from heliograph.nodes.message_manager import MessageManager
@@ -45,12 +44,12 @@ class OwnMessages:
             raw,
             lane=lane,
             sequence=last + 1,
-            timestamp=microseconds(),
+            timestamp=self._manager.microseconds(),
             persistent=False,
             kind=kind,
             head=encode_head(Head(correlation_id=correlation_id, kind=kind)) if correlation_id else b"",
         )
-        effects = destination.handle(Published(address, parse(buffer)), microseconds())
+        effects = destination.handle(Published(address, parse(buffer)), self._manager.microseconds())
         if any(type(effect) is Multicast and type(effect.command) is Refused for effect in effects):
             self._lanes.pop(address, None)
             effects = [effect for effect in effects if type(effect) is not Multicast]

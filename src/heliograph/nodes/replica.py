@@ -42,6 +42,7 @@ from heliograph.cluster.view import View
 from heliograph.journal.records import RecordKind
 from heliograph.model.errors import HeliographError, Unavailable
 from heliograph.nodes.catching_up import Host, catch_up
+from heliograph.nodes.clock import CLOCK, Clock
 from heliograph.nodes.event_log import Record, ignore
 from heliograph.nodes.following import Following, LostPlace
 from heliograph.nodes.leading import Leading
@@ -53,6 +54,7 @@ _TRY_AGAIN_SECONDS: Final = 0.2
 # How long a backup is given to take over from a primary that wants to go, and how often that is looked at.
 _HAND_OVER_SECONDS: Final = 5.0
 _LOOK_AGAIN_SECONDS: Final = 0.01
+_KEY_BYTES: Final = 16
 _AMONG_MANAGERS = (Stored, Synchronised, BodyWanted)
 
 
@@ -91,6 +93,7 @@ class Replica:
         tick: Tick,
         seniority: int,
         record: Record = ignore,
+        clock: Clock = CLOCK,
     ) -> None:
         self.name = name
         self._make_manager = make_manager
@@ -107,7 +110,7 @@ class Replica:
         self._known_clients: tuple[Incarnation, ...] = ()
         self._unread: list[Command] = []  # decisions that came before it had the log they go on from
         self._catching_up: asyncio.Task[None] | None = None
-        self.host = Host(lambda: self.manager)
+        self.host = Host(lambda: self.manager, clock.secret(_KEY_BYTES))
         self._forcing: deque[tuple[int, Callable[[], None]]] = deque()
         self.manager = make_manager(self._bus)
         tick.add_write(self._end_of_tick)

@@ -9,7 +9,8 @@ only then: whoever sends blocks, or takes its time, is waited for asleep.
 from __future__ import annotations
 
 import asyncio
-from time import monotonic
+import time
+from collections.abc import Callable
 
 from heliograph.model.limits import VIGIL_SECONDS
 
@@ -17,10 +18,13 @@ from heliograph.model.limits import VIGIL_SECONDS
 class Vigil:
     """One for all connections of a node."""
 
-    __slots__ = ("_answered_at", "_is_awake", "_loop", "_until", "_was_prompt")
+    __slots__ = ("_answered_at", "_is_awake", "_loop", "_monotonic", "_until", "_was_prompt")
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, monotonic: Callable[[], float] = time.monotonic
+    ) -> None:
         self._loop = loop
+        self._monotonic = monotonic
         self._answered_at = 0.0  # when a lone message was last confirmed, 0: something else came since
         self._was_prompt = False
         self._until = 0.0
@@ -28,7 +32,7 @@ class Vigil:
 
     def heard_lone(self) -> None:
         """A client sent one message and nothing else."""
-        self._was_prompt = monotonic() - self._answered_at < VIGIL_SECONDS
+        self._was_prompt = self._monotonic() - self._answered_at < VIGIL_SECONDS
 
     def heard_more(self) -> None:
         """Somebody is at work who does not wait for each confirmation."""
@@ -36,7 +40,7 @@ class Vigil:
 
     def answered(self) -> None:
         """What was heard is confirmed."""
-        self._answered_at = moment = monotonic()
+        self._answered_at = moment = self._monotonic()
         if self._was_prompt:
             self._until = moment + VIGIL_SECONDS
             if not self._is_awake:
@@ -49,7 +53,7 @@ class Vigil:
         return self._is_awake
 
     def _look(self) -> None:
-        if self._was_prompt and monotonic() < self._until:
+        if self._was_prompt and self._monotonic() < self._until:
             self._loop.call_soon(self._look)
         else:
             self._is_awake = False

@@ -47,8 +47,7 @@ def test_events_are_written_in_order_and_published(tmp_path: Path) -> None:
 
 def test_the_file_is_rotated_and_the_oldest_goes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(event_log, "EVENT_FILE_BYTES", 1)
-    log = EventLog.__new__(EventLog)
-    log._path = tmp_path / "events.jsonl"
+    log = EventLog(tmp_path, node="1.1")
     for number in range(8):
         assert log._write([{"number": number}])
     names = sorted(path.name for path in tmp_path.iterdir())

@@ -12,13 +12,14 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import NamedTuple, TypeVar
 
+from heliograph.client.clock import CLOCK
 from heliograph.client.forwarding.files import Record, StoreFiles
 from heliograph.client.forwarding.ledger import Entry, Lane, Ledger
 from heliograph.client.forwarding.records import FRAME_HEADER_BYTES, RecordKind
 from heliograph.client.outgoing import Lane as Packer
 from heliograph.client.preparing import Outgoing
 from heliograph.client.resending import Sealed
-from heliograph.client.sender import now_microseconds, renewed
+from heliograph.client.sender import renewed
 from heliograph.model.block import HEADER_BYTES
 from heliograph.model.errors import HeliographError, StorageFull, Unavailable
 from heliograph.model.ids import ID_BYTES, LaneId
@@ -120,7 +121,7 @@ class Writer:
             packer = self._packers[lane.key] = Packer(
                 lane.key, _NO_LANE, block_messages=self._block_messages, first=lane.stored + 1
             )
-        now = now_microseconds()
+        now = CLOCK.microseconds()
         packer.put(message, now)
         if packer.is_block_full:
             packer.seal(now)
@@ -177,7 +178,7 @@ class Writer:
 
     def _collect(self) -> _Batch:
         ledger = self._ledger
-        now = now_microseconds()
+        now = CLOCK.microseconds()
         blocks: list[tuple[Lane, Sealed]] = []
         for key, packer in self._packers.items():
             packer.seal(now)
