@@ -100,7 +100,7 @@ class LargeReferences:
             self.persisted(position, FileId(file))
 
     def recount(self, pages: Iterable[Page]) -> None:
-        """At the end of recovery: only what is in these pages is held by anybody."""
+        """Recovery knows what is held by anybody: only what is in these pages."""
         former, self._held, self._records = self._held, {}, {}
         for page in pages if former else ():
             for entry in page.entries():

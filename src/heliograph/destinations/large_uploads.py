@@ -67,6 +67,8 @@ class Upload(msgspec.Struct):
     received: int = 0
     checksum: int = 0  # what the client says, once it has ended
     request: int = 0  # who waits for it to be reopened or stored
+    written: int = 0
+    durable: int = 0
 
 
 class Uploads:
@@ -106,7 +108,7 @@ class Uploads:
 
     def _begun(self, event: UploadBegun) -> list[AnyLargeEffect]:
         file = FileId(event.file)
-        if event.resumed:
+        if event.resumed or file in self._by_file:  # else it was asked again
             return self._resumed(event, file)
         if len(self._by_file) >= MAX_UPLOADS:
             sentence = f"{MAX_UPLOADS} large messages are on their way already: try again later"
@@ -189,7 +191,12 @@ class Uploads:
         upload = self._by_file.get(event.file)
         if upload is None:
             return []
-        return [Multicast(UploadAdvanced(upload.session, upload.transfer, event.written, event.durable))]
+        upload.written, upload.durable = event.written, event.durable
+        return [_advanced(upload)]
+
+    def advances(self) -> list[AnyLargeEffect]:
+        """How far each is, for those who heard nothing yet."""
+        return [_advanced(upload) for upload in self._by_file.values() if upload.state is State.OPEN]
 
     def _stored(self, event: FileStored) -> list[AnyLargeEffect]:
         upload = self._by_file.get(event.file)
@@ -259,6 +266,10 @@ class Uploads:
     def found(self, file: FileId, session: SessionId) -> None:
         """A file without a message was there at the start, and its session may go on with it."""
         self._by_file[file] = Upload(file, session, -1, State.RESTING)
+
+
+def _advanced(upload: Upload) -> Multicast:
+    return Multicast(UploadAdvanced(upload.session, upload.transfer, upload.written, upload.durable))
 
 
 def _ready(request: int, upload: Upload) -> Multicast:

@@ -455,7 +455,8 @@ class CatalogueRecovery:
         for session, staged in stages.items():
             for stage_destination, block in staged:
                 self._catalogue.transactions.stage(session, stage_destination, block)
-        return Inheritance(self._hand_over(holder), claims, returned)
+        claimed = [claim.entry for claimed in claims.values() for claim in claimed if claim.entry.origin < 0]
+        return Inheritance(self._hand_over(holder, claimed), claims, returned)
 
     def still_given(self, given: list[Given]) -> list[Given]:
         """What of it is still handed out."""
@@ -484,8 +485,9 @@ class CatalogueRecovery:
                 for cursor in topic.of_list(list_number):
                     yield number, list_number, cursor
 
-    def _hand_over(self, holder: Holder) -> int:
-        held: list[Page] = []
+    def _hand_over(self, holder: Holder, claimed: Iterable[Entry] = ()) -> int:
+        """`claimed`: what consumers have, which no queue gives a place to."""
+        held: list[Page] = pages_of(claimed)
         for queue in self._queues.values():
             held += queue.finish()
         for topic in self._topics.values():
@@ -495,6 +497,10 @@ class CatalogueRecovery:
                 holder.retain(position, count)
         self._catalogue.large.recount(held)
         return sum(page.messages for page in held)
+
+    def recount_large(self, held: list[Page]) -> None:
+        """`held` as `state` gave it."""
+        self._catalogue.large.recount(held)
 
 
 def relocate(destination: Destination, moves: dict[int, int]) -> None:

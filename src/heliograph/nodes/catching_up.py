@@ -16,7 +16,7 @@ import asyncio
 import hmac
 import struct
 import zlib
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from typing import Any, Final
 
 import msgspec
@@ -27,6 +27,8 @@ from heliograph.destinations.snapshot import decode_state, encode_state
 from heliograph.destinations.state_transfer import Place, blocks_of, relocate_state
 from heliograph.journal.records import RecordKind
 from heliograph.model.errors import CorruptJournal, HeliographError, StorageFull, Unavailable
+from heliograph.model.large import FileId
+from heliograph.model.limits import MAX_CHUNK_BYTES
 from heliograph.nodes.message_manager import MessageManager
 
 _LENGTH = struct.Struct("<I")
@@ -38,11 +40,12 @@ _PATIENCE_SECONDS: Final = 30.0
 
 
 class Wanted(msgspec.Struct, array_like=True):
-    """What the newcomer has."""
+    """What the newcomer has; or the file that it wants, and nothing else."""
 
     key: bytes
     views: list[ViewMark]
     index: int
+    file: bytes = b""
 
 
 class Offered(msgspec.Struct, array_like=True):
@@ -125,6 +128,9 @@ class Host:
         if not hmac.compare_digest(wanted.key, self._key):
             return
         manager = self._manager()
+        if wanted.file:
+            await self._serve_file(manager, FileId(wanted.file), writer)
+            return
         manager.journal.pin()
         try:
             fork = fork_of(manager.place, wanted.views, wanted.index)
@@ -137,6 +143,13 @@ class Host:
             self.served += 1
         finally:
             manager.journal.unpin()
+
+    async def _serve_file(self, manager: MessageManager, file: FileId, writer: asyncio.StreamWriter) -> None:
+        offset = 0
+        while piece := await manager.large.read(file, offset, MAX_CHUNK_BYTES):
+            await _send(writer, Blocks([piece]))
+            offset += len(piece)
+        await _send(writer, Blocks([]))
 
 
 async def _read(manager: MessageManager, positions: list[int]) -> list[bytes]:
@@ -160,12 +173,10 @@ async def catch_up(address: str, manager: MessageManager, cut: Callable[[int], M
     `cut` makes a manager that has forgotten its log behind an index, and is called where the logs part before the
     manager's own ends. Afterwards the journal has a snapshot of the new state: start from it.
     """
-    where, _, key = address.partition("/")
-    name, _, port = where.rpartition(":")
-    reader, writer = await asyncio.open_connection(name, int(port))
+    reader, writer, key = await _connect(address)
     try:
         place = manager.place
-        await _send(writer, Wanted(bytes.fromhex(key), place.views, place.index))
+        await _send(writer, Wanted(key, place.views, place.index))
         offered: Offered = await _receive(reader, Offered)
         if offered.fork != place.index:
             manager = cut(offered.fork)
@@ -181,9 +192,36 @@ async def catch_up(address: str, manager: MessageManager, cut: Callable[[int], M
         await _send(writer, Missing([]))
     finally:
         writer.close()
+    for file in manager.large.lacks(FileId(file) for position, file in state.large if position in moves):
+        await bring_file(address, manager, file)
     relocate_state(state, moves)
     await _store(manager, encode_state(state))
     return len(missing)
+
+
+async def _connect(address: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter, bytes]:
+    where, _, key = address.partition("/")
+    name, _, port = where.rpartition(":")
+    reader, writer = await asyncio.open_connection(name, int(port))
+    return reader, writer, bytes.fromhex(key)
+
+
+async def bring_file(address: str, manager: MessageManager, file: FileId) -> None:
+    """Get the content of a large message."""
+    reader, writer, key = await _connect(address)
+    try:
+        await _send(writer, Wanted(key, [], 0, file))
+        await manager.large.bring(file, _pieces(reader))
+    finally:
+        writer.close()
+
+
+async def _pieces(reader: asyncio.StreamReader) -> AsyncIterator[bytes]:
+    while True:
+        blocks: Blocks = await _receive(reader, Blocks)
+        if not blocks.blocks:
+            return
+        yield blocks.blocks[0]
 
 
 def _at_host(state: Any) -> list[tuple[int, Place]]:

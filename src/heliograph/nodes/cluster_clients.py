@@ -16,15 +16,21 @@ from heliograph.bus.commands import (
     DECISIONS,
     Answered,
     BodyWanted,
+    ChunkRead,
     Command,
     ConsumerAttached,
     ConsumerDetached,
     Dispatched,
+    FetchAllowed,
+    FetchBegun,
+    FetchEnded,
     Leads,
     Logged,
     Parcelled,
     Published,
     Rejected,
+    SessionClosed,
+    SessionLost,
     Settled,
     Supplied,
 )
@@ -34,7 +40,7 @@ from heliograph.cluster.log import name_of
 from heliograph.model.block import Block, Span
 from heliograph.model.destination import Address
 from heliograph.model.errors import Unavailable
-from heliograph.model.ids import ConsumerId
+from heliograph.model.ids import ConsumerId, SessionId
 from heliograph.model.limits import BODY_CACHE_BYTES
 from heliograph.nodes.tick import Tick
 
@@ -60,6 +66,7 @@ class ClusterClients:
         self._bodies: Bodies[Block] = Bodies(BODY_CACHE_BYTES)
         self._consumers: dict[ConsumerId, Address] = {}
         self._unanswered: dict[int, Command] = {}
+        self._downloads: dict[tuple[SessionId, int], FetchBegun] = {}
         self._waiting: dict[ConsumerId, deque[Command]] = {}  # decisions that wait for a body
         self._unsaid: deque[Command] = deque()
 
@@ -73,11 +80,27 @@ class ClusterClients:
             self._consumers[fact.consumer] = fact.address
         elif isinstance(fact, ConsumerDetached):
             self._detached(fact.consumer)
+        elif isinstance(fact, FetchBegun | FetchAllowed | FetchEnded | SessionLost | SessionClosed):
+            self._note_download(fact)
         request = getattr(fact, "request", 0)
         if request:
             self._unanswered[request] = fact
         self._unsaid.append(fact)
         self.go_on()
+
+    def _note_download(
+        self, fact: FetchBegun | FetchAllowed | FetchEnded | SessionLost | SessionClosed
+    ) -> None:
+        """Another primary knows nothing of downloads: they are begun again where they are."""
+        if isinstance(fact, SessionLost | SessionClosed):
+            for key in [key for key in self._downloads if key[0] == fact.session]:
+                del self._downloads[key]
+        elif isinstance(fact, FetchBegun):
+            self._downloads[fact.session, fact.transfer] = msgspec.structs.replace(fact, request=0)
+        elif isinstance(fact, FetchEnded):
+            self._downloads.pop((fact.session, fact.transfer), None)
+        elif (download := self._downloads.get((fact.session, fact.transfer))) is not None:
+            download.allowed = max(download.allowed, fact.allowed)
 
     def _detached(self, consumer: ConsumerId) -> None:
         self._consumers.pop(consumer, None)
@@ -120,6 +143,12 @@ class ClusterClients:
         if isinstance(command, Leads):
             self._ask_again()
             return
+        if isinstance(command, ChunkRead):
+            download = self._downloads.get((command.session, command.transfer))
+            if download is not None and command.offset != download.offset:
+                return  # of a primary that read on before it heard where this one is
+            if download is not None:
+                download.offset += len(command.data)
         if isinstance(command, Answered | Rejected):
             self._unanswered.pop(command.request, None)
         waiting = self._waiting.get(getattr(command, "consumer", _NOBODY))
@@ -192,6 +221,7 @@ class ClusterClients:
         for fact in list(self._unanswered.values()):
             again = msgspec.structs.replace(fact, again=True) if isinstance(fact, Settled) else fact
             self._unsaid.append(again)
+        self._unsaid.extend(msgspec.structs.replace(each) for each in self._downloads.values())
         self.go_on()
 
     def forget(self) -> None:
@@ -199,5 +229,6 @@ class ClusterClients:
         self._bodies.clear()
         self._consumers.clear()
         self._unanswered.clear()
+        self._downloads.clear()
         self._waiting.clear()
         self._unsaid.clear()

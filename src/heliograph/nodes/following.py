@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 
 import msgspec
 
@@ -33,9 +34,11 @@ from heliograph.bus.interface import Incarnation
 from heliograph.cluster.log import LOCAL, LogPlace, name_of
 from heliograph.destinations.recovery import Given
 from heliograph.journal.records import Record, RecordKind
-from heliograph.model.block import Block, Span, parse_trusted
+from heliograph.model.block import LARGE, Block, Span, parse_trusted
 from heliograph.model.errors import HeliographError, Unavailable
 from heliograph.model.ids import ConsumerId, LaneId, SessionId
+from heliograph.model.large import FileId, file_in
+from heliograph.nodes.large_store import CONCERNED, FETCHES
 from heliograph.nodes.leading import Leading
 from heliograph.nodes.message_manager import MessageManager
 
@@ -84,6 +87,10 @@ class Following:
         self._prune_at = _PRUNE_AT
         self._unconfirmed: dict[LaneId, int] = {}
         self._handled: dict[Incarnation, int] = {}
+        self._files: dict[
+            FileId, int
+        ] = {}  # content that is not on disk yet, and the index that waits for it
+        self.lacking: dict[FileId, None] = {}  # and of that what somebody has to bring
 
     # ---- deliveries
 
@@ -94,6 +101,11 @@ class Following:
         elif isinstance(fact, SessionClosed):
             self.sessions.pop(fact.session, None)
         if sequence <= self._handled.get(sender, 0):
+            return
+        if isinstance(fact, CONCERNED):
+            # Content is the same with everybody, and is stored as it comes. Downloads are the primary's alone.
+            if not isinstance(fact, FETCHES):
+                self._manager.large.on_command(fact)
             return
         self._facts.append((sender, sequence, fact))
         if isinstance(fact, Published):
@@ -173,9 +185,26 @@ class Following:
         assert manager.recovery is not None, "a manager that leads follows nobody"
         record = Record(shipped.kind, shipped.destination, shipped.list, lsn, position, payload)
         manager.recovery.record(record)
-        if shipped.kind == RecordKind.PUBLISHED:
+        if is_block:
             header = parse_trusted(payload, keep=False)
-            self._unconfirmed[header.lane] = header.last
+            if shipped.kind == RecordKind.PUBLISHED:
+                self._unconfirmed[header.lane] = header.last
+            if header.flags & LARGE:
+                self._refers(file_in(payload))
+
+    def _refers(self, file: FileId) -> None:
+        """A message has its content in a file: it is not stored before that is."""
+        is_here = self._manager.large.refers(file, partial(self._has_file, file))
+        if not is_here:
+            self._files[file] = self._manager.place.index
+            if is_here is None:
+                return
+            self.lacking[file] = None
+
+    def _has_file(self, file: FileId) -> None:
+        self._files.pop(file, None)
+        self.lacking.pop(file, None)
+        self.say_stored()
 
     def _drop_handled(self, through: list[tuple[bytes, int]]) -> None:
         for sender, sequence in through:
@@ -193,6 +222,8 @@ class Following:
             session = catalogue.sessions.get(fact.session)
             if session is not None:
                 session.lost_at, session.connection, session.client = 0.0, fact.connection, fact.client
+        elif isinstance(fact, SessionClosed):
+            self._manager.large.session_closed(fact.session)
         elif isinstance(fact, SessionLost):
             catalogue.session_lost(fact, self._manager.now())
         elif isinstance(fact, DestinationWanted):
@@ -255,11 +286,12 @@ class Following:
         """PROTOCOL 5: the primary hears how far this manager has the log on disk; what it said in an older view does
         not count."""
         if self.has_log:
+            stored = min([self._stored, *(index - 1 for index in self._files.values())])
             try:
-                self._say(Stored(self._stored))
+                self._say(Stored(stored))
             except Unavailable:
                 return  # `on_flow` says when
-            self._said = self._stored
+            self._said = stored
 
     # ---- catching up
 
@@ -267,6 +299,8 @@ class Following:
         """The manager was started anew from what another gave it: its log follows from there."""
         self._manager = manager
         self._marks.clear()
+        self._files.clear()
+        self.lacking.clear()
         self._stored, self._said = manager.place.index, 0
         manager.shipping = self
 
@@ -294,6 +328,7 @@ class Following:
             messages.restore_standing(
                 restored, standing.credit, standing.next_tag, retired=standing.is_retired
             )
+        manager.large.takes_over()
         for lane, last in self._unconfirmed.items():
             lead.multicast(Confirmed(lane, last))
         for sender, sequence, fact in self._facts:

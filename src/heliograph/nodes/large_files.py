@@ -84,6 +84,10 @@ class LargeFiles:
             if len(identity) == FILE_ID_BYTES:
                 yield name, size, FileId(identity), SessionId(owner)
 
+    def has(self, file: FileId) -> bool:
+        """Whether all of it is here, as far as anybody knows."""
+        return file in self._names and file not in self._writing
+
     # ---- writing
 
     def make(self, file: FileId, session: SessionId) -> None:

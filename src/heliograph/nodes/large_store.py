@@ -11,7 +11,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Iterable
+from functools import partial
 
 from heliograph.bus.commands import (
     ChunkSent,
@@ -55,9 +56,11 @@ from heliograph.nodes.tick import Tick
 log = logging.getLogger("heliograph.large")
 
 _UPLOADS = (UploadBegun, ChunkSent, UploadEnded, UploadDropped)
-_FETCHES = (FetchBegun, FetchAllowed, FetchEnded)
+FETCHES = (FetchBegun, FetchAllowed, FetchEnded)
+# Stands for the session of a file that another manager brought, until its message is here.
+_FROM_ANOTHER = SessionId(bytes(16))
 _Outcome = FileWritten | FileReopened | FileStored
-CONCERNED = (*_UPLOADS, *_FETCHES)
+CONCERNED = (*_UPLOADS, *FETCHES)
 
 
 class LargeStore:
@@ -76,6 +79,7 @@ class LargeStore:
         self._references = references
         self._bus = bus
         self._tick = tick
+        self._loop = loop
         self._uploads = Uploads()
         self._fetches = Fetches(references.is_referenced)
         self._examiner = files.disk.worker("large-examiner", loop)
@@ -84,6 +88,7 @@ class LargeStore:
         self._remover = files.disk.worker("large-remover", loop)
         # Files that go when the log is stored up to the LSN beside them.
         self._doomed: deque[tuple[int, FileId]] = deque()
+        self._awaited: dict[FileId, Callable[[], None]] = {}
         self._stored_lsn = 0
 
     # ---- life
@@ -115,7 +120,7 @@ class LargeStore:
     def on_command(self, command: Command) -> None:
         if isinstance(command, _UPLOADS):
             self._carry_out(self._uploads.handle(command))
-        elif isinstance(command, _FETCHES):
+        elif isinstance(command, FETCHES):
             self._carry_out(self._fetches.handle(command))
 
     def session_lost(self, session: SessionId) -> None:
@@ -146,6 +151,84 @@ class LargeStore:
         file = FileId(reference.file)
         if self._uploads.published(file) and not self._references.is_referenced(file):
             self._carry_out(self._fetches.remove(file))
+
+    # ---- the same message elsewhere
+
+    def refers(self, file: FileId, then: Callable[[], None]) -> bool | None:
+        """Another manager has a message that refers to a file. True: it is here. None: it is on its way to the disk,
+        and `then` is called when it is there. False: somebody has to bring it."""
+        is_upload = self._uploads.published(file)
+        if is_upload:
+            self._publish(file)
+        if self._files.has(file):
+            return True
+        self._awaited[file] = then
+        return None if is_upload else False
+
+    async def bring(self, file: FileId, pieces: AsyncIterator[bytes]) -> None:
+        """Take in a file that another manager has. Raises StorageFull, OSError."""
+        await self._do(lambda: self._files.make(file, _FROM_ANOTHER))
+        try:
+            offset = 0
+            async for piece in pieces:
+                await self._do(partial(self._files.write, file, offset, piece))
+                offset += len(piece)
+            await self._do(lambda: self._files.store(file))
+        except BaseException:
+            self._remove(file)
+            raise
+        self._publish(file)
+        self._is_here(file)
+
+    async def _do(self, job: Callable[[], object]) -> None:
+        done = self._loop.create_future()
+
+        def then(result: object) -> None:
+            if done.done():
+                return
+            if isinstance(result, Exception):
+                done.set_exception(result)
+            else:
+                done.set_result(None)
+
+        self._writer.post(job, then)
+        await done
+
+    async def read(self, file: FileId, offset: int, size: int) -> bytes:
+        """For another manager. Raises OSError."""
+        done: asyncio.Future[bytes] = self._loop.create_future()
+
+        def then(result: bytes | Exception) -> None:
+            if done.done():
+                return
+            if isinstance(result, Exception):
+                done.set_exception(result)
+            else:
+                done.set_result(result)
+
+        self._reader.post(lambda: self._files.read(file, offset, size), then)
+        return await done
+
+    def lacks(self, files: Iterable[FileId]) -> list[FileId]:
+        return [file for file in files if not self._files.has(file)]
+
+    def _is_here(self, file: FileId) -> None:
+        waiting = self._awaited.pop(file, None)
+        if waiting is not None:
+            waiting()
+
+    def takes_over(self) -> None:
+        """Whoever sends to us now hears how far it is."""
+        self._carry_out(self._uploads.advances())
+
+    def references(self) -> list[FileId]:
+        return self._references.files()
+
+    def counted_anew(self, before: list[FileId], next_lsn: int) -> None:
+        """Of these, which were referred to, some may be no more; the log says so up to here."""
+        for file in before:
+            if not self._references.is_referenced(file):
+                self._doomed.append((next_lsn - 1, file))
 
     # ---- the order on disk
 
@@ -201,6 +284,8 @@ class LargeStore:
                     self._carry_out(self._uploads.handle(FileFailed(file, *storage_fault(result))))
             elif result is not None:
                 self._carry_out(self._uploads.handle(result))
+                if isinstance(result, FileStored):
+                    self._is_here(file)
 
         (worker or self._writer).post(job, then)
 

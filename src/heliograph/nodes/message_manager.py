@@ -195,6 +195,8 @@ class MessageManager:
         place = self.place if self.catalogue.is_replicated else None
         recovery = self.recovery = CatalogueRecovery(self.catalogue, self.now(), place, until)
         self.journal.recover(on_snapshot=recovery.snapshot, on_record=recovery.record)
+        if self.catalogue.is_replicated:
+            self.large.start(self.catalogue.sessions.__contains__)
 
     def externalise(self) -> bytes:
         """The state at this index, as another manager could start from it."""
@@ -207,10 +209,14 @@ class MessageManager:
     def lead(self) -> None:
         """Go to work with what was there when the last manager that led had ended."""
         assert self.recovery is not None, "it leads already"
+        files = self.large.references()
         self.recovered_messages = self.recovery.finish(self.journal, boot=self._boot)
         self.journal.check_all_there()
         self.recovery = None
-        self.large.start(self.catalogue.sessions.__contains__)
+        if self.catalogue.is_replicated:
+            self.large.counted_anew(files, self.journal.next_lsn)
+        else:
+            self.large.start(self.catalogue.sessions.__contains__)
         self.append(RecordKind.STARTED, 0, 0, self._boot)
         self._begin()
 
@@ -219,10 +225,11 @@ class MessageManager:
         restore."""
         assert self.recovery is not None, "it leads already"
         self.journal.count_anew([])
+        files = self.large.references()
         inheritance = self.recovery.take_over(given, self.journal)
         self.journal.check_all_there()
         self.recovery = None
-        self.large.start(self.catalogue.sessions.__contains__)
+        self.large.counted_anew(files, self.journal.next_lsn)
         for destination, list_number, ranges in inheritance.returned:
             self.note(RecordKind.RETURNED, self.catalogue.by_number[destination], list_number, ranges)
         for each in self.catalogue.all_destinations():
@@ -462,9 +469,6 @@ class MessageManager:
             block = parse_trusted(self.journal.read_now(entry.position), entry.position)
             block.number = entry.number - entry.start
             blocks[entry.position] = block
-        if entry.origin < 0:  # else its group holds it
-            self.journal.retain(entry.position, entry.messages)
-            self.catalogue.large.retain(entry.position, entry.messages)
         return Span(block, entry.start, entry.start + entry.messages, entry.deliveries, entry.origin)
 
     def soon(self, call: Callable[[], None]) -> None:
@@ -571,6 +575,9 @@ class MessageManager:
             return
         state, held = self.recovery.state(place)
         self.journal.count_anew(held)
+        files = self.large.references()
+        self.recovery.recount_large(held)
+        self.large.counted_anew(files, self.journal.next_lsn)
         self.journal.snapshot([encode_state(state)])
 
     def _note_tight(self, tight: bool) -> None:

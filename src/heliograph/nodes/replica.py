@@ -41,7 +41,7 @@ from heliograph.cluster.roles import Roles, roles_in
 from heliograph.cluster.view import View
 from heliograph.journal.records import RecordKind
 from heliograph.model.errors import HeliographError, Unavailable
-from heliograph.nodes.catching_up import Host, catch_up
+from heliograph.nodes.catching_up import Host, bring_file, catch_up
 from heliograph.nodes.clock import CLOCK, Clock
 from heliograph.nodes.event_log import Record, ignore
 from heliograph.nodes.following import Following, LostPlace
@@ -110,6 +110,7 @@ class Replica:
         self._known_clients: tuple[Incarnation, ...] = ()
         self._unread: list[Command] = []  # decisions that came before it had the log they go on from
         self._catching_up: asyncio.Task[None] | None = None
+        self._bringing: asyncio.Task[None] | None = None
         self.host = Host(lambda: self.manager, clock.secret(_KEY_BYTES))
         self._forcing: deque[tuple[int, Callable[[], None]]] = deque()
         self.manager = make_manager(self._bus)
@@ -138,8 +139,9 @@ class Replica:
         return True
 
     async def stop(self) -> None:
-        if self._catching_up is not None:
-            self._catching_up.cancel()
+        for task in (self._catching_up, self._bringing):
+            if task is not None:
+                task.cancel()
         await self.host.stop()
         alone = self.roles is None or not self.roles.backups
         self.manager.stop(led=alone)
@@ -226,6 +228,8 @@ class Replica:
     def _read(self, following: Following, decision: Command) -> None:
         if isinstance(decision, Logged):
             following.logged(decision)
+            if following.lacking and (self._bringing is None or self._bringing.done()):
+                self._bringing = asyncio.get_running_loop().create_task(self._bring_files())
         else:
             following.decided(decision)
 
@@ -320,6 +324,17 @@ class Replica:
             return
         self._say_synchronised()
 
+    async def _bring_files(self) -> None:
+        """Content of large messages whose sending began before this manager was there."""
+        following = self._following
+        while following is not None and following is self._following and following.lacking:
+            file = next(iter(following.lacking))
+            try:
+                await bring_file(self._host(), self.manager, file)
+            except (OSError, EOFError, TimeoutError, HeliographError, msgspec.DecodeError) as error:
+                self._lost_place(LostPlace(f"the content of a large message could not be had: {error}"))
+                return
+
     def _say_synchronised(self) -> None:
         if self._is_installed:
             with contextlib.suppress(Unavailable):
@@ -376,9 +391,10 @@ class Replica:
         self._leading = self._bus.leading = None
         self._forcing.clear()
         self._unread.clear()
-        if self._catching_up is not None:
-            self._catching_up.cancel()
-            self._catching_up = None
+        for task in (self._catching_up, self._bringing):
+            if task is not None:
+                task.cancel()
+        self._catching_up = self._bringing = None
         self._reopen()
         self._following = self._follow()
 
