@@ -95,6 +95,25 @@ def test_between_two_views_facts_hold_and_decisions_do_not(place: InOneProcess) 
     assert keeper.applied == other.applied == ["fact 1", "fact 2"]
 
 
+def test_a_second_change_before_the_view_is_told(place: InOneProcess) -> None:
+    """What came between counts as accepted in no view, so one must know."""
+    keeper, other = place.node("keeper", MESSAGE_MANAGER), place.node("other")
+    place.together(keeper, other)
+    keeper.disk_waits = True
+    third = place.node("third")
+    until(place.world, lambda: not other.member.is_installed, "the view is over")
+    other.say(fact(1))
+    place.pass_time(0.01)
+    third.member.leave()
+    place.pass_time(0.01)
+    other.say(fact(2))
+    keeper.sync()
+    place.together(keeper, other)
+    for node in (keeper, other):
+        told = [entry[:2] for entry in node.diary if entry[0] in {"suspended", "applied"}]
+        assert told[-4:] == [("suspended",), ("applied", "fact 1"), ("suspended",), ("applied", "fact 2")]
+
+
 def test_the_handler_is_never_called_from_inside_its_own_call(place: InOneProcess) -> None:
     """Not even on a bus that delivers at once; what it says in answer to something keeps its order."""
     one, other = place.node("a"), place.node("b")
@@ -150,6 +169,36 @@ def test_who_leaves_is_told_once_and_the_others_go_on(place: InOneProcess) -> No
     with pytest.raises(Unavailable) as lost:
         other.say(fact(2))
     assert lost.value.code == "bus-lost"
+
+
+def test_who_is_thrown_out_while_it_leaves_is_told_both(place: InOneProcess) -> None:
+    one, other = place.node("a"), place.node("b")
+    place.together(one, other)
+    other.member.fell_behind()
+    other.member.leave()
+    place.together(one)
+    place.pass_time(1.0)
+    assert [why for _, why in other.left] == ["behind", "left"]
+
+
+def test_a_handler_that_fails_is_out_and_stays_out(place: InOneProcess) -> None:
+    """It was not told what the others were."""
+    one, other = place.node("a"), place.node("b")
+    place.together(one, other)
+
+    def fail() -> None:
+        raise ZeroDivisionError
+
+    other.answers["fact 1"] = fail
+    other.say(fact(1), fact(2))
+    with pytest.raises(ZeroDivisionError):
+        place.pass_time(0.1)
+    place.together(one)
+    place.pass_time(5.0)
+    assert one.applied == ["fact 1", "fact 2"]
+    assert other.applied == ["fact 1"]
+    assert not other.member.is_installed
+    assert other.member.incarnation is None
 
 
 def test_who_leaves_before_it_came_is_told_too(place: InOneProcess) -> None:
