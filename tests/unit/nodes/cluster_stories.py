@@ -14,8 +14,8 @@ from simulation.world import SimLoop, World
 PATIENCE = 30.0  # seconds of virtual time
 
 
-def fact(number: int) -> Command:
-    return ChunkSent(SessionId(bytes(16)), 1, number, b"")
+def fact(number: int, size: int = 0) -> Command:
+    return ChunkSent(SessionId(bytes(16)), 1, number, bytes(size))
 
 
 def decision(number: int) -> Command:

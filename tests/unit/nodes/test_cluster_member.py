@@ -10,7 +10,7 @@ from heliograph.bus.interface import Configuration, Damage, Origin
 from heliograph.bus.local import LocalBus
 from heliograph.bus.presence import CLIENT_MANAGER, MESSAGE_MANAGER, Beat, NodeState
 from heliograph.model.errors import Unavailable
-from heliograph.model.limits import RETURN_SECONDS, SILENCE_SECONDS
+from heliograph.model.limits import BUS_FRAME_BYTES, BUS_HIGH_WATER_BYTES, RETURN_SECONDS, SILENCE_SECONDS
 from heliograph.nodes import cluster_member
 from simulation.bus import SimBus, SimProcess
 from simulation.world import SimLoop, World
@@ -235,6 +235,14 @@ def test_one_that_cannot_keep_up_gives_up_its_place(place: InOneProcess) -> None
     place.together(one, slow)
 
 
+def test_the_numbers_of_views_go_on_with_the_next_incarnation(place: InOneProcess) -> None:
+    one = place.node("a")
+    place.together(one)
+    one.member.fell_behind()
+    until(place.world, lambda: len(one.views) == 2, "it is in a view again")
+    assert one.views[1].number == one.views[0].number + 1
+
+
 def test_what_a_node_says_of_itself_is_what_holds_when_it_says_so(place: InOneProcess) -> None:
     one, other = place.node("a"), place.node("b")
     place.together(one, other)
@@ -337,6 +345,26 @@ def test_one_without_a_bus_tries_again_less_and_less_often_until_there_is_one() 
     assert pauses[-1] == pytest.approx(RETURN_SECONDS[1])
     hosts.bus.boot(1)
     until(hosts.world, lambda: in_one_view(waiting, other), "they are in one view")
+    hosts.world.run(hosts.world.now + 2 * RETURN_SECONDS[1])
+    waiting.member.fell_behind()
+    until(hosts.world, lambda: waiting.left[-1][1] == "behind", "it is out")
+    until(hosts.world, lambda: in_one_view(waiting, other), "after a good while it need not wait again", 0.5)
+
+
+def test_who_comes_again_lets_the_bus_first_send_what_it_said_before() -> None:
+    hosts = OnHosts(2)
+    for node in hosts.nodes:
+        node.member.start()
+    until(hosts.world, lambda: in_one_view(*hosts.nodes), "both are in one view")
+    speaker, other = hosts.nodes
+    count = 4 * BUS_HIGH_WATER_BYTES // BUS_FRAME_BYTES
+    speaker.say(*(fact(number, BUS_FRAME_BYTES) for number in range(count)))
+    speaker.member.fell_behind()
+    until(hosts.world, lambda: bool(speaker.left), "it is out")
+    assert len(other.applied) < count
+    until(hosts.world, lambda: in_one_view(*hosts.nodes), "both are in one view again")
+    assert other.applied == [f"fact {number}" for number in range(count)]
+    assert speaker.diary[speaker.diary.index(("left", "behind")) + 1][0] == "installed", "nothing of the old"
 
 
 def test_one_whose_corosync_dies_is_told_and_comes_again() -> None:
