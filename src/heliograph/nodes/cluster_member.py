@@ -185,7 +185,8 @@ class ClusterMember:
         self._come_again()
 
     def leave(self) -> None:
-        """For good. What was said is sent first; `on_left` says when it is done."""
+        """For good. What was said is sent first. The last thing to be heard is `on_left("left")`, whatever else
+        happens meanwhile."""
         if self._is_leaving:
             return
         self._is_leaving, self._wants_back = True, False
@@ -210,10 +211,10 @@ class ClusterMember:
         self._stay = stay
         stay.begin()
 
-    def ended(self, lasted: float, *, was_over: bool) -> None:
-        """The bus has let go of this incarnation. `was_over`: the handler knew why before."""
+    def ended(self, lasted: float, why: str) -> None:
+        """The bus has let go of this incarnation, which was over because of this."""
         self._stay = None
-        if self._is_leaving and was_over:
+        if self._is_leaving and why != LEFT:
             self.handler.on_left(LEFT)
         if lasted > RETURN_SECONDS[1]:
             self._pause = RETURN_SECONDS[0]
@@ -251,6 +252,7 @@ class _Stay:
         self._handler = member.handler
         self._entered_at = member.clock()
         self._owes_regrouping = False  # the bus did not take it
+        self._why = ""  # as the handler was told, when it is over
         self._waiting: deque[Callable[[], None]] = deque()
         self._is_busy = True  # until it has entered
 
@@ -350,13 +352,13 @@ class _Stay:
         self._happened(partial(self._ended, error.code if error is not None else LEFT))
 
     def _ended(self, why: str) -> None:
-        was_over = self.is_over
         self._end(why)
-        self._member.ended(self._member.clock() - self._entered_at, was_over=was_over)
+        self._member.ended(self._member.clock() - self._entered_at, self._why)
 
     def _end(self, why: str) -> None:
         if not self.is_over:
             self.is_over, self.is_installed = True, False
+            self._why = why
             self._handler.on_left(why)
 
     def tick(self, sync_micros: int) -> None:

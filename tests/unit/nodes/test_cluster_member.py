@@ -367,6 +367,17 @@ def test_who_comes_again_lets_the_bus_first_send_what_it_said_before() -> None:
     assert speaker.diary[speaker.diary.index(("left", "behind")) + 1][0] == "installed", "nothing of the old"
 
 
+def test_one_whose_corosync_dies_while_it_leaves_has_left_all_the_same() -> None:
+    hosts = OnHosts(2)
+    for node in hosts.nodes:
+        node.member.start()
+    until(hosts.world, lambda: in_one_view(*hosts.nodes), "both are in one view")
+    hosts.nodes[0].member.leave()
+    hosts.bus.crash(1)
+    hosts.world.run(hosts.world.now + 5.0)
+    assert [why for _, why in hosts.nodes[0].left] == ["bus-lost", "left"]
+
+
 def test_one_whose_corosync_dies_is_told_and_comes_again() -> None:
     hosts = OnHosts(2)
     for node in hosts.nodes:
