@@ -19,6 +19,7 @@ def violations(run: Run, *, is_tame: bool = False) -> list[str]:
         found += _check_answers(ledger, view)
         found += _check_straight(ledger, view)
     found += _check_number_grows(ledger)
+    found += _check_accepted(ledger, views)
     if any(len(each) > 1 for each in heirs(ledger).values()):
         found.append("two views take themselves for the successor of one")
     if is_tame:
@@ -68,6 +69,15 @@ def _check_number_grows(ledger: Ledger) -> list[str]:
     return []
 
 
+def _check_accepted(ledger: Ledger, views: dict[Stamp, View]) -> list[str]:
+    """Views that accept the same fact have a member in common, who is not in both at once."""
+    for accepted in ledger.accepted.values():
+        for one, other in combinations(accepted, 2):
+            if not set(views[one].members) & set(views[other].members):
+                return ["a fact accepted in two views that have nobody in common"]
+    return []
+
+
 def _check_straight(ledger: Ledger, view: View) -> list[str]:
     """Straight from W is an equivalence, and who claims it has heard the same, view by view and in between."""
     classes = straight(view)
@@ -88,6 +98,8 @@ def _check_pair(ledger: Ledger, view: View, one: Incarnation, other: Incarnation
     mine, theirs = _said(ledger, view, one), _said(ledger, view, other)
     if mine.frames != theirs.frames:
         found.append("straight from a view after which they heard different frames")
+    if mine.counted != theirs.counted:
+        found.append("straight from a view after which they counted differently")
     if ledger.lives[other].place in mine.parted or ledger.lives[one].place in theirs.parted:
         found.append("straight from a view after which they lost each other")
     before, other_before = (_stage_before(ledger.lives[who], mine.hello.last) for who in (one, other))
@@ -99,7 +111,7 @@ def _check_pair(ledger: Ledger, view: View, one: Incarnation, other: Incarnation
 def _said(ledger: Ledger, view: View, who: Incarnation) -> Said:
     """What a member answered to the configuration that became this view."""
     hello = dict(view.hellos)[who]
-    return next((said for said in ledger.hellos.get(who, []) if said.hello == hello), Said(hello, [], []))
+    return next((said for said in ledger.hellos.get(who, []) if said.hello == hello), Said(hello, [], [], []))
 
 
 def _stage_before(life: Life, view: Stamp) -> Stage:

@@ -166,11 +166,11 @@ class Storm:
     def _is_settled(self) -> bool:
         """Everybody alive is in one view, and nobody else is."""
         alive = [member for member in self.members if member is not self._hung]
-        ids = [member.view_id for member in alive]
-        views = alive[0].views
-        if ids[0] is None or any(each != ids[0] for each in ids) or views is None or views.view is None:
+        views = [member.view for member in alive]
+        first = views[0]
+        if first is None or any(view is None or view.id != first.id for view in views):
             return False
-        return len(views.view.members) == len(alive)
+        return len(first.members) == len(alive)
 
 
 def weather(seed: int, *, oddities: Oddities | None = None) -> Run:

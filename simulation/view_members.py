@@ -1,4 +1,7 @@
-"""Members of a channel that do nothing but form views, state facts and make decisions; and what they went through."""
+"""Members of a channel that do nothing but form views, state facts and make decisions; and what they went through.
+
+`ClusterMember` runs here as in production. What it does not tell its handler is overheard between it and the bus.
+"""
 
 from __future__ import annotations
 
@@ -8,38 +11,26 @@ import msgspec
 
 from heliograph.bus.commands import ChunkSent, Command, Confirmed
 from heliograph.bus.corosync import CorosyncMembership
-from heliograph.bus.interface import Configuration, Damage, Incarnation, Origin, Place, Stamp
+from heliograph.bus.interface import Configuration, Damage, Incarnation, Listener, Origin, Place, Stamp
 from heliograph.bus.presence import CLIENT_MANAGER, MESSAGE_MANAGER, Hello, NodeState
-from heliograph.cluster.events import (
-    Apply,
-    Arrive,
-    Configured,
-    Effect,
-    Event,
-    Force,
-    Forced,
-    Heard,
-    Install,
-    Leave,
-    Multicast,
-    NodesChanged,
-    Restamp,
-    Suspend,
-    Ticked,
-)
-from heliograph.cluster.view import View, number_of
-from heliograph.cluster.views import Phase, Views
+from heliograph.cluster.view import View
 from heliograph.model.errors import Unavailable
 from heliograph.model.ids import LaneId, SessionId
+from heliograph.nodes.cluster_member import ClusterMember
 from simulation.bus import SimBus, SimProcess
 from simulation.world import World
 
 CHANNEL = "views"
-TICK_SECONDS = 0.125
 _SESSION = SessionId(bytes(16))
 _LANE = LaneId(bytes(16))
 
 Frame = tuple[Incarnation, int]
+
+
+# How much had been delivered since the view when something of a frame was applied, and of which frame.
+Counted = tuple[int, Frame]
+# Who stated it, and its number.
+Fact = tuple[int, int]
 
 
 class Stage(msgspec.Struct):
@@ -47,7 +38,8 @@ class Stage(msgspec.Struct):
 
     view: View | None
     frames: list[Frame] = []
-    settled: int = 0  # how many frames had been heard when the last attempt at a view began
+    counted: list[Counted] = []
+    settled: tuple[int, int] = (0, 0)  # how much of both there was when the last attempt at a view began
     parted: dict[Place, None] = {}  # who came or went meanwhile
     arrived: dict[Incarnation, None] = {}  # who was heard in the view
 
@@ -60,7 +52,10 @@ class Life(msgspec.Struct):
     stores: bool
     stages: list[Stage]
     faults: list[str] = []
-    is_over: bool = False
+    position: int = 0
+    heard: int = 0  # frames
+    settled: int = 0  # of those, when the last attempt at a view began
+    on_disk: int = 0  # of those
 
 
 class Said(msgspec.Struct):
@@ -68,12 +63,14 @@ class Said(msgspec.Struct):
 
     hello: Hello
     frames: list[Frame]
+    counted: list[Counted]
     parted: list[Place]
 
 
 class Ledger(msgspec.Struct):
     """Everything that the checkers need to know of a run."""
 
+    accepted: dict[Fact, dict[Stamp, None]] = {}  # in which views, as somebody sees it
     lives: dict[Incarnation, Life] = {}
     hellos: dict[Incarnation, list[Said]] = {}
     decisions: int = 0
@@ -95,21 +92,29 @@ class Member:
         self._number = 0  # the highest view number, as a journal keeps it
         self._role = MESSAGE_MANAGER if host % 2 else CLIENT_MANAGER
         self._said = 0
+        self._guests: tuple[NodeState, ...] = ()
+        self._pending: list[Fact] = []  # applied between configuration and view
         self.process: SimProcess | None = None
-        self.views: Views | None = None
-        self._membership: CorosyncMembership | None = None
+        self.cluster: ClusterMember | None = None
         self.life: Life | None = None
-        self._on_disk = 0
-        self._in_view = False
 
     # ---- coming and going
 
     def start(self) -> None:
         self._starts += 1
-        self.process = self._bus.process(self.host, self._starts)
-        self._enter(self.process)
-        self._every(TICK_SECONDS, self._tick, self.process)
-        self._every(self._world.between(0.05, 0.5), self._speak, self.process)
+        self._guests = ()
+        process = self.process = self._bus.process(self.host, self._starts)
+        self.cluster = ClusterMember(
+            Overheard(process, self),
+            CHANNEL,
+            nodes=self._nodes,
+            handler=self,
+            loop=process.loop,
+            clock=lambda: self._world.now,
+            number=self._number,
+        )
+        self.cluster.start()
+        self._every(self._world.between(0.05, 0.5), self._speak, process)
 
     def _every(self, period: float, action: Callable[[], None], process: SimProcess) -> None:
         def again() -> None:
@@ -118,170 +123,206 @@ class Member:
 
         process.loop.call_later(period, again)
 
+    def _nodes(self) -> tuple[NodeState, ...]:
+        return (NodeState(f"n{self.host}", self._role, self._starts), *self._guests)
+
     def kill(self) -> None:
         if self.process is not None:
             self.process.kill()
-        self._end()
-        self.process = self.views = None
+        self.process = self.cluster = None
 
-    def _end(self) -> None:
-        if self.life is not None:
-            self.life.is_over = True
+    # ---- what is overheard
 
-    def _enter(self, process: SimProcess) -> None:
-        if process is not self.process:
-            return
-        try:
-            membership = process.enter(CHANNEL, self)
-        except Unavailable:
-            return
-        self._membership = membership
-        nodes = (NodeState(f"n{self.host}", self._role, self._starts),)
-        who = membership.incarnation
-        self.views = Views(place=membership.place, incarnation=who, nodes=nodes, number=self._number)
-        self.life = Life(who, membership.place, self._role == MESSAGE_MANAGER, [Stage(None)])
+    def entered(self, who: Incarnation, place: Place) -> None:
+        self._pending = []
+        self.life = Life(who, place, self._role == MESSAGE_MANAGER, [Stage(None)])
         self.ledger.lives[who] = self.life
-        self._on_disk = 0
-        self._in_view = False
 
-    # ---- the bus's listener
-
-    def on_frame(self, origin: Origin, commands: list[Command]) -> None:
+    def heard(self, origin: Origin) -> None:
         assert self.life is not None
+        self.life.heard += 1
         self.life.stages[-1].frames.append((origin.incarnation, origin.sequence))
-        self._handle(Heard(self._world.now, origin, commands))
 
-    def on_configuration(self, configuration: Configuration) -> None:
+    def configured(self, configuration: Configuration) -> None:
         self._world.note(self.host, "configuration", configuration)
         assert self.life is not None
         for change in (*configuration.left, *configuration.joined):
             self.life.stages[-1].parted[change.place] = None
-        self._handle(Configured(self._world.now, configuration))
+
+    def says_hello(self, hello: Hello) -> None:
+        life = self.life
+        assert life is not None
+        stage = life.stages[-1]
+        frames, counted = stage.settled
+        said = Said(hello, stage.frames[:frames], stage.counted[:counted], list(stage.parted))
+        self.ledger.hellos.setdefault(life.incarnation, []).append(said)
+        if life.stores and life.on_disk < life.settled:
+            life.faults.append("a hello before everything is on disk")
+
+    # ---- what it is told
+
+    def on_apply(self, origin: Origin, commands: list[Command], position: int) -> None:
+        life, cluster = self.life, self.cluster
+        assert life is not None
+        assert cluster is not None
+        stage = life.stages[-1]
+        stage.counted.append((cluster.delivered, (origin.incarnation, origin.sequence)))
+        if position <= life.position:
+            life.faults.append("a position that does not grow")
+        life.position = position
+        for command in commands:
+            if isinstance(command, Confirmed):
+                self._decided(origin, stage.view, life, is_in_view=cluster.is_installed)
+            elif isinstance(command, ChunkSent):
+                self._stated((command.transfer, command.offset), cluster)
+
+    def _decided(self, origin: Origin, view: View | None, life: Life, *, is_in_view: bool) -> None:
+        self.ledger.applied += 1
+        if not is_in_view:
+            life.faults.append("a decision between configuration and view")
+        if view is None or origin.stamp != view.id or origin.incarnation not in view.members:
+            life.faults.append("a decision of another view")
+
+    def _stated(self, fact: Fact, cluster: ClusterMember) -> None:
+        if cluster.is_installed and cluster.view is not None:
+            self._accept(fact, cluster.view)
+        else:
+            self._pending.append(fact)
+
+    def _accept(self, fact: Fact, view: View) -> None:
+        self.ledger.accepted.setdefault(fact, {})[view.id] = None
+
+    def on_suspend(self) -> None:
+        """Another attempt at a view begins: the hello will speak of what came before."""
+        self._world.note(self.host, "suspend")
+        life = self.life
+        assert life is not None
+        stage = life.stages[-1]
+        stage.settled = len(stage.frames), len(stage.counted)
+        life.settled = life.heard
+        self._pending = []
+
+    def on_install(self, view: View) -> None:
+        self._world.note(self.host, "install", view.id, view.members)
+        assert self.life is not None
+        self._number = view.number
+        self.life.stages.append(Stage(view))
+        for fact in self._pending if view.is_whole else ():
+            self._accept(fact, view)
+        self._speak()
+
+    def on_arrive(self, incarnation: Incarnation, agrees: bool) -> None:
+        assert self.life is not None
+        self.life.stages[-1].arrived[incarnation] = None
+        self.ledger.arrivals += 1
+        self.ledger.disagreements += not agrees
 
     def on_flow(self, may_send: bool) -> None: ...
 
-    def on_damage(self, damage: Damage) -> None:
-        raise AssertionError(damage)
-
-    def on_ended(self, error: Unavailable | None) -> None:
-        self._end()
-        process = self.process
-        assert process is not None
-        self.views = None
-        why = error.code if error is not None else "left"
-        self.ledger.leaves[why] = self.ledger.leaves.get(why, 0) + 1
-        process.loop.call_later(0.01, lambda: self._enter(process))
-
-    # ---- the engine
-
-    def _handle(self, event: Event) -> None:
-        views, membership = self.views, self._membership
-        if views is None or membership is None:
-            return
-        before = views._attempt
-        effects = views.handle(event)
-        if views._attempt != before:
-            assert self.life is not None
-            stage = self.life.stages[-1]
-            stage.settled = len(stage.frames)
-        for effect in effects:
-            self._carry_out(effect, views, membership)
-
-    def _carry_out(self, effect: Effect, views: Views, membership: CorosyncMembership) -> None:
-        life = self.life
+    def force(self, then: Callable[[], None]) -> None:
+        life, process = self.life, self.process
         assert life is not None
-        match effect:
-            case Multicast(command):
-                self._multicast(command, life, views, membership)
-            case Restamp(stamp):
-                membership.restamp(stamp)
-            case Force(mark):
-                self._force(mark, views)
-            case Install(view):
-                self._world.note(self.host, "install", view.id, view.members)
-                self._number = number_of(view.id)
-                life.stages.append(Stage(view))
-                self._in_view = True
-            case Suspend():
-                self._world.note(self.host, "suspend")
-                self._in_view = False
-            case Apply(origin, commands):
-                self._apply(origin, commands, life)
-            case Arrive(who, agrees):
-                life.stages[-1].arrived[who] = None
-                self.ledger.arrivals += 1
-                self.ledger.disagreements += not agrees
-            case Leave(why):
-                self.ledger.leaves[str(why)] = self.ledger.leaves.get(str(why), 0) + 1
-                self._world.note(self.host, "leave", str(why))
-                membership.leave()
-
-    def _multicast(self, command: Command, life: Life, views: Views, membership: CorosyncMembership) -> None:
-        if isinstance(command, Hello):
-            stage = life.stages[-1]
-            said = self.ledger.hellos.setdefault(life.incarnation, [])
-            said.append(Said(command, stage.frames[: stage.settled], list(stage.parted)))
-            if life.stores and self._on_disk != views._attempt:
-                life.faults.append("a hello before everything is on disk")
-        try:
-            membership.multicast(command)
-        except Unavailable:
-            return
-
-    def _force(self, mark: int, views: Views) -> None:
-        assert self.process is not None
+        assert process is not None
+        heard = life.heard
 
         def done() -> None:
-            if self.views is views:
-                self._on_disk = max(self._on_disk, mark)
-                self._handle(Forced(self._world.now, mark))
+            life.on_disk = max(life.on_disk, heard)
+            then()
 
         slow = self._world.chance(0.02)
-        self.process.loop.call_later(
+        process.loop.call_later(
             self._world.between(1.0, 4.0) if slow else self._world.between(1e-4, 1e-2), done
         )
 
-    def _apply(self, origin: Origin, commands: list[Command], life: Life) -> None:
-        view = life.stages[-1].view
-        for command in commands:
-            if not isinstance(command, Confirmed):
-                continue
-            self.ledger.applied += 1
-            if not self._in_view:
-                life.faults.append("a decision between configuration and view")
-            if view is None or origin.stamp != view.id or origin.incarnation not in view.members:
-                life.faults.append("a decision of another view")
+    def on_left(self, why: str) -> None:
+        self._world.note(self.host, "left", why)
+        self.ledger.leaves[why] = self.ledger.leaves.get(why, 0) + 1
+        assert self.cluster is not None
+        self.cluster.re_enter()
 
     # ---- what it does by itself
 
-    def _tick(self) -> None:
-        self._handle(Ticked(self._world.now))
-
     def _speak(self) -> None:
-        views, membership = self.views, self._membership
-        if views is None or membership is None or views.phase in {Phase.OUTSIDE, Phase.OVER}:
+        cluster = self.cluster
+        if cluster is None:
             return
         self._said += 1
         size = 400_000 if self._world.chance(0.005) else 10
         try:
-            membership.multicast(ChunkSent(_SESSION, self.host, self._said, bytes(size)))
-            if views.phase is Phase.INSTALLED:
+            cluster.multicast(ChunkSent(_SESSION, self.host, self._said, bytes(size)))
+            if cluster.is_installed:
                 self.ledger.decisions += 1
-                membership.multicast(Confirmed(_LANE, self._said))
+                cluster.multicast(Confirmed(_LANE, self._said))
         except Unavailable:
             return
 
     def change_nodes(self) -> None:
+        """In the middle of speaking, so that a frame begins in one view and ends after it."""
+        assert self.cluster is not None
+        assert self.process is not None
         self._said += 1
-        nodes = (
-            NodeState(f"n{self.host}", self._role, self._starts),
-            NodeState(f"x{self._said}", CLIENT_MANAGER),
-        )
-        self._handle(NodesChanged(self._world.now, nodes))
+        self._guests = (NodeState(f"x{self._said}", CLIENT_MANAGER),)
+        self.cluster.nodes_changed()
+        self.process.loop.call_soon(self._speak)
+        self._speak()
 
     @property
-    def view_id(self) -> Stamp | None:
-        views = self.views
-        if views is None or views.phase is not Phase.INSTALLED or views.view is None:
-            return None
-        return views.view.id
+    def view(self) -> View | None:
+        """The one that it is in."""
+        cluster = self.cluster
+        return cluster.view if cluster is not None and cluster.is_installed else None
+
+
+class Overheard:
+    """The bus of a process, with somebody who writes down what passes."""
+
+    def __init__(self, process: SimProcess, member: Member) -> None:
+        self._process = process
+        self._member = member
+
+    def enter(self, channel: str, listener: Listener) -> OverheardMembership:
+        membership = self._process.enter(channel, OverheardListener(listener, self._member))
+        self._member.entered(membership.incarnation, membership.place)
+        return OverheardMembership(membership, self._member)
+
+
+class OverheardListener:
+    """What the bus says."""
+
+    def __init__(self, listener: Listener, member: Member) -> None:
+        self._listener = listener
+        self._member = member
+        self.on_flow = listener.on_flow
+        self.on_ended = listener.on_ended
+
+    def on_frame(self, origin: Origin, commands: list[Command]) -> None:
+        self._member.heard(origin)
+        self._listener.on_frame(origin, commands)
+
+    def on_configuration(self, configuration: Configuration) -> None:
+        self._member.configured(configuration)
+        self._listener.on_configuration(configuration)
+
+    def on_damage(self, damage: Damage) -> None:
+        raise AssertionError(damage)
+
+
+class OverheardMembership:
+    """What is said to the bus."""
+
+    def __init__(self, membership: CorosyncMembership, member: Member) -> None:
+        self.place = membership.place
+        self.incarnation = membership.incarnation
+        self.restamp = membership.restamp
+        self.leave = membership.leave
+        self._membership = membership
+        self._member = member
+
+    @property
+    def may_send(self) -> bool:
+        return self._membership.may_send
+
+    def multicast(self, command: Command) -> None:
+        if isinstance(command, Hello):
+            self._member.says_hello(command)
+        self._membership.multicast(command)

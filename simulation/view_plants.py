@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from heliograph.bus.commands import Command
 from heliograph.bus.interface import Incarnation, Origin, Stamp
 from heliograph.bus.presence import Hello
 from heliograph.cluster import hellos, view
@@ -16,13 +17,15 @@ from heliograph.cluster.lineage import Lineage
 from heliograph.cluster.view import Said, View
 from heliograph.cluster.views import Phase, Views
 from heliograph.model.limits import HELLO_SECONDS
+from heliograph.nodes.cluster_member import _Stay
 
 # What to replace in whom by what.
-Plant = tuple[tuple[Any, str, Callable[..., Any]], ...]
+Plant = tuple[tuple[Any, str, Any], ...]
 
 _same_way = view._came_the_same_way
 _formed = view.formed
 _greet = Views._greet
+_heard = _Stay._heard
 
 
 def _with_any_stamp(self: Views, origin: Origin) -> bool:
@@ -91,6 +94,16 @@ def _greet_unforced(self: Views, at: float) -> list[Effect]:
     return _greet(self, at)
 
 
+def _count_the_others(self: _Stay, origin: Origin, commands: list[Command]) -> None:
+    if origin.incarnation == self.membership.incarnation:
+        self.position -= 1
+    _heard(self, origin, commands)
+
+
+def _count_frames_only(self: _Stay, origin: Origin, commands: list[Command]) -> None:
+    self._handler.on_apply(origin, commands, self.position)
+
+
 PLANTS: dict[str, Plant] = {
     "decisions with any stamp": ((Views, "_is_in_view", _with_any_stamp),),
     "decisions between configuration and view": ((Views, "_is_in_view", _in_any_phase),),
@@ -110,4 +123,7 @@ PLANTS: dict[str, Plant] = {
     ),
     "nobody is expelled": ((Views, "_report_silence", _do_nothing),),
     "hello before the disk": ((Views, "_greet", _greet_unforced),),
+    "every view takes what came before it": ((View, "is_whole", True),),
+    "its own frames are not counted": ((_Stay, "_heard", _count_the_others),),
+    "the parts of a frame are not counted": ((_Stay, "_apply", _count_frames_only),),
 }

@@ -155,13 +155,15 @@ class Network:
 class MemberProcess:
     """`member.py` on a host."""
 
+    program = "tests.cluster.member"
+
     def __init__(self, host: Host, channel: str, who: int, *, greets: bool = False) -> None:
         self.who = who
         self.place: tuple[int, int] = (0, 0)
         self.events: list[tuple[Any, ...]] = []
         self.said = self.refused = 0
         command = host.inside(
-            sys.executable, "-m", "tests.cluster.member", channel, str(who), *(["greets"] if greets else [])
+            sys.executable, "-m", self.program, channel, str(who), *(["greets"] if greets else [])
         )
         # nsenter's mount namespace would change the working folder: only the network's is needed here.
         command.remove("--mount")

@@ -82,14 +82,14 @@ class Force(msgspec.Struct, frozen=True):
 
 
 class Suspend(msgspec.Struct, frozen=True):
-    """The view is over. Until the next `Install` facts are applied and nothing is decided."""
+    """The view is over, or the attempt at the next one. Until `Install` facts are applied and nothing is decided."""
 
 
 class Install(msgspec.Struct, frozen=True):
     """A view holds from here. What was in flight in an older one is forgotten.
 
-    Facts that were applied since the last `Suspend` count as accepted in this view. If another `Suspend` came
-    between, what was applied before that one counts as accepted in no view, which is as in a restricted one.
+    Facts that were applied since the last `Suspend` count as accepted in this view, if it is whole. Otherwise, and if
+    another `Suspend` came behind them, they count as accepted in no view, which is as in a restricted one.
     """
 
     view: View

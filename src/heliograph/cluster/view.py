@@ -35,6 +35,12 @@ class View(msgspec.Struct, frozen=True):
     def members(self) -> tuple[Incarnation, ...]:
         return self.company.members
 
+    @property
+    def is_whole(self) -> bool:
+        """Nobody who is listed was left out. Those left out may be in a view of their own, of the same configuration:
+        what was heard before both then counts as accepted in neither (docs/decisions/0009)."""
+        return len(self.company.members) == len(self.company.listed)
+
 
 def number_of(stamp: Stamp) -> int:
     return int.from_bytes(stamp[:_NUMBER_BYTES], "little")

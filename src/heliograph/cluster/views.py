@@ -161,7 +161,7 @@ class Views:
     def _begin(self, at: float) -> list[Effect]:
         """What the hello says of the past is what was delivered up to here; an MM has it on disk before it says
         so (PROTOCOL 2)."""
-        effects: list[Effect] = [Suspend()] if self.phase is Phase.INSTALLED else []
+        effects: list[Effect] = [Suspend()] if self.phase is not Phase.OUTSIDE else []
         self.phase = Phase.GATHERING
         self._lineage.settle()
         self._attempt += 1

@@ -58,7 +58,11 @@ class MemberHandler(Protocol):
         """
 
     def on_suspend(self) -> None:
-        """The view is over: nothing is decided until there is another."""
+        """The view is over: nothing is decided until there is another.
+
+        What is applied from here on counts as accepted in the view that is installed next, if that is whole. If it is
+        not, or this is called once more before, it counts as accepted in no view (docs/decisions/0009).
+        """
 
     def on_install(self, view: View) -> None:
         """From here on there is this view: forget what was in flight, decide afresh."""
@@ -67,7 +71,7 @@ class MemberHandler(Protocol):
         """This member of the view has installed it too. Not `agrees`: it heard something else on the way."""
 
     def on_flow(self, may_send: bool) -> None:
-        """The bus is behind with what it was given, or no longer is."""
+        """The bus is behind with what it was given, or no longer is. At first it is not."""
 
     def force(self, then: Callable[[], None]) -> None:
         """Call `then`, on the loop, when everything that was delivered so far is on disk; who keeps nothing, at once.
@@ -152,6 +156,7 @@ class ClusterMember:
 
     def start(self) -> None:
         assert self._ticking is None, "a member is started once"
+        assert not self._is_leaving, "and left once"
         self._ticking = self.loop.call_later(VIEW_TICK_SECONDS, self._tick)
         self._coming = self.loop.call_soon(self._enter)
 
@@ -180,7 +185,10 @@ class ClusterMember:
         self._come_again()
 
     def leave(self) -> None:
-        """For good. What was said is sent first; `on_left` says when it is done."""
+        """For good. What was said is sent first. The last thing to be heard is `on_left("left")`, whatever else
+        happens meanwhile."""
+        if self._is_leaving:
+            return
         self._is_leaving, self._wants_back = True, False
         for pending in (self._ticking, self._coming):
             if pending is not None:
@@ -203,9 +211,11 @@ class ClusterMember:
         self._stay = stay
         stay.begin()
 
-    def ended(self, lasted: float) -> None:
-        """The bus has let go of this incarnation."""
+    def ended(self, lasted: float, why: str) -> None:
+        """The bus has let go of this incarnation, which was over because of this."""
         self._stay = None
+        if self._is_leaving and why != LEFT:
+            self.handler.on_left(LEFT)
         if lasted > RETURN_SECONDS[1]:
             self._pause = RETURN_SECONDS[0]
         self._come_again()
@@ -242,6 +252,7 @@ class _Stay:
         self._handler = member.handler
         self._entered_at = member.clock()
         self._owes_regrouping = False  # the bus did not take it
+        self._why = ""  # as the handler was told, when it is over
         self._waiting: deque[Callable[[], None]] = deque()
         self._is_busy = True  # until it has entered
 
@@ -280,10 +291,15 @@ class _Stay:
             self._take_turns()
 
     def _take_turns(self) -> None:
+        """What fails here is a bug, and what the handler should have been told is lost: it must not go on."""
         self._is_busy = True
         try:
             while self._waiting:
                 self._waiting.popleft()()
+        except BaseException:
+            self.is_over, self.is_installed = True, False
+            self.membership.leave()
+            raise
         finally:
             self._is_busy = False
 
@@ -337,11 +353,12 @@ class _Stay:
 
     def _ended(self, why: str) -> None:
         self._end(why)
-        self._member.ended(self._member.clock() - self._entered_at)
+        self._member.ended(self._member.clock() - self._entered_at, self._why)
 
     def _end(self, why: str) -> None:
         if not self.is_over:
             self.is_over, self.is_installed = True, False
+            self._why = why
             self._handler.on_left(why)
 
     def tick(self, sync_micros: int) -> None:

@@ -1,31 +1,21 @@
 """How members of a channel agree on a view, and what holds in it."""
 
-from collections import deque
-
 import pytest
 
-from heliograph.bus.commands import Command
-from heliograph.bus.interface import NO_VIEW, Configuration, Damage, Incarnation, Origin, Place, Ring
-from heliograph.bus.local import LocalBus
+from heliograph.bus.interface import NO_VIEW, Incarnation, Place, Ring
 from heliograph.bus.presence import CLIENT_MANAGER, MESSAGE_MANAGER, Company, Hello, NodeState
 from heliograph.cluster.events import (
     Arrive,
-    Configured,
-    Event,
     FellBehind,
     Force,
     Forced,
-    Heard,
     Multicast,
     NodesChanged,
-    Restamp,
     Suspend,
     Ticked,
 )
 from heliograph.cluster.sequences import Sequences
-from heliograph.cluster.view import View, formed, straight
-from heliograph.cluster.views import Phase, Views
-from heliograph.model.errors import Unavailable
+from heliograph.cluster.view import formed, straight
 from heliograph.model.limits import SILENCE_SECONDS
 from tests.unit.cluster.table import DECISION, FACT, Seat, Table
 
@@ -250,59 +240,29 @@ def test_coming_straight_is_an_equivalence_even_if_one_saw_what_another_did_not(
     assert straight(nobody_away) == dict.fromkeys(who, tuple(who))
 
 
-def test_it_works_on_the_bus_inside_a_process_too() -> None:
-    bus = LocalBus()
-    members = [OnLocalBus(bus) for _ in range(3)]
-    settle(members)
-    assert [len(member.view.members) for member in members] == [3, 3, 3]
-    assert members[0].view == members[1].view == members[2].view
-    members[0].membership.leave()
-    settle(members[1:])
-    assert len(members[1].view.members) == 2
-    assert members[1].view == members[2].view
+def test_a_view_without_somebody_listed_is_not_whole(table: Table, trio: tuple[Seat, Seat, Seat]) -> None:
+    """Who was left out may be in a view of its own, made of the same configuration."""
+    one, two, three = trio
+    assert one.installed[-1].is_whole
+    three.stop()
+    table.gather(*trio)
+    table.pass_time(LONG, *trio)
+    assert one.installed[-1] == two.installed[-1]
+    assert one.installed[-1].members == (one.incarnation, two.incarnation)
+    assert not one.installed[-1].is_whole
 
 
-class OnLocalBus:
-    """The shell of a member on the in-memory bus: what it hears waits until it has its turn."""
-
-    def __init__(self, bus: LocalBus) -> None:
-        self._heard: deque[Event] = deque()
-        self.membership = bus.enter("views", self)
-        self._views = Views(
-            place=self.membership.place,
-            incarnation=self.membership.incarnation,
-            nodes=(NodeState("n", CLIENT_MANAGER),),
-        )
-
-    @property
-    def view(self) -> View:
-        assert self._views.phase is Phase.INSTALLED
-        assert self._views.view is not None
-        return self._views.view
-
-    def take_turn(self) -> bool:
-        if not self._heard:
-            return False
-        for effect in self._views.handle(self._heard.popleft()):
-            if isinstance(effect, Restamp):
-                self.membership.restamp(effect.stamp)
-            elif isinstance(effect, Multicast):
-                self.membership.multicast(effect.command)
-        return True
-
-    def on_frame(self, origin: Origin, commands: list[Command]) -> None:
-        self._heard.append(Heard(1.0, origin, commands))
-
-    def on_configuration(self, configuration: Configuration) -> None:
-        self._heard.append(Configured(1.0, configuration))
-
-    def on_flow(self, may_send: bool) -> None: ...
-
-    def on_damage(self, damage: Damage) -> None: ...
-
-    def on_ended(self, error: Unavailable | None) -> None: ...
-
-
-def settle(members: list[OnLocalBus]) -> None:
-    while sum(member.take_turn() for member in members):
-        pass
+def test_an_attempt_at_a_view_that_comes_to_nothing_is_over_for_all_to_see(
+    table: Table, trio: tuple[Seat, Seat, Seat]
+) -> None:
+    """Facts that were applied before count as accepted in no view."""
+    one, *others = trio
+    before = len(one.effects)
+    table.gather(*trio)
+    table.gather(*trio)
+    assert [type(effect) for effect in one.effects[before:]].count(Suspend) == 2
+    table.deliver(*trio)
+    assert one.is_installed
+    newcomer = Seat(table, 4)
+    table.gather(newcomer, joined=[newcomer])
+    assert not any(isinstance(effect, Suspend) for effect in newcomer.effects)
