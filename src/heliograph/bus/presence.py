@@ -44,6 +44,7 @@ class NodeState(msgspec.Struct, frozen=True, array_like=True):
     marks: tuple[tuple[bytes, int], ...] = ()  # how far it has heard each sender
     lineage: int = 0  # number of the last view in which it had the log of the primary
     index: int = 0  # how far its log goes
+    holders: tuple[bytes, ...] = ()  # stores that had the primary's log when that view began
     is_synchronised: bool = False  # it has the primary's log as far as that was delivered
     is_leading: bool = False
     is_leaving: bool = False  # it wants somebody else to lead

@@ -31,6 +31,7 @@ class ViewMark(msgspec.Struct, frozen=True, array_like=True):
     number: int
     id: bytes
     index: int
+    holders: tuple[bytes, ...] = ()  # the stores that had it
 
 
 class LogPlace:
@@ -49,16 +50,21 @@ class LogPlace:
         return self.views[-1].number if self.views else 0
 
     @property
-    def state(self) -> tuple[int, int, list[tuple[int, bytes, int]]]:
-        return self.index, self.chain, [(mark.number, mark.id, mark.index) for mark in self.views]
+    def state(self) -> tuple[int, int, list[bytes]]:
+        """As a snapshot keeps it."""
+        return self.index, self.chain, [_encode(mark) for mark in self.views]
 
-    def restore(self, index: int, chain: int, views: list[tuple[int, bytes, int]]) -> None:
+    def restore(self, index: int, chain: int, views: list[bytes]) -> None:
         self.index, self.chain = index, chain
-        self.views = [ViewMark(*view) for view in views]
+        self.views = [_decode_view(mark) for mark in views]
 
-    def enter(self, number: int, identity: bytes) -> bytes:
+    @property
+    def holders(self) -> tuple[bytes, ...]:
+        return self.views[-1].holders if self.views else ()
+
+    def enter(self, number: int, identity: bytes, holders: tuple[bytes, ...]) -> bytes:
         """A view begins here. Returns the record of it."""
-        mark = ViewMark(number, identity, self.index)
+        mark = ViewMark(number, identity, self.index, holders)
         self._entered(mark)
         return _encode(mark)
 

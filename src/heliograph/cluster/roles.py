@@ -2,7 +2,8 @@
 
 PROTOCOL 3: the primary is a property of the view, the most senior synchronised message manager. Whoever leads goes on
 leading, since a change costs the clients a pause; unless it wants to leave. Where nobody has the log of a primary, as
-when all have just started, the one whose log is the most recent leads, and the others catch up with it.
+when all have just started, the one whose log is the most recent leads, and the others catch up with it; but nobody
+does while one is missing that may know more.
 """
 
 from __future__ import annotations
@@ -37,6 +38,8 @@ def roles_in(view: View) -> Roles:
         return Roles(None, (), (), tuple(clients), managers)
     primary = min(managers, key=lambda who: _rank(managers[who], who))
     leader = managers[primary]
+    if not leader.is_synchronised and not _all_are_here(leader, managers):
+        return Roles(None, (), tuple(managers), tuple(clients), managers)
     backups = tuple(
         who
         for who, node in managers.items()
@@ -44,6 +47,13 @@ def roles_in(view: View) -> Roles:
     )
     others = tuple(who for who in managers if who != primary and who not in backups)
     return Roles(primary, backups, others, tuple(clients), managers)
+
+
+def _all_are_here(leader: NodeState, managers: dict[Incarnation, NodeState]) -> bool:
+    """PROTOCOL 3, rule 3: whoever was not there at the end may not know the end. Only when all who had the log in the
+    last view that anybody remembers are here again is it certain that nothing is missing."""
+    here = [node.store for node in managers.values()]
+    return all(store in here for store in leader.holders)
 
 
 def _has_log_of(leader: NodeState, node: NodeState) -> bool:

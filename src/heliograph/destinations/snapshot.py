@@ -96,7 +96,7 @@ class StageState(msgspec.Struct, array_like=True):
     block: bytes
 
 
-LogState = tuple[int, int, list[tuple[int, bytes, int]]]
+LogState = tuple[int, int, list[bytes]]
 """Where a log stands that several servers have: index, chain, and the views it came through."""
 
 
@@ -110,7 +110,7 @@ class CatalogueState(msgspec.Struct, array_like=True):
     large: list[tuple[int, bytes]] = []  # records that refer to files: position, file
     index: int = 0  # of the last record, in a log that several servers have (docs/decisions/0010)
     chain: int = 0
-    views: list[tuple[int, bytes, int]] = []  # number, id, and the index at which it began
+    views: list[bytes] = []  # that the log came through
     stopped_clean: bool = False
 
 

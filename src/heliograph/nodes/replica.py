@@ -163,6 +163,7 @@ class Replica:
             store=self.manager.journal.store_id.encode(),
             lineage=place.lineage,
             index=place.index,
+            holders=place.holders,
             is_synchronised=self._leading is not None or follows,
             is_leading=self._leading is not None,
             is_leaving=self._is_leaving or self._is_full,
@@ -259,6 +260,10 @@ class Replica:
             self._lead(view, roles)
         elif self._leading is not None:
             self._step_down()
+        elif roles.primary is None:
+            self._record(
+                "replica-waits", sentence="a message manager is missing that may have later messages"
+            )
         elif me in roles.backups:
             self._entered(view)
             assert self._following is not None, "it was synchronised"
@@ -300,10 +305,11 @@ class Replica:
 
     def _host(self) -> str:
         """M9: backups are preferred, the primary has enough to do."""
-        roles = self.roles
+        roles, me = self.roles, self.channel.incarnation if self.channel is not None else None
         if roles is None or not self._is_installed or roles.primary is None:
             return ""
-        return roles.states[roles.backups[0] if roles.backups else roles.primary].address
+        hosts = [who for who in roles.backups if who != me]
+        return roles.states[hosts[0] if hosts else roles.primary].address
 
     async def _catch_up_from(self, address: str) -> None:
         following = self._following
@@ -358,6 +364,7 @@ class Replica:
         leading = self._leading
         assert leading is not None
         self._entered(view)
+        self.manager.journal.sync_now()  # PROTOCOL 3: before it acts in the view
         newcomers = [who for who in roles.client_managers if who not in self._known_clients]
         self._known_clients = roles.client_managers
         leading.only_these_follow(list(roles.backups))
@@ -378,7 +385,10 @@ class Replica:
         self._record("replica-leads", took_over=took_over, index=self.manager.place.index)
 
     def _entered(self, view: View) -> None:
-        record = self.manager.place.enter(view.number, view.id)
+        roles = self.roles
+        assert roles is not None, "a view gives roles"
+        holders = tuple(state.store for who, state in roles.states.items() if who not in roles.others)
+        record = self.manager.place.enter(view.number, view.id, holders)
         self.manager.append(RecordKind.VIEW, 0, 0, record)
 
     def _step_down(self) -> None:
