@@ -101,6 +101,11 @@ class CorosyncBus:
     def __init__(self, loop: Loop) -> None:
         self._loop = loop
 
+    @staticmethod
+    def check() -> None:
+        """Raises Unavailable `bus-unavailable`, with a sentence, if no channel can be entered now."""
+        CpgHandle.check()
+
     def enter(self, channel: str, listener: Listener) -> CorosyncMembership:
         """Raises Unavailable `bus-unavailable`."""
         assert 0 < len(channel.encode()) <= MAX_CHANNEL_BYTES, f"a channel cannot be called {channel!r}"

@@ -46,15 +46,29 @@ _AGREED: Final = 2
 _OK: Final = 1
 _TRY_AGAIN: Final = 6
 
+_NOT_ADMITTED: Final = (
+    "corosync does not admit this user: run as root, or add `uidgid { uid: USER }` to a file in"
+    " /etc/corosync/uidgid.d and restart corosync"
+)
 # What the library answers, in words; others are shown by their number.
 _ANSWERS: Final = {
     2: "the connection to corosync is gone",
     9: "the connection to corosync is gone",
-    11: "corosync does not admit this user (see uidgid in its configuration)",
+    11: _NOT_ADMITTED,
     13: "the channel's name is too long",
     14: "this process has entered that channel already",
     26: "the message is too large",
-    100: "corosync does not admit this user (see uidgid in its configuration)",
+    100: _NOT_ADMITTED,
+}
+_NOT_RUNNING: Final = (
+    "corosync does not run on this host: start it (systemctl start corosync); `helio cluster init` writes its"
+    " configuration"
+)
+# And what that means when nobody has been reached yet.
+_UNREACHABLE: Final = {
+    2: _NOT_RUNNING,
+    6: "corosync is still starting on this host: try again",
+    9: _NOT_RUNNING,
 }
 
 # (node id, process id, reason)
@@ -66,6 +80,16 @@ class GroupCallbacks(Protocol):
 
     def delivered(self, node: int, process: int, message: memoryview) -> None:
         """The view is good until this returns."""
+
+    def group_changed(self, members: list[Address], left: list[Address], joined: list[Address]) -> None: ...
+
+    def ring_changed(self, node: int, sequence: int) -> None: ...
+
+
+class _Deaf:
+    """Who only wants to know whether anybody answers."""
+
+    def delivered(self, node: int, process: int, message: memoryview) -> None: ...
 
     def group_changed(self, members: list[Address], left: list[Address], joined: list[Address]) -> None: ...
 
@@ -116,9 +140,13 @@ class CpgHandle:
         handle = self._ffi.new("cpg_handle_t *")
         answer = self._calls.cpg_model_initialize(handle, _MODEL_V1, self._model, self._ffi.NULL)
         if answer != _OK:
-            sentence = f"cannot reach corosync on this host: {_in_words(answer)}; is it running?"
-            raise Unavailable(sentence, code="bus-unavailable")
+            raise Unavailable(_UNREACHABLE.get(answer) or _in_words(answer), code="bus-unavailable")
         self._handle = handle[0]
+
+    @classmethod
+    def check(cls) -> None:
+        """Raises Unavailable `bus-unavailable`, with a sentence, if no group can be joined now."""
+        cls("", _Deaf()).close()
 
     # ---- calls
 

@@ -16,6 +16,14 @@ class Durability(enum.StrEnum):
     MEMORY = "memory"
 
 
+class Role(enum.StrEnum):
+    """What a node of a cluster is."""
+
+    BOTH = "both"
+    CLIENT_MANAGER = "client-manager"
+    MESSAGE_MANAGER = "message-manager"
+
+
 DEFAULT_URL = "helio://localhost:7700"
 
 Url = Annotated[

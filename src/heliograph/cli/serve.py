@@ -5,16 +5,19 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
 from heliograph.cli import options
 from heliograph.cli.outcome import NODE_FAILED, explained, report
+from heliograph.model.errors import ClientFault
 
 if TYPE_CHECKING:
     from heliograph.model.errors import HeliographError
+    from heliograph.nodes.cluster_server import ClusterServer
     from heliograph.nodes.configuration import Configuration
+    from heliograph.nodes.embedded import EmbeddedServer
 
 
 _MEANINGS = {
@@ -22,6 +25,13 @@ _MEANINGS = {
     "write": "written before a producer hears yes; a power failure may lose the last moments",
     "memory": "nothing is stored; a restart begins empty",
 }
+_ROLES = {
+    "client-manager": "client manager",
+    "message-manager": "message manager",
+    "both": "client and message manager",
+}
+# Nobody wants to read what a node waits for if it takes no longer than this.
+_PATIENCE_SECONDS = 2.0
 
 
 def serve(
@@ -42,6 +52,16 @@ def serve(
     durability: Annotated[
         options.Durability | None,
         typer.Option("--durability", help="When a message counts as safe.", show_default="fsync"),
+    ] = None,
+    cluster: Annotated[
+        str | None,
+        typer.Option(
+            "--cluster", metavar="NAME", help="Be a node of this cluster.", show_default="stand alone"
+        ),
+    ] = None,
+    role: Annotated[
+        options.Role | None,
+        typer.Option("--role", help="What this node of a cluster is.", show_default="both"),
     ] = None,
     print_config: Annotated[
         bool,
@@ -65,8 +85,11 @@ def serve(
                 "server.host": host,
                 "server.port": port,
                 "journal.durability": durability and durability.value,
+                "cluster.name": cluster,
+                "cluster.role": role and role.value,
             },
         )
+        check_role(configuration, asked=role is not None)
         import uvloop
 
         failure = uvloop.run(_run(configuration, ready_file))
@@ -75,27 +98,38 @@ def serve(
         raise typer.Exit(NODE_FAILED)
 
 
+def check_role(configuration: Configuration, *, asked: bool) -> None:
+    """A node that was to be part of a cluster must not come up alone."""
+    cluster = configuration.cluster
+    if not cluster.name and (asked or cluster.role != "both"):
+        raise ClientFault(
+            "only a node of a cluster has a role: name the cluster, with --cluster NAME or as name under"
+            " [cluster] in the configuration",
+            code="configuration-invalid",
+        )
+
+
 async def _run(configuration: Configuration, ready_file: Path | None) -> HeliographError | None:
     """Serve until a signal or a failure; the failure is the result."""
     import asyncio
     import signal
 
-    from heliograph.nodes.embedded import EmbeddedServer
-
     loop = asyncio.get_running_loop()
     stopping = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stopping.set)
-    server = EmbeddedServer(configuration)
+    server = _make(configuration)
     await server.start()
     try:
-        announce(configuration, *server.address)
-        if ready_file is not None:
-            _write_ready(ready_file, *server.address)
         told = asyncio.create_task(stopping.wait())
         failed = asyncio.create_task(server.wait_failed())
-        await asyncio.wait((told, failed), return_when=asyncio.FIRST_COMPLETED)
+        ready = asyncio.create_task(_get_ready(configuration, server, ready_file))
+        await asyncio.wait((told, failed, ready), return_when=asyncio.FIRST_COMPLETED)
+        if ready.done():
+            ready.result()
+            await asyncio.wait((told, failed), return_when=asyncio.FIRST_COMPLETED)
         told.cancel()
+        ready.cancel()
         if failed.done():
             return failed.result()
         failed.cancel()
@@ -109,40 +143,94 @@ async def _run(configuration: Configuration, ready_file: Path | None) -> Heliogr
         await server.stop()
 
 
-def _write_ready(path: Path, host: str, port: int) -> None:
-    """Appear whole or not at all: somebody is polling for it."""
+def _make(configuration: Configuration) -> EmbeddedServer | ClusterServer:
+    """Raises Unavailable `bus-unavailable`."""
+    import asyncio
+
+    if not configuration.cluster.name:
+        from heliograph.nodes.embedded import EmbeddedServer
+
+        return EmbeddedServer(configuration)
+    from heliograph.bus.corosync import CorosyncBus
+    from heliograph.nodes.cluster_server import ClusterServer
+
+    bus = CorosyncBus(asyncio.get_running_loop())
+    bus.check()
+    return ClusterServer(configuration, bus)
+
+
+async def _get_ready(
+    configuration: Configuration, server: EmbeddedServer | ClusterServer, ready_file: Path | None
+) -> None:
+    if configuration.cluster.name:
+        await _join(cast("ClusterServer", server))
+    announce(configuration, server.address)
+    if ready_file is not None:
+        _write_ready(ready_file, server.address)
+
+
+async def _join(server: ClusterServer) -> None:
+    """Until the node counts. Whoever looks on is told what it waits for, whenever that changes."""
+    import asyncio
+
+    ready = asyncio.create_task(server.wait_ready())
+    told = ""
+    try:
+        while not (await asyncio.wait((ready,), timeout=_PATIENCE_SECONDS))[0]:
+            lacks = server.lacks
+            if lacks != told:
+                typer.echo(f"node {server.name} waits for {lacks}")
+            told = lacks
+    finally:
+        ready.cancel()
+
+
+def _write_ready(path: Path, address: tuple[str, int] | None) -> None:
+    """Appear whole or not at all: somebody is polling for it. A node without clients has no address."""
     temporary = path.with_name(f"{path.name}.{os.getpid()}")
-    temporary.write_text(f"{host}:{port}\n", encoding="utf-8")
+    temporary.write_text(f"{address[0]}:{address[1]}\n" if address else "-\n", encoding="utf-8")
     temporary.replace(path)
 
 
-def announce(configuration: Configuration, host: str, port: int) -> None:
+def url_of(address: tuple[str, int]) -> str:
+    host, port = address
+    return f"helio://[{host}]:{port}" if ":" in host else f"helio://{host}:{port}"
+
+
+def announce(configuration: Configuration, address: tuple[str, int] | None) -> None:
     """Say where the server is: with a few commands to try on a terminal, on one line elsewhere."""
     from heliograph import __version__
 
-    shown = f"[{host}]" if ":" in host else host
-    url = f"helio://{shown}:{port}"
+    url = url_of(address) if address is not None else ""
     folder = Path(configuration.server.data).absolute()
-    durability = configuration.journal.durability
+    durability, cluster = configuration.journal.durability, configuration.cluster
     if not sys.stdout.isatty():
-        typer.echo(f"heliograph {__version__} listens on {url}, data {folder}, durability {durability}")
+        where = f"listens on {url}" if url else "is ready"
+        of_what = f", {_ROLES[cluster.role]} of cluster {cluster.name}" if cluster.name else ""
+        typer.echo(f"heliograph {__version__} {where}, data {folder}, durability {durability}{of_what}")
         return
     from rich.console import Console
 
-    protected = configuration.users_path.exists()
-    who = (
-        f"the users in {configuration.users_path}"
-        if protected
-        else "everybody on this machine, without a password"
-    )
-    elsewhere = "" if port == 7700 else f" --url {url}"
     print_ = Console(highlight=False, soft_wrap=True).print
     print_(f"\n[bold yellow]Heliograph[/] {__version__}\n")
-    print_(f"  listens on  [bold]{url}[/]")
-    print_(f"  open to     {who}")
+    if cluster.name:
+        node = f"{configuration.identity.site}.{configuration.identity.node}"
+        print_(f"  node        {node}, {_ROLES[cluster.role]} of cluster [bold]{cluster.name}[/]")
+    if url:
+        print_(f"  listens on  [bold]{url}[/]")
+        print_(f"  open to     {_open_to(configuration)}")
     print_(f"  data        {folder}")
-    print_(f"  durability  {durability}: {_MEANINGS[durability]}")
-    print_("\n  Try in another terminal:\n")
-    for command in ('send queue:hello "Hello, world"', "receive queue:hello", "top"):
-        print_(f"    [cyan]helio {command}{elsewhere}[/]")
+    if cluster.role != "client-manager":
+        print_(f"  durability  {durability}: {_MEANINGS[durability]}")
+    if url:
+        elsewhere = "" if url.endswith(":7700") else f" --url {url}"
+        print_("\n  Try in another terminal:\n")
+        for command in ('send queue:hello "Hello, world"', "receive queue:hello", "top"):
+            print_(f"    [cyan]helio {command}{elsewhere}[/]")
     print_("\n  [dim]Ctrl-C stops the server.[/]\n")
+
+
+def _open_to(configuration: Configuration) -> str:
+    if configuration.users_path.exists():
+        return f"the users in {configuration.users_path}"
+    return "everybody on this machine, without a password"

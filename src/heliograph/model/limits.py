@@ -255,6 +255,8 @@ VIEW_TICK_SECONDS = BEAT_SECONDS / 2
 # How soon a member whose incarnation ended comes again, and how long it waits at most if incarnations are short: each
 # return makes everybody begin a new view.
 RETURN_SECONDS = (0.01, 1.0)
+# How long a process that ends waits until the bus has let it go; the others notice in any case.
+LEAVING_SECONDS = 3.0
 
 # ---- the cluster
 

@@ -7,34 +7,39 @@ manager, which acts on facts, then the client manager, which acts on decisions.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 
+from heliograph import __version__
+from heliograph.admin.subjects import LOG
 from heliograph.bus.commands import Command
 from heliograph.bus.interface import ChannelBus, Incarnation, Origin
-from heliograph.bus.presence import CLIENT_MANAGER, NodeState
+from heliograph.bus.presence import CLIENT_MANAGER, MESSAGE_MANAGER, NodeState
+from heliograph.cluster.roles import Roles, roles_in
 from heliograph.cluster.view import View
 from heliograph.journal.disk import DISK, Disk
+from heliograph.model.destination import EVENT_LOG
 from heliograph.model.errors import HeliographError, Unavailable
 from heliograph.model.ids import IdIssuer
+from heliograph.model.limits import LEAVING_SECONDS
 from heliograph.nodes.client_manager import ClientManager
 from heliograph.nodes.clock import CLOCK, Clock
 from heliograph.nodes.cluster_clients import ClusterClients
 from heliograph.nodes.cluster_member import LEFT, ClusterMember
 from heliograph.nodes.configuration import Configuration
-from heliograph.nodes.connection import Connection
 from heliograph.nodes.embedded import journal_settings
-from heliograph.nodes.event_log import EventLog
+from heliograph.nodes.event_log import ON_THE_BUS, Event, EventLog
 from heliograph.nodes.message_manager import MessageManager
 from heliograph.nodes.replica import ManagerBus, Replica
+from heliograph.nodes.serving import admission, listen, settle_memory
 from heliograph.nodes.tick import Tick
-from heliograph.nodes.users import UserStore, open_to_everyone
-from heliograph.sessions.access import AccessControl
 
 
 class ClusterServer:
     """The nodes of one process. Everything is set up in `start` and given back in `stop`."""
+
+    member: ClusterMember
 
     def __init__(
         self,
@@ -43,25 +48,34 @@ class ClusterServer:
         *,
         disk: Disk = DISK,
         clock: Clock = CLOCK,
+        owns_process: bool = True,
     ) -> None:
+        """`owns_process`: nobody else minds how its memory is managed."""
         self.configuration = configuration
         self._disk = disk
         self._clock = clock
+        self._owns_process = owns_process
+        self.name = f"{configuration.identity.site}.{configuration.identity.node}"
+        self.replica: Replica | None = None
+        self.bus: ClusterClients | None = None
         self._bus = bus
         self._server: asyncio.Server | None = None
         self._clients: ClientManager | None = None
         self._left = asyncio.Event()
+        self._ready = asyncio.Event()
+        self._roles: Roles | None = None  # of the last view
         self.failed: asyncio.Future[HeliographError] = asyncio.get_running_loop().create_future()
-        self.name = f"{configuration.identity.site}.{configuration.identity.node}"
 
     @property
-    def address(self) -> tuple[str, int]:
-        assert self._server is not None, "clients do not come here"
+    def address(self) -> tuple[str, int] | None:
+        """Where clients connect, if they come here."""
+        if self._server is None:
+            return None
         host, port = self._server.sockets[0].getsockname()[:2]
         return host, port
 
     async def start(self) -> None:
-        """Raises HeliographError, with a sentence that says what to do."""
+        """Raises HeliographError, with a sentence that says what to do, and has then left nothing behind."""
         configuration, loop = self.configuration, asyncio.get_running_loop()
         cluster = configuration.cluster
         self._tick = Tick(loop, self._broke)
@@ -73,23 +87,31 @@ class ClusterServer:
             node=configuration.identity.node,
             started_ms=self._clock.microseconds() // 1000,
         )
-        self.replica: Replica | None = None
-        self.bus: ClusterClients | None = None
-        if cluster.role != CLIENT_MANAGER:
-            self.replica = Replica(
-                self.name,
-                make_manager=self._make_manager,
-                tick=self._tick,
-                seniority=cluster.seniority,
-                record=self._events.record,
-                clock=self._clock,
-            )
-            await self.replica.open(configuration.server.host)
-        if cluster.role != "message-manager":
-            await self._start_clients(loop)
+        try:
+            if cluster.role != CLIENT_MANAGER:
+                await self._start_replica()
+            if cluster.role != MESSAGE_MANAGER:
+                await self._start_clients()
+        except BaseException:
+            await self._stop_nodes()
+            raise
+        self._events.start(self._publish)
+        self._enter(f"heliograph/{cluster.name}/{cluster.sub_cluster}")
+        address = self.address
+        self._events.record(
+            "server-started",
+            version=__version__,
+            role=cluster.role,
+            address=":".join(map(str, address)) if address is not None else "",
+        )
+        if self._owns_process:
+            settle_memory()
+
+    def _enter(self, channel: str) -> None:
+        loop = asyncio.get_running_loop()
         self.member = ClusterMember(
             self._bus,
-            f"heliograph/{cluster.name}/{cluster.sub_cluster}",
+            channel,
             nodes=self._nodes,
             handler=self,
             loop=loop,
@@ -100,6 +122,18 @@ class ClusterServer:
             if part is not None:
                 part.channel = self.member
         self.member.start()
+
+    async def _start_replica(self) -> None:
+        replica = Replica(
+            self.name,
+            make_manager=self._make_manager,
+            tick=self._tick,
+            seniority=self.configuration.cluster.seniority,
+            record=self._events.record,
+            clock=self._clock,
+        )
+        await replica.open(self.configuration.server.host)
+        self.replica = replica
 
     def _make_manager(self, bus: ManagerBus) -> MessageManager:
         configuration = self.configuration
@@ -122,23 +156,21 @@ class ClusterServer:
             clock=self._clock,
         )
         manager.failed.add_done_callback(self._manager_failed)
+        manager.administrator.administration.register(LOG, self._events.ask)
+        bus.join(self._events.on_command, ON_THE_BUS)
         return manager
 
     def _manager_failed(self, failed: asyncio.Future[HeliographError]) -> None:
         if not failed.cancelled() and not self.failed.done():
             self.failed.set_result(failed.result())
 
-    async def _start_clients(self, loop: asyncio.AbstractEventLoop) -> None:
+    async def _start_clients(self) -> None:
         configuration = self.configuration
-        everyone = open_to_everyone(configuration.server.host, configuration.users_path)
-        users = None if everyone else UserStore.load(configuration.users_path)
-        creation = configuration.creation_rules()
-        if users is None:
-            access = AccessControl(open_to_everyone=True, creation=creation)
-        else:
-            access = users.access_control(creation)
+        access, users = admission(configuration)
         self.bus = ClusterClients(self._tick)
-        clients = self._clients = ClientManager(
+        if self.replica is None:  # otherwise it records what it decides itself
+            self.bus.join(self._events.on_command, ON_THE_BUS)
+        clients = ClientManager(
             configuration,
             bus=self.bus,
             tick=self._tick,
@@ -149,17 +181,35 @@ class ClusterServer:
             clock=self._clock,
         )
         clients.start()
-        server = configuration.server
-        try:
-            self._server = await loop.create_server(
-                partial(Connection, clients), server.host, server.port, backlog=1024
+        self._clients = clients
+        self._server = await listen(configuration, clients)
+
+    async def wait_ready(self) -> None:
+        """Until this process counts: there is a view, its message manager leads or has the log of the one that
+        does, and if clients come here, somebody leads."""
+        await self._ready.wait()
+
+    @property
+    def lacks(self) -> str:
+        """What `wait_ready` waits for, in words; empty if nothing."""
+        roles = self._roles
+        if roles is None:
+            return "the nodes that are here to agree on who is in the cluster"
+        if roles.primary is None:
+            return "a message manager: start one with --role message-manager"
+        if self.replica is not None and not self.replica.state.is_synchronised:
+            return (
+                f"the log of message manager {roles.states[roles.primary].name}, which it does not have yet"
             )
-        except OSError as error:
-            raise Unavailable(
-                f"cannot listen on {server.host}:{server.port}: {error.strerror or error}; is another server"
-                " running there? Choose another port with --port",
-                code="address-unavailable",
-            ) from None
+        return ""
+
+    def _look_whether_ready(self) -> None:
+        if not self._ready.is_set() and not self.lacks:
+            self._ready.set()
+
+    async def wait_failed(self) -> HeliographError:
+        """Returns when the process had to stop, with the reason."""
+        return await asyncio.shield(self.failed)
 
     async def stop(self) -> None:
         """No confirmed message is lost: everything is on disk when this returns."""
@@ -171,10 +221,23 @@ class ClusterServer:
         if self.replica is not None:
             await self.replica.hand_over()
         self.member.leave()
-        await self._left.wait()
+        with contextlib.suppress(TimeoutError):  # nobody answers: the others will notice
+            async with asyncio.timeout(LEAVING_SECONDS):
+                await self._left.wait()
+        await self._stop_nodes()
+        self._events.record("server-stopped")
+        await self._events.stop()
+
+    async def _stop_nodes(self) -> None:
+        if self._server is not None:
+            self._server.close()
         if self.replica is not None:
             await self.replica.stop()
-        await self._events.stop()
+
+    def _publish(self, event: Event) -> None:
+        """To `topic:_LOG`, by whoever leads."""
+        if self.replica is not None and self.replica.is_leading:
+            self.replica.manager.own_messages.send(EVENT_LOG, event)
 
     def _broke(self, bug: Exception) -> None:
         if not self.failed.done():
@@ -195,6 +258,8 @@ class ClusterServer:
             self.replica.on_apply(origin, commands)
         if self.bus is not None:
             self.bus.on_apply(origin, commands)
+        if not self._ready.is_set():
+            self._look_whether_ready()
 
     def on_suspend(self) -> None:
         if self.replica is not None:
@@ -203,6 +268,8 @@ class ClusterServer:
     def on_install(self, view: View) -> None:
         if self.replica is not None:
             self.replica.on_install(view)
+        self._roles = roles_in(view)
+        self._look_whether_ready()
 
     def on_arrive(self, incarnation: Incarnation, agrees: bool) -> None: ...
 

@@ -192,6 +192,9 @@ class IdentitySettings(_Section, frozen=True):
     ] = 1
 
 
+# Both names and a little more are the name of a group of corosync, which takes 127 bytes.
+_NAME = "^[A-Za-z0-9._-]{1,40}$"
+_NAME_OR_NOTHING = "^[A-Za-z0-9._-]{0,40}$"
 Role = Literal["both", "client-manager", "message-manager"]
 
 
@@ -200,11 +203,14 @@ class ClusterSettings(_Section, frozen=True):
 
     name: Annotated[
         str,
-        Meta(description="The cluster's name, the same on all its nodes. Empty: this server stands alone."),
+        Meta(
+            pattern=_NAME_OR_NOTHING,
+            description="The cluster's name, the same on all its nodes. Empty: this server stands alone.",
+        ),
     ] = ""
     sub_cluster: Annotated[
         str,
-        Meta(min_length=1, description="The sub-cluster whose messages this node keeps copies of."),
+        Meta(pattern=_NAME, description="The sub-cluster whose messages this node keeps copies of."),
     ] = "main"
     role: Annotated[
         Role,
@@ -344,6 +350,8 @@ def _accepts(kind: types.Type) -> str:
             # msgspec sorts them; the declaration has them from safest to fastest.
             declared = (*get_args(Durability), *get_args(Role))
             return "one of " + ", ".join(toml_of(value) for value in declared if value in values)
+        case types.StrType(pattern=str()):
+            return "a name of at most 40 letters, digits, dots, dashes and underscores"
         case types.StrType(min_length=shortest):
             return "a text that is not empty" if shortest else "a text"
     raise AssertionError(kind)

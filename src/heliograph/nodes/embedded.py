@@ -4,7 +4,6 @@ bus."""
 from __future__ import annotations
 
 import asyncio
-import gc
 from functools import partial
 from pathlib import Path
 
@@ -14,21 +13,15 @@ from heliograph.bus.local import LocalBus
 from heliograph.journal.disk import DISK, Disk
 from heliograph.journal.files import JournalSettings
 from heliograph.model.destination import EVENT_LOG
-from heliograph.model.errors import HeliographError, Unavailable
+from heliograph.model.errors import HeliographError
 from heliograph.model.ids import IdIssuer
-from heliograph.nodes.allocation import keep_large_buffers
 from heliograph.nodes.client_manager import ClientManager
 from heliograph.nodes.clock import CLOCK, Clock
 from heliograph.nodes.configuration import Configuration
-from heliograph.nodes.connection import Connection
 from heliograph.nodes.event_log import ON_THE_BUS, EventLog
 from heliograph.nodes.message_manager import MessageManager
+from heliograph.nodes.serving import admission, listen, settle_memory
 from heliograph.nodes.tick import Tick
-from heliograph.nodes.users import UserStore, open_to_everyone
-from heliograph.sessions.access import AccessControl
-
-# Blocks come and go by reference count; the collector only has to find what is rare.
-_COLLECT_AFTER = (50_000, 20, 100)
 
 
 class EmbeddedServer:
@@ -62,13 +55,7 @@ class EmbeddedServer:
     async def start(self) -> None:
         """Raises HeliographError, with a sentence that says what to do, and has then left nothing behind."""
         configuration = self.configuration
-        everyone = open_to_everyone(configuration.server.host, configuration.users_path)
-        users = None if everyone else UserStore.load(configuration.users_path)
-        creation = configuration.creation_rules()
-        if users is None:
-            access = AccessControl(open_to_everyone=True, creation=creation)
-        else:
-            access = users.access_control(creation)
+        access, users = admission(configuration)
         loop = asyncio.get_running_loop()
         bus, tick = LocalBus(), Tick(loop, self._broke)
         node = f"{configuration.identity.site}.{configuration.identity.node}"
@@ -114,15 +101,10 @@ class EmbeddedServer:
         )
         self._clients.start()
         try:
-            await self._listen(loop, self._clients)
-        except OSError as error:
+            self._server = await listen(configuration, self._clients)
+        except HeliographError:
             await self.stop()
-            server = configuration.server
-            raise Unavailable(
-                f"cannot listen on {server.host}:{server.port}: {error.strerror or error}; is another server"
-                " running there? Choose another port with --port",
-                code="address-unavailable",
-            ) from None
+            raise
         events.record(
             "server-started",
             version=__version__,
@@ -130,16 +112,7 @@ class EmbeddedServer:
             recovered_messages=self.recovered_messages,
         )
         if self._owns_process:
-            gc.collect()
-            gc.freeze()
-            gc.set_threshold(*_COLLECT_AFTER)
-            keep_large_buffers()
-
-    async def _listen(self, loop: asyncio.AbstractEventLoop, clients: ClientManager) -> None:
-        server = self.configuration.server
-        self._server = await loop.create_server(
-            lambda: Connection(clients), server.host, server.port, backlog=1024
-        )
+            settle_memory()
 
     async def stop(self) -> None:
         """No confirmed message is lost: everything is on disk when this returns."""

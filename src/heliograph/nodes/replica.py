@@ -74,12 +74,18 @@ class ManagerBus:
 
     def __init__(self) -> None:
         self.leading: Leading | None = None
+        self._watching: tuple[Receiver, Collection[type[Command]]] | None = None
 
-    def join(self, receiver: Receiver, kinds: Collection[type[Command]] | None = None) -> None: ...
+    def join(self, receiver: Receiver, kinds: Collection[type[Command]] | None = None) -> None:
+        """Somebody wants to know what is decided here; each new manager brings the same."""
+        self._watching = (receiver, kinds or ())
 
     def multicast(self, command: Command) -> None:
-        if self.leading is not None:
-            self.leading.multicast(command)
+        if self.leading is None:
+            return
+        self.leading.multicast(command)
+        if self._watching is not None and type(command) in self._watching[1]:
+            self._watching[0](command)
 
 
 class Replica:

@@ -79,6 +79,27 @@ def test_a_wrong_setting_ends_the_start_in_words(run: CliRunner, tmp_path: Path)
     assert "server.port must be a whole number from 0 to 65535, not 70000" in result.stderr
 
 
+@pytest.mark.parametrize("role", ["both", "client-manager", "message-manager"])
+def test_a_node_that_was_given_a_role_does_not_come_up_alone(
+    run: CliRunner, tmp_path: Path, role: str
+) -> None:
+    result = run.invoke(app, ["serve", "--data", str(tmp_path / "data"), "--role", role])
+    assert result.exit_code == 2
+    assert "only a node of a cluster has a role: name the cluster, with --cluster NAME" in result.stderr
+    path = tmp_path / "heliograph.toml"
+    path.write_text('[cluster]\nrole = "message-manager"\n', encoding="utf-8")
+    result = run.invoke(app, ["serve", "--data", str(tmp_path / "data"), "--config", str(path)])
+    assert "[configuration-invalid]" in result.stderr
+    assert not (tmp_path / "data").exists()
+
+
+@pytest.mark.parametrize("name", ["a b", "x" * 41, "Käse", "a/b"])
+def test_a_cluster_has_a_name_that_fits_the_bus(run: CliRunner, name: str) -> None:
+    result = run.invoke(app, ["serve", "--cluster", name])
+    assert result.exit_code == 2
+    assert "cluster.name must be a name of at most 40 letters" in result.stderr
+
+
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
