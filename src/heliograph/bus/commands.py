@@ -454,6 +454,8 @@ class Introduction(msgspec.Struct, array_like=True, gc=False):
 
     sessions: list[tuple[SessionId, bytes, bytes]]
     given: list[tuple[ConsumerId, int, int, int]]
+    handled: list[tuple[bytes, int]] = []  # through which frame of each sender
+    refused: list[tuple[Address, LaneId]] = []  # lanes of which nothing more is taken
 
 
 class Logged(Command):
@@ -472,6 +474,7 @@ class Logged(Command):
     standing: list[Standing] = []
     gone: list[ConsumerId] = []
     introduction: Introduction | None = None
+    decisions: list[Command] = []  # of the same tick: nobody hears them without the log, or it without them
 
 
 class Supplied(Command):
@@ -482,9 +485,13 @@ class Supplied(Command):
 
 
 class Leads(Command):
-    """The sender is the primary from here on. Whoever waits for an answer asks again."""
+    """The sender is the primary from here on. Whoever waits for an answer asks again.
+
+    `anew`: it begins with what is on its disk, and knows of no consumer and of nothing that was under way.
+    """
 
     index: int
+    anew: bool = False
 
 
 Decision = (

@@ -43,7 +43,9 @@ class NodeState(msgspec.Struct, frozen=True, array_like=True):
     store: bytes = b""  # id of its journal
     marks: tuple[tuple[bytes, int], ...] = ()  # how far it has heard each sender
     lineage: int = 0  # number of the last view in which it had the log of the primary
+    lineage_id: bytes = b""  # and its id
     index: int = 0  # how far its log goes
+    chain: int = 0
     holders: tuple[bytes, ...] = ()  # stores that had the primary's log when that view began
     is_synchronised: bool = False  # it has the primary's log as far as that was delivered
     is_leading: bool = False

@@ -16,7 +16,20 @@ from typing import Final
 import msgspec
 
 from heliograph.bus import commands, presence
-from heliograph.bus.commands import ChunkRead, ChunkSent, Command, Dispatched, Parcelled, Published, Supplied
+from heliograph.bus.commands import (
+    ChunkRead,
+    ChunkSent,
+    Command,
+    ConsumerAttached,
+    Dispatched,
+    Introduction,
+    Logged,
+    Parcelled,
+    Published,
+    Shipped,
+    Standing,
+    Supplied,
+)
 from heliograph.model import block
 from heliograph.model.block import Block, Span
 from heliograph.model.destination import Address
@@ -118,6 +131,19 @@ class _SpanFields(msgspec.Struct, array_like=True, gc=False):
     name: bytes = b""  # under which its bytes were supplied; empty: as they were published
 
 
+class _LoggedFields(msgspec.Struct, array_like=True, gc=False):
+    """The decisions are attached, as entries."""
+
+    first: int
+    chain: int
+    through: list[tuple[bytes, int]]
+    records: list[Shipped]
+    attached: list[ConsumerAttached]
+    standing: list[Standing]
+    gone: list[ConsumerId]
+    introduction: Introduction | None
+
+
 class _SuppliedFields(msgspec.Struct, array_like=True, gc=False):
     """The block is attached."""
 
@@ -148,6 +174,7 @@ _BULKY = {
     CODES[Dispatched]: _DispatchedFields,
     CODES[Parcelled]: _ParcelledFields,
     CODES[Supplied]: _SuppliedFields,
+    CODES[Logged]: _LoggedFields,
 }
 _DECODERS: Final = {code: msgspec.msgpack.Decoder(_BULKY.get(code, kind)) for kind, code in CODES.items()}
 
@@ -172,6 +199,13 @@ def append(command: Command, parts: list[Bytes]) -> int:
         assert isinstance(command, Parcelled)
         spans = [_span_fields(span) for span in command.spans]
         fields = _encode(_ParcelledFields(command.consumer, command.tag, command.user, spans))
+    elif kind is Logged:
+        assert isinstance(command, Logged)
+        fields = _encode(_logged_fields(command))
+        within: list[Bytes] = []
+        for decision in command.decisions:
+            append(decision, within)
+        attachment = b"".join(within)
     elif kind is Supplied:
         assert isinstance(command, Supplied)
         assert command.block.buffer is not None, "a block is supplied with its bytes"
@@ -187,6 +221,19 @@ def append(command: Command, parts: list[Bytes]) -> int:
     if attachment:
         parts.append(attachment)
     return ENTRY_BYTES + len(fields) + len(attachment)
+
+
+def _logged_fields(command: Logged) -> _LoggedFields:
+    return _LoggedFields(
+        command.first,
+        command.chain,
+        command.through,
+        command.records,
+        command.attached,
+        command.standing,
+        command.gone,
+        command.introduction,
+    )
 
 
 def _span_fields(span: Span) -> _SpanFields:
@@ -248,6 +295,8 @@ def _command(code: int, fields: memoryview, attachment: memoryview) -> Command:
         raise malformed(f"command {code} cannot be read: {error}") from None
     if isinstance(read, Command):
         return read
+    if isinstance(read, _LoggedFields):
+        return _logged(read, attachment)
     if isinstance(read, _PublishedFields):
         return Published(read.address, _attached_block(attachment), read.resent, read.staged)
     if isinstance(read, _ChunkFields):
@@ -259,6 +308,20 @@ def _command(code: int, fields: memoryview, attachment: memoryview) -> Command:
         return Parcelled(read.consumer, read.tag, [_span(span) for span in read.spans], read.user)
     assert isinstance(read, _DispatchedFields)
     return Dispatched(read.consumer, read.tag, _span(read.span), read.user)
+
+
+def _logged(read: _LoggedFields, attachment: memoryview) -> Logged:
+    return Logged(
+        read.first,
+        read.chain,
+        read.through,
+        read.records,
+        read.attached,
+        read.standing,
+        read.gone,
+        read.introduction,
+        list(_entries(attachment)),
+    )
 
 
 def _attached_block(attachment: memoryview) -> Block:

@@ -43,7 +43,7 @@ def roles_in(view: View) -> Roles:
     backups = tuple(
         who
         for who, node in managers.items()
-        if who != primary and node.is_synchronised and _has_log_of(leader, node)
+        if who != primary and node.is_synchronised and not node.is_leading and _has_log_of(leader, node)
     )
     others = tuple(who for who in managers if who != primary and who not in backups)
     return Roles(primary, backups, others, tuple(clients), managers)
@@ -58,7 +58,15 @@ def _all_are_here(leader: NodeState, managers: dict[Incarnation, NodeState]) -> 
 
 def _has_log_of(leader: NodeState, node: NodeState) -> bool:
     """Two parts that meet may each have somebody synchronised, with different logs."""
-    return leader.is_synchronised and leader.lineage == node.lineage
+    return leader.is_synchronised and (leader.lineage, leader.lineage_id) == (node.lineage, node.lineage_id)
+
+
+def has_log_of(leader: NodeState, node: NodeState) -> bool:
+    """Whether one that is not counted yet can go on from its own log. A primary that goes on leading is ahead of
+    everybody, and what it says next shows whether it is the same log."""
+    if not _has_log_of(leader, node):
+        return False
+    return leader.is_leading or (leader.index, leader.chain) == (node.index, node.chain)
 
 
 def _rank(node: NodeState, who: Incarnation) -> tuple[bool, int, bool, bool, int, int, str, bytes]:

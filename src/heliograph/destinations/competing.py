@@ -15,6 +15,7 @@ class Consumer:
         "credit",
         "held_units",
         "identity",
+        "inherited",
         "next_tag",
         "outstanding",
         "outstanding_bytes",
@@ -32,6 +33,9 @@ class Consumer:
         self.prompt = prompt  # settles each message as it goes
         self.prefetch = MAX_CREDIT
         self.next_tag = 1
+        self.inherited = (
+            0  # tags up to here were given by another server, which may have lost some of it since
+        )
         self.outstanding = Outstanding()
         self.outstanding_bytes = 0
         self.queued = False

@@ -185,6 +185,13 @@ class Intake:
         """Another server accepted what came so far; what was not persistent of it ended there, confirmed."""
         self._heard = {}
 
+    def refused(self) -> list[LaneId]:
+        return list(self._refused)
+
+    def refuse_again(self, lane: LaneId) -> None:
+        """Whoever had this destination before has refused something of this lane, and its client was told."""
+        self._refused[lane] = None
+
     def forget(self, session: SessionId) -> None:
         """A session ended: its lanes will not come again."""
         tables: tuple[dict[LaneId, int] | dict[LaneId, None], ...] = (

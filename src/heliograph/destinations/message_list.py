@@ -389,6 +389,7 @@ class MessageList(Settling):
     def restore_standing(self, consumer: Consumer, credit: int, next_tag: int, *, retired: bool) -> None:
         consumer.credit = credit
         consumer.next_tag = next_tag
+        consumer.inherited = next_tag - 1
         consumer.retired = retired
         self._queue(consumer)
 

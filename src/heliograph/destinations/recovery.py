@@ -456,7 +456,18 @@ class CatalogueRecovery:
             for stage_destination, block in staged:
                 self._catalogue.transactions.stage(session, stage_destination, block)
         claimed = [claim.entry for claimed in claims.values() for claim in claimed if claim.entry.origin < 0]
-        return Inheritance(self._hand_over(holder, claimed), claims, returned)
+        messages = self._hand_over(holder, claimed)
+        for staged in stages.values():
+            for _, block in staged:
+                self._hold_stage(block, holder)
+        return Inheritance(messages, claims, returned)
+
+    def _hold_stage(self, block: Block, holder: Holder) -> None:
+        """Nobody holds it but its transaction."""
+        holder.retain(block.position, block.count)
+        if block.flags & LARGE:
+            assert block.buffer is not None, "stages of another server keep their bytes"
+            self._catalogue.large.persisted(block.position, file_in(block.buffer))
 
     def still_given(self, given: list[Given]) -> list[Given]:
         """What of it is still handed out."""

@@ -82,8 +82,8 @@ class Settling:
             return  # it left while this was under way; its messages have returned already
         spans: list[Span] = []
         is_refused = False
-        if again:
-            ranges = consumer.outstanding.within(ranges)
+        if again or (consumer.inherited and ranges and ranges[0][0] <= consumer.inherited):
+            ranges = self._still_there(consumer, ranges, again=again, replenish=replenish)
         try:
             for first, last in ranges:
                 spans += consumer.outstanding.take(first, last)
@@ -103,10 +103,22 @@ class Settling:
                 self.finish(spans, effects, request=request)
             self._queue(consumer)
 
+    def _still_there(self, consumer: Consumer, ranges: Ranges, *, again: bool, replenish: bool) -> Ranges:
+        """What is not outstanding any more was settled when this was asked the first time, or was not persistent and
+        ended with the server that gave it."""
+        limit = consumer.next_tag - 1 if again else consumer.inherited
+        known = consumer.outstanding.within([(first, min(last, limit)) for first, last in ranges])
+        if replenish and not again:
+            asked = sum(min(last, limit) - first + 1 for first, last in ranges if first <= limit)
+            consumer.credit += asked - sum(last - first + 1 for first, last in known)
+        return known + [(max(first, limit + 1), last) for first, last in ranges if last > limit]
+
     def take_outstanding(self, identity: ConsumerId, ranges: Ranges) -> list[Span]:
         """Take handed-out messages, which `require_outstanding` has seen, away from a consumer: they are
         decided."""
         consumer = self.consumers[identity]
+        if consumer.inherited:
+            ranges = self._still_there(consumer, ranges, again=False, replenish=True)
         spans = [span for first, last in ranges for span in consumer.outstanding.take(first, last)]
         consumer.gave_up(spans)
         consumer.credit += sum(span.stop - span.start for span in spans)
@@ -118,6 +130,8 @@ class Settling:
         consumer = self.consumers.get(identity)
         if consumer is None:
             raise ClientFault("the consumer is gone, and what it had went back", code="consumer-unknown")
+        if consumer.inherited:
+            ranges = self._still_there(consumer, ranges, again=False, replenish=False)
         consumer.outstanding.require(ranges)
 
     def return_all(

@@ -265,3 +265,5 @@ LEAVING_SECONDS = 3.0
 BODY_CACHE_BYTES = 64 * MIB
 # Views that a log remembers having come through: whoever was away for longer catches up from nothing.
 REMEMBERED_VIEWS = 1_000
+# Requests that a primary remembers having carried out. One that comes twice does so within a moment of a take-over.
+REMEMBERED_REQUESTS = 10_000

@@ -7,7 +7,7 @@ the bus once). What a client manager asked and has no answer to, it asks again w
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Protocol
 
 import msgspec
@@ -59,8 +59,10 @@ class Channel(Protocol):
 class ClusterClients:
     """One sub-cluster, for the client manager of this process."""
 
-    def __init__(self, tick: Tick) -> None:
+    def __init__(self, tick: Tick, on_anew: Callable[[], None]) -> None:
+        """`on_anew`: the primary knows of nothing that is under way here."""
         self._tick = tick
+        self._on_anew = on_anew
         self.channel: Channel | None = None
         self._receivers: list[tuple[Receiver, Collection[type[Command]] | None]] = []
         self._bodies: Bodies[Block] = Bodies(BODY_CACHE_BYTES)
@@ -126,13 +128,19 @@ class ClusterClients:
             kind = type(command)
             if kind is Published:
                 self._keep(name_of(command.block), command.block)  # type: ignore[attr-defined]
-            elif kind is Dispatched or kind is Parcelled:
-                self._hand_out(command)  # type: ignore[arg-type]
-            elif kind is Logged or kind not in DECISIONS:
-                continue
-            else:
+            elif isinstance(command, Logged):
+                self.on_decisions(command.decisions)
+            elif kind in DECISIONS:
                 self._other(command)
         self._tick.ask()
+
+    def on_decisions(self, decisions: list[Command]) -> None:
+        """What the primary decided in one tick."""
+        for decision in decisions:
+            if isinstance(decision, Dispatched | Parcelled):
+                self._hand_out(decision)
+            else:
+                self._other(decision)
 
     def _other(self, command: Command) -> None:
         if isinstance(command, Supplied):
@@ -141,7 +149,10 @@ class ClusterClients:
                 self._try_again(consumer)
             return
         if isinstance(command, Leads):
-            self._ask_again()
+            if command.anew:
+                self._on_anew()
+            else:
+                self._ask_again()
             return
         if isinstance(command, ChunkRead):
             download = self._downloads.get((command.session, command.transfer))

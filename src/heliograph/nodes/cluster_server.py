@@ -167,7 +167,7 @@ class ClusterServer:
     async def _start_clients(self) -> None:
         configuration = self.configuration
         access, users = admission(configuration)
-        self.bus = ClusterClients(self._tick)
+        self.bus = ClusterClients(self._tick, self._begin_anew)
         if self.replica is None:  # otherwise it records what it decides itself
             self.bus.join(self._events.on_command, ON_THE_BUS)
         clients = ClientManager(
@@ -291,12 +291,16 @@ class ClusterServer:
             self._left.set()
             return
         self._events.record("node-left-the-channel", why=why)
+        self._begin_anew()
+        if self.replica is not None:
+            self.replica.begin_anew()
+        self.member.re_enter()
+
+    def _begin_anew(self) -> None:
+        """What clients have under way here is known to nobody. They come again, here or elsewhere, and resume."""
         if self._clients is not None:
             self._clients.drop_all(
                 Unavailable("the server lost its place in the cluster", code="server-moved")
             )
         if self.bus is not None:
             self.bus.forget()
-        if self.replica is not None:
-            self.replica.begin_anew()
-        self.member.re_enter()

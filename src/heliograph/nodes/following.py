@@ -18,10 +18,12 @@ from heliograph.bus.commands import (
     ConsumerAttached,
     DestinationWanted,
     Dispatched,
+    FlowChanged,
     Introduction,
     Logged,
     Parcelled,
     Published,
+    Refused,
     SessionClosed,
     SessionLost,
     SessionOpened,
@@ -35,8 +37,9 @@ from heliograph.cluster.log import LOCAL, LogPlace, name_of
 from heliograph.destinations.recovery import Given
 from heliograph.journal.records import Record, RecordKind
 from heliograph.model.block import LARGE, Block, Span, parse_trusted
+from heliograph.model.destination import Address
 from heliograph.model.errors import HeliographError, Unavailable
-from heliograph.model.ids import ConsumerId, LaneId, SessionId
+from heliograph.model.ids import ConsumerId, LaneId, SessionId, lane_number, session_of
 from heliograph.model.large import FileId, file_in
 from heliograph.nodes.large_store import CONCERNED, FETCHES
 from heliograph.nodes.leading import Leading
@@ -80,7 +83,9 @@ class Following:
         self._stored = manager.place.index
         self._said = 0
         self._facts: deque[tuple[Incarnation, int, Command]] = deque()
-        self._blocks: dict[bytes, Block] = {}
+        self._blocks: dict[bytes, list[Block]] = {}  # as often as they were heard and not yet handled
+        self._blocked: dict[Address, str] = {}
+        self._refused: dict[LaneId, None] = {}
         self._consumers: dict[ConsumerId, Known] = {}
         self._attaching: dict[ConsumerId, ConsumerAttached] = {}
         self._given: list[Given] = []
@@ -109,7 +114,7 @@ class Following:
             return
         self._facts.append((sender, sequence, fact))
         if isinstance(fact, Published):
-            self._blocks[name_of(fact.block)] = fact.block
+            self._blocks.setdefault(name_of(fact.block), []).append(fact.block)
 
     def logged(self, logged: Logged) -> None:
         """Raises LostPlace."""
@@ -120,6 +125,9 @@ class Following:
         if records:
             self._marks.append((place.index, self._manager.journal.next_lsn - 1))
         self._drop_handled(logged.through)
+        if logged.introduction is not None:
+            self._consumers.clear()
+            self._attaching.clear()
         for attached in logged.attached:
             self._attaching[attached.consumer] = attached
         for standing in logged.standing:
@@ -129,6 +137,8 @@ class Following:
             self._attaching.pop(consumer, None)
         if logged.introduction is not None:
             self._introduced(logged.introduction)
+        for decision in logged.decisions:
+            self.decided(decision)
         self._manager.ask_for_tick()
 
     def _behind(self, logged: Logged) -> list[Shipped]:
@@ -136,6 +146,8 @@ class Following:
         place = self._manager.place
         known = place.index + 1 - logged.first
         if known > len(logged.records):
+            if logged.introduction is not None:
+                raise LostPlace(f"the primary's log ends before {place.index}, which is ours")
             return []
         checked = LogPlace(logged.first - 1, logged.chain)
         for shipped in logged.records[: max(known, 0)]:
@@ -153,18 +165,37 @@ class Following:
             known = self._manager.catalogue.sessions.get(session)
             if known is not None:
                 known.lost_at, known.connection = 0.0, connection
+        self._drop_handled(introduction.handled)
+        self._facts = deque(
+            heard
+            for heard in self._facts
+            if heard[1] > self._handled.get(heard[0], 0) or not self._forget(heard[2])
+        )
+        self._refused = {lane: None for _, lane in introduction.refused}
         self._given.clear()
         for consumer, tag, first, last in introduction.given:
             self._was_given_numbers(consumer, tag, first, last)
-        self.is_synchronised = True
+        if not self.is_synchronised:
+            self.is_synchronised = True
+            self.say_stored()
 
     def _payload_of(self, shipped: Shipped) -> bytes:
         if not shipped.named:
             return shipped.payload
-        block = self._blocks.get(shipped.payload)
-        if block is None or block.buffer is None:
+        heard = self._blocks.get(shipped.payload)
+        if not heard or heard[0].buffer is None:
             raise LostPlace("the primary's log names a block that was not heard here")
-        return block.buffer
+        return heard[0].buffer
+
+    def _forget(self, fact: Command) -> bool:
+        """A fact was handled: its block is not needed any more. True."""
+        if isinstance(fact, Published):
+            name = name_of(fact.block)
+            heard = self._blocks[name]
+            heard.pop(0)
+            if not heard:
+                del self._blocks[name]
+        return True
 
     def _write(self, shipped: Shipped) -> None:
         manager = self._manager
@@ -216,9 +247,10 @@ class Following:
     def _was_handled(self, _sender: Incarnation, _sequence: int, fact: Command) -> None:
         """What a fact leads to beside the log."""
         catalogue = self._manager.catalogue
-        if isinstance(fact, Published):
-            self._blocks.pop(name_of(fact.block), None)
-        elif isinstance(fact, SessionOpened | SessionResumed):
+        self._forget(fact)
+        if isinstance(fact, SessionOpened | SessionResumed):
+            if isinstance(fact, SessionResumed):
+                self._refused = {lane: None for lane in self._refused if session_of(lane) != fact.session}
             session = catalogue.sessions.get(fact.session)
             if session is not None:
                 session.lost_at, session.connection, session.client = 0.0, fact.connection, fact.client
@@ -227,6 +259,7 @@ class Following:
         elif isinstance(fact, SessionLost):
             catalogue.session_lost(fact, self._manager.now())
         elif isinstance(fact, DestinationWanted):
+            self._refused.pop(fact.lane, None)
             catalogue.lane_used(fact.lane, fact.address)
 
     def _stands(self, standing: Standing) -> None:
@@ -247,6 +280,13 @@ class Following:
             for span in decision.spans:
                 self._was_given(decision.consumer, tag, span)
                 tag += span.stop - span.start
+        elif isinstance(decision, Refused):
+            self._refused[decision.lane] = None
+        elif isinstance(decision, FlowChanged):
+            if decision.reason:
+                self._blocked[decision.address] = decision.reason
+            else:
+                self._blocked.pop(decision.address, None)
         elif isinstance(decision, Confirmed) and self._unconfirmed.get(decision.lane, 0) <= decision.last:
             self._unconfirmed.pop(decision.lane, None)
 
@@ -285,7 +325,7 @@ class Following:
     def say_stored(self) -> None:
         """PROTOCOL 5: the primary hears how far this manager has the log on disk; what it said in an older view does
         not count."""
-        if self.has_log:
+        if self.is_synchronised:
             stored = min([self._stored, *(index - 1 for index in self._files.values())])
             try:
                 self._say(Stored(stored))
@@ -329,8 +369,24 @@ class Following:
                 restored, standing.credit, standing.next_tag, retired=standing.is_retired
             )
         manager.large.takes_over()
+        self._restore_producers(lead)
         for lane, last in self._unconfirmed.items():
             lead.multicast(Confirmed(lane, last))
         for sender, sequence, fact in self._facts:
-            lead.handle(sender, sequence, fact)
+            if sequence > self._handled.get(sender, 0):
+                lead.handle(sender, sequence, fact)
         manager.begin_turns()
+
+    def _restore_producers(self, lead: Leading) -> None:
+        """Lanes that were refused stay so, and whoever was told to wait hears whether it still has to."""
+        catalogue = self._manager.catalogue
+        for lane in self._refused:
+            session = catalogue.sessions.get(session_of(lane))
+            address = session.lanes.get(lane_number(lane)) if session is not None else None
+            destination = catalogue.by_address.get(address) if address is not None else None
+            if destination is not None:
+                destination.intake.refuse_again(lane)
+        for destination in catalogue.all_destinations():
+            destination.measure([])
+            if destination.flow.blocked or destination.address in self._blocked:
+                lead.multicast(FlowChanged(destination.address, destination.flow.blocked))

@@ -12,12 +12,15 @@ from collections import deque
 from collections.abc import Callable, Collection
 
 from heliograph.bus.commands import (
+    ChunkRead,
     Command,
     CommitAsked,
     ConsumerAttached,
     ConsumerDetached,
     ConsumerRetired,
     CreditGranted,
+    DestinationDeleted,
+    DestinationGone,
     Dispatched,
     Introduction,
     Logged,
@@ -40,9 +43,11 @@ from heliograph.cluster.log import LOCAL, name_of
 from heliograph.destinations.competing import Consumer
 from heliograph.destinations.message_list import MessageList
 from heliograph.model.block import LANES, SEQUENCES, Block, Span
+from heliograph.model.destination import TEMPORARY_PREFIX
+from heliograph.model.destination import name_of as name_of_address
 from heliograph.model.errors import Unavailable
-from heliograph.model.ids import ConsumerId, SessionId
-from heliograph.model.limits import BODY_CACHE_BYTES
+from heliograph.model.ids import ConsumerId, SessionId, text_of
+from heliograph.model.limits import BODY_CACHE_BYTES, REMEMBERED_REQUESTS
 from heliograph.nodes.message_manager import MessageManager
 
 _OF_A_CONSUMER = (ConsumerDetached, ConsumerRetired, CreditGranted, Settled)
@@ -55,10 +60,14 @@ class Leading:
         self,
         manager: MessageManager,
         say: Callable[[Command], None],
-        own_disk_has: Callable[[int], None] = lambda _: None,
+        own_disk_has: Callable[[int], None],
+        *,
+        prefix: bytes,
     ) -> None:
-        """`say` multicasts, and raises Unavailable while the bus takes no more."""
+        """`say` multicasts, and raises Unavailable while the bus takes no more. `prefix` begins the names of blocks
+        that are put together here: no other primary's do."""
         self._manager = manager
+        self._prefix = prefix
         self._say = say
         self._own_disk_has = own_disk_has
         self._records: list[Shipped] = []
@@ -67,7 +76,10 @@ class Leading:
         self._here = 0
         self._there: dict[Incarnation, int] = {}  # what synchronised backups have stored, by index
         self._lsn_there = 0
-        self._handled: dict[Incarnation, int] = {}
+        self._handled: dict[Incarnation, int] = {}  # through which frame of each sender
+        self._newly_handled: dict[Incarnation, int] = {}
+        self._requests: dict[int, None] = {}  # the last that were carried out
+        self._last_lsn = 0
         self._published: dict[bytes, None] = {}  # heard in this tick
         self._touched: dict[ConsumerId, None] = {}
         self._attached: list[ConsumerAttached] = []
@@ -87,7 +99,9 @@ class Leading:
 
     def handle(self, sender: Incarnation, sequence: int, fact: Command) -> None:
         """A fact of a frame that was delivered."""
-        self._handled[sender] = sequence
+        self._handled[sender] = self._newly_handled[sender] = sequence
+        if not self._is_new(fact) or not self._is_of_sender(fact, sender):
+            return
         kind = type(fact)
         if kind is Published:
             name = name_of(fact.block)  # type: ignore[attr-defined]
@@ -108,6 +122,24 @@ class Leading:
         self._manager.on_command(fact)
         self._manager.ask_for_tick()
 
+    def _is_new(self, fact: Command) -> bool:
+        """A request may come twice: under way when another led, and asked again."""
+        request = getattr(fact, "request", 0)
+        if not request:
+            return True
+        if request in self._requests:
+            return False
+        self._requests[request] = None
+        if len(self._requests) > REMEMBERED_REQUESTS:
+            del self._requests[next(iter(self._requests))]
+        return True
+
+    def _is_of_sender(self, fact: Command, sender: Incarnation) -> bool:
+        """A client manager that lost a session to another has nothing to say about its end."""
+        if not isinstance(fact, SessionLost | SessionClosed):
+            return True
+        return self.sessions.get(fact.session, sender) == sender
+
     def remembers(self, attached: ConsumerAttached) -> None:
         """A consumer, perhaps of the primary before this one. The next one learns of it from here."""
         self._consumers[attached.consumer] = attached
@@ -123,6 +155,7 @@ class Leading:
 
     def _lost(self, session: SessionId) -> None:
         del self.sessions[session]
+        self._delete_temporaries(session)
         for consumer in self._of_session.pop(session, {}):
             attached = self._consumers.get(consumer)
             if attached is not None:
@@ -131,12 +164,24 @@ class Leading:
         self._manager.on_command(SessionLost(session))
         self._manager.ask_for_tick()
 
+    def _delete_temporaries(self, lost: SessionId) -> None:
+        """They end with their connection (J9), and all its sessions were with the same client manager."""
+        catalogue = self._manager.catalogue
+        known = catalogue.sessions.get(lost)
+        if known is None or not known.connection:
+            return
+        prefix = f"{TEMPORARY_PREFIX}{text_of(known.connection)}."
+        for address in [each for each in catalogue.by_address if name_of_address(each).startswith(prefix)]:
+            self._manager.on_command(DestinationDeleted(address))
+
     # ---- what the manager does
 
     def multicast(self, command: Command) -> None:
         """A decision: it leaves behind the log of this tick."""
         if isinstance(command, Dispatched | Parcelled | Recalled):
             self._touched[command.consumer] = None
+        elif isinstance(command, DestinationGone):
+            self._touched.update(dict.fromkeys(command.consumers))
         self._decisions.append(command)
         self._manager.ask_for_tick()
 
@@ -162,9 +207,9 @@ class Leading:
 
     # ---- backups
 
-    def follows(self, backup: Incarnation, index: int) -> None:
-        """A backup has caught up, and has stored this much."""
-        self._there[backup] = index
+    def follows(self, backup: Incarnation) -> None:
+        """A backup has caught up. Its marks come when it has been introduced."""
+        self._there[backup] = 0
         self._introduces = True
         self._manager.ask_for_tick()
         self._tell()
@@ -195,13 +240,19 @@ class Leading:
     # ---- the end of a tick
 
     def end_of_tick(self) -> None:
-        """Everything that was written is in the journal: ship it, then say what was decided."""
-        if self._records or self._handled or self._touched or self._introduces:
+        """Everything that was written is in the journal: ship it, with what was decided."""
+        pieces = [command for command in self._decisions if isinstance(command, ChunkRead | Supplied)]
+        if pieces:  # they are bulky, and mean nothing to the log
+            self._decisions = [each for each in self._decisions if not isinstance(each, ChunkRead | Supplied)]
+        lsn = self._manager.journal.next_lsn - 1
+        if lsn > self._last_lsn:
+            self._last_lsn = lsn
+            self._marks.append((self._manager.place.index, lsn))
+        if self._records or self._newly_handled or self._touched or self._introduces or self._decisions:
+            for command in self._decisions:
+                self._supply(command)
             self._unsaid.append(self._log())
-        for command in self._decisions:
-            self._supply(command)
-            self._unsaid.append(command)
-        self._decisions.clear()
+        self._unsaid.extend(pieces)
         self.go_on()
 
     def _log(self) -> Logged:
@@ -220,18 +271,17 @@ class Leading:
         logged = Logged(
             index + 1,
             chain,
-            [(bytes(sender), sequence) for sender, sequence in self._handled.items()],
+            [(bytes(sender), sequence) for sender, sequence in self._newly_handled.items()],
             self._records,
             self._attached,
             standing,
             gone,
             introduction,
+            self._decisions,
         )
         self._before = (manager.place.index, manager.place.chain)
-        if self._records:
-            self._marks.append((manager.place.index, manager.journal.next_lsn - 1))
-        self._records, self._attached = [], []
-        self._handled, self._touched, self._published = {}, {}, {}
+        self._records, self._attached, self._decisions = [], [], []
+        self._newly_handled, self._touched, self._published = {}, {}, {}
         return logged
 
     def _forget(self, consumer: ConsumerId) -> None:
@@ -257,7 +307,13 @@ class Leading:
             for session, where in self.sessions.items()
             if session in known
         ]
-        return Introduction(sessions, given)
+        handled = [(bytes(sender), sequence) for sender, sequence in self._handled.items()]
+        refused = [
+            (destination.address, lane)
+            for destination in self._manager.catalogue.all_destinations()
+            for lane in destination.intake.refused()
+        ]
+        return Introduction(sessions, given, handled, refused)
 
     def _find(self, identity: ConsumerId) -> tuple[MessageList | None, Consumer | None]:
         attached = self._consumers.get(identity)
@@ -282,7 +338,7 @@ class Leading:
 
     def _supply_block(self, block: Block) -> None:
         if not block.name and (block.positions is not None or block.flags & (SEQUENCES | LANES)):
-            block.name = b"s" + next(self._names).to_bytes(8, "little")
+            block.name = self._prefix + next(self._names).to_bytes(8, "little")
         name = name_of(block)
         if name not in self._bodies:
             self._bodies.add(name, None, block.size)

@@ -37,7 +37,7 @@ from heliograph.bus.commands import (
 )
 from heliograph.bus.interface import Incarnation, Origin, Receiver
 from heliograph.bus.presence import MESSAGE_MANAGER, NodeState
-from heliograph.cluster.roles import Roles, roles_in
+from heliograph.cluster.roles import Roles, has_log_of, roles_in
 from heliograph.cluster.view import View
 from heliograph.journal.records import RecordKind
 from heliograph.model.errors import HeliographError, Unavailable
@@ -168,7 +168,9 @@ class Replica:
             seniority=self._seniority,
             store=self.manager.journal.store_id.encode(),
             lineage=place.lineage,
+            lineage_id=place.views[-1].id if place.views else b"",
             index=place.index,
+            chain=place.chain,
             holders=place.holders,
             is_synchronised=self._leading is not None or follows,
             is_leading=self._leading is not None,
@@ -217,7 +219,7 @@ class Replica:
             if self._is_installed:  # PROTOCOL 2: else it was given in another view
                 self._leading.stored_there(sender, fact.index)
         elif isinstance(fact, Synchronised):
-            self._leading.follows(sender, fact.index)
+            self._leading.follows(sender)
         elif isinstance(fact, BodyWanted):
             self._leading.body_wanted(fact.consumer, fact.tag)
 
@@ -284,7 +286,7 @@ class Replica:
         if me is None or roles.primary is None:
             return
         leader = roles.states[roles.primary]
-        if following.has_log and leader.is_synchronised and leader.lineage == roles.states[me].lineage:
+        if following.has_log and has_log_of(leader, roles.states[me]):
             self._entered(view)
             self._say_synchronised()
             return
@@ -361,6 +363,8 @@ class Replica:
         self.manager.stop(led=False)
         self.manager = self._make_manager(self._bus)
         self.manager.open(until)
+        if self._following is not None:
+            self.manager.shipping = self._following  # it says when something is on disk
 
     # ---- leading
 
@@ -380,15 +384,27 @@ class Replica:
     def _begin_to_lead(self) -> None:
         following = self._following
         assert following is not None
-        leading = self._leading = self._bus.leading = Leading(self.manager, self._say, self._own_disk_has)
+        assert self.channel is not None
         took_over = following.is_synchronised
+        if not took_over:
+            self._give_up_catching_up()
+        prefix = b"s" + bytes(self.channel.incarnation or b"")
+        leading = Leading(self.manager, self._say, self._own_disk_has, prefix=prefix)
+        self._leading = self._bus.leading = leading
         if took_over:
             following.take_over(leading)
         else:
             self.manager.lead()
         self._following = None
-        leading.multicast(Leads(self.manager.place.index))
+        leading.multicast(Leads(self.manager.place.index, anew=not took_over))
         self._record("replica-leads", took_over=took_over, index=self.manager.place.index)
+
+    def _give_up_catching_up(self) -> None:
+        """What it has on disk is what it leads with: all of it, also what was cut off in memory only."""
+        if self._catching_up is not None and not self._catching_up.done():
+            self._catching_up.cancel()
+            self._reopen()
+        self._catching_up = None
 
     def _entered(self, view: View) -> None:
         roles = self.roles
@@ -401,6 +417,7 @@ class Replica:
         """Another leads. What this one wrote last may be in no other log."""
         self._record("replica-steps-down", index=self.manager.place.index)
         self.begin_anew()
+        self._catch_up()
 
     def begin_anew(self) -> None:
         """Forget everything but the journal."""
