@@ -8,7 +8,7 @@ tried again.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -114,9 +114,9 @@ def body_of(key: str, world: World) -> bytes:
     return f"{key}|".encode() + b"x" * size
 
 
-def key_of(message: Message) -> str:
-    assert isinstance(message.body, bytes)
-    key, bar, filling = message.body.partition(b"|")
+def key_of(body: object) -> str:
+    assert isinstance(body, bytes)
+    key, bar, filling = body.partition(b"|")
     whole = bar and filling.count(b"x") == len(filling)
     return key.decode(errors="replace") if whole else f"damaged {key!r}:0"
 
@@ -177,6 +177,38 @@ class Sending(Client):
             self.history.refused(key)
 
 
+class Streaming(Client):
+    """Sends messages that are too large for a frame, a piece at a time."""
+
+    def __init__(self, scene: Scene, machine: Machine, name: str, destination: str) -> None:
+        super().__init__(scene, machine, name)
+        self._destination = destination
+        self._sent = 0
+
+    async def work(self, connection: Connection) -> None:
+        producer = await connection.producer(self._destination)
+        while self.scene.is_sending:
+            self._sent += 1
+            key = f"{self.life}:{self._sent}"
+            self.history.send(key, self._destination)
+            size = self.dice.choice((10, 3_000, 50_000, 400_000))
+            try:
+                await producer.send_stream(self._pieces(key, size), threshold=1_000)
+            except StorageFull:
+                self.history.refused(key)
+            else:
+                self.history.confirmed(key)
+            await self.pause(0.2)
+
+    async def _pieces(self, key: str, size: int) -> AsyncIterator[bytes]:
+        yield f"{key}|".encode()
+        while size:
+            piece = min(size, 20_000)
+            size -= piece
+            await self.pause(0.002)
+            yield b"x" * piece
+
+
 class Receiving(Client):
     """Receives and acknowledges, each message for itself or all that it has."""
 
@@ -202,13 +234,18 @@ class Receiving(Client):
             if message is not None:
                 await self._process(consumer, message)
 
-    def _take(self, message: Message) -> HandOut:
+    def _take(self, message: Message, content: bytes | None = None) -> HandOut:
+        key = key_of(message.body if content is None else content)
         return self.history.handed(
-            self.place, key_of(message), self.life, is_marked=message.redelivered, is_stale=self.is_cut_off
+            self.place, key, self.life, is_marked=message.redelivered, is_stale=self.is_cut_off
         )
 
     async def _process(self, consumer: Consumer, message: Message) -> None:
-        hand_out = self._take(message)
+        content = None
+        if message.is_large:
+            async with message.open() as stream:
+                content = await stream.read()
+        hand_out = self._take(message, content)
         if self._mode == "auto":
             self.history.settled(hand_out)  # it is done when the next one is asked for
             return
@@ -294,7 +331,7 @@ class Transacting(Client):
         transaction.taken.append(
             self.history.handed(
                 self._source,
-                key_of(message),
+                key_of(message.body),
                 self.life,
                 is_marked=message.redelivered,
                 is_stale=self.is_cut_off,

@@ -14,7 +14,7 @@ import msgspec
 
 from heliograph.nodes.configuration import load
 from simulation.checkers import violations
-from simulation.clients import Client, Receiving, Scene, Sending, Transacting
+from simulation.clients import Client, Receiving, Scene, Sending, Streaming, Transacting
 from simulation.history import History
 from simulation.loop import bury
 from simulation.machines import Machine
@@ -81,23 +81,25 @@ class Single:
             Receiving(scene, machine, "second", "queue:units", mode="individual"),
             Transacting(scene, machine, "clerk", "queue:in", ("queue:out", "queue:copies")),
             Receiving(scene, machine, "out", "queue:out", mode=dice.choice(modes)),
+            Receiving(scene, machine, "viewer", "queue:large", mode="individual"),
             Receiving(scene, machine, "copies", "queue:copies", mode=dice.choice(modes)),
             Sending(scene, machine, "writer", "queue:solo"),
             Sending(scene, machine, "many", "queue:many"),
             Sending(scene, machine, "ordered", "queue:units", units=("a", "b", "c")),
             Sending(scene, machine, "works", "queue:in"),
             Sending(scene, machine, "press", "topic:news"),
+            Streaming(scene, machine, "studio", "queue:large"),
         ]
 
     def run(self) -> Outcome:
         self.supervisor.start()
         for client in self.clients:
-            if not isinstance(client, Sending):
+            if not isinstance(client, Sending | Streaming):
                 client.start()
         readers = [client for client in self.clients if isinstance(client, Receiving)]
         self._until(lambda: len(self.scene.subscribed) == len({reader.place for reader in readers}), 10.0)
         for client in self.clients:
-            if isinstance(client, Sending):
+            if isinstance(client, Sending | Streaming):
                 client.start()
         self.weather.begin()
         self.world.run(self.world.now + _STORM_SECONDS)
