@@ -14,10 +14,11 @@ import time
 
 import msgspec
 
+from simulation import cluster, single
 from simulation.plants import PLANTS, planted
-from simulation.single import Outcome, run
+from simulation.play import Outcome
 
-_WORKLOADS = {"single": run}
+_WORKLOADS = {"single": single.run, "cluster": cluster.run}
 
 
 class Summary(msgspec.Struct):

@@ -31,6 +31,9 @@ class Machine:
         self.boots = 1
         self.is_up = True
         self.processes: list[Process] = []
+        # What else goes and comes with the machine: the daemon of the bus.
+        self.on_crash: Callable[[], None] = _nothing
+        self.on_boot: Callable[[], None] = _nothing
 
     def start(self, name: str, main: Main) -> Process:
         assert self.is_up
@@ -46,12 +49,14 @@ class Machine:
         for process in self.processes:
             process.loop.kill()
         self.processes.clear()
+        self.on_crash()
         self.disk.crash()
 
     def boot(self) -> None:
         self.is_up = True
         self.boots += 1
         self.sockets.machine_came(self.name)
+        self.on_boot()
 
 
 class Process:
@@ -66,6 +71,7 @@ class Process:
         self.clock = SimNodeClock(self)
         self.client_clock = SimClientClock(self)
         self.task: Any = None
+        self.at_death: list[Callable[[], None]] = []  # what the system does for it, at once
         self.on_death: Callable[[], None] = _nothing
 
     @property
@@ -84,6 +90,8 @@ class Process:
             self.loop.kill()
             self.machine.sockets.process_died(self.loop)
             self.machine.processes.remove(self)
+            for step in self.at_death:
+                step()
             self.world.after(0.0, self.on_death)
 
 

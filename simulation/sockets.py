@@ -58,8 +58,12 @@ class Sockets:
         self.connections: dict[SimTransport, None] = {}  # one end of each
         self.down: dict[str, None] = {}  # machines
         self._made = 0
+        self._ports = 40_000  # those that nobody asked for
 
     def listen(self, loop: ProcessLoop, factory: Callable[[], Any], port: int) -> SimServer:
+        if not port:
+            self._ports += 1
+            port = self._ports
         if (loop.host, port) in self.listeners:
             raise OSError(98, "address already in use")
         server = self.listeners[loop.host, port] = SimServer(self, loop, factory, port)
@@ -276,6 +280,8 @@ class SimTransport(asyncio.Transport):
                 self._protocol.data_received(data)
             self._read_soon()
         elif self._has_ended:
+            if self._end is None and not self._is_closing and self._protocol.eof_received():
+                return  # it wants to say something yet
             self._lose(self._end)
 
     # ---- ending

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from typing import Protocol
 
 from heliograph.model.errors import HeliographError
 from heliograph.nodes.configuration import Configuration
@@ -10,17 +12,34 @@ from heliograph.nodes.embedded import EmbeddedServer
 from simulation.machines import Machine, Process
 
 
-class Supervisor:
-    """Of one embedded server, wired as in production."""
+class Server(Protocol):
+    """What is started: a server of production, alone or of a cluster."""
 
-    def __init__(self, machine: Machine, configuration: Configuration) -> None:
+    async def start(self) -> None: ...
+
+    async def stop(self) -> None: ...
+
+    async def wait_failed(self) -> HeliographError: ...
+
+
+def embedded(configuration: Configuration) -> Callable[[Process], Server]:
+    """A server that stands alone."""
+    return lambda process: EmbeddedServer(
+        configuration, disk=process.mount, clock=process.clock, owns_process=False
+    )
+
+
+class Supervisor:
+    """Of one server."""
+
+    def __init__(self, machine: Machine, make: Callable[[Process], Server]) -> None:
         self.machine = machine
         self.world = machine.world
         self.process: Process | None = None
-        self.server: EmbeddedServer | None = None
+        self.server: Server | None = None
         self.starts = 0
         self.endings: dict[str, int] = {}
-        self._configuration = configuration
+        self._make = make
         self._stop: asyncio.Future[None] | None = None
 
     @property
@@ -51,14 +70,12 @@ class Supervisor:
         self._again()
 
     async def _main(self, process: Process) -> None:
-        server = EmbeddedServer(
-            self._configuration, disk=process.mount, clock=process.clock, owns_process=False
-        )
+        server = self.server = self._make(process)
         self._stop = process.loop.create_future()
         why = "stopped"
         try:
             await server.start()
-            self.world.note("recovered", server.recovered_messages)
+            self.world.note("started", process.name)
             failed = process.loop.create_task(server.wait_failed())
             await asyncio.wait((failed, self._stop), return_when=asyncio.FIRST_COMPLETED)
             if self._stop.done():

@@ -1,4 +1,4 @@
-"""Faults, as the dice fall: what happens to one server, its machine, its disk, its clients and their connections."""
+"""Faults, as the dice fall: what happens to servers, their machines, disks, clients and connections."""
 
 from __future__ import annotations
 
@@ -33,13 +33,18 @@ class Weather:
     """Faults, one after the other, until it is calm."""
 
     def __init__(
-        self, world: World, supervisor: Supervisor, clients: list[Client], sockets: Sockets, faults: int
+        self,
+        world: World,
+        supervisors: list[Supervisor],
+        clients: list[Client],
+        sockets: Sockets,
+        faults: int,
     ) -> None:
         self.world = world
         self.dice = world.dice
         self.faults: dict[str, int] = {}
-        self._supervisor = supervisor
-        self._machine = supervisor.machine
+        self._supervisors = supervisors
+        self._supervisor = supervisors[0]  # whom it strikes
         self._clients = clients
         self._sockets = sockets
         self._pace = world.between(0.1, 2.0)
@@ -50,16 +55,18 @@ class Weather:
 
     def end(self) -> None:
         self._left = 0
-        disk, process = self._machine.disk, self._supervisor.process
-        disk.is_slow, disk.rot, disk.capacity = False, 0.0, _ROOM
-        if process is not None:
-            process.loop.slowness = 1.0
-            process.mount.calls_left = -1
+        for supervisor in self._supervisors:
+            disk, process = supervisor.machine.disk, supervisor.process
+            disk.is_slow, disk.rot, disk.capacity = False, 0.0, _ROOM
+            if process is not None:
+                process.loop.slowness = 1.0
+                process.mount.calls_left = -1
 
     def _strike(self) -> None:
         if not self._left:
             return
         self._left -= 1
+        self._supervisor = self.dice.choice(self._supervisors)
         strike: Callable[[], None] = getattr(self, f"_{(kind := self.dice.choice(KINDS))}")
         strike()
         self.faults[kind] = self.faults.get(kind, 0) + 1
@@ -81,7 +88,8 @@ class Weather:
         process = self._supervisor.process
         if process is not None:
             process.mount.calls_left = self.dice.randint(0, 60)
-            process.mount.kill = lambda: self._supervisor.power_off(self.world.between(0.05, 2.0))
+            supervisor, seconds = self._supervisor, self.world.between(0.05, 2.0)
+            process.mount.kill = lambda: supervisor.power_off(seconds)
 
     def _break(self) -> None:
         self.world.note("broke", self._sockets.break_one())
@@ -104,11 +112,11 @@ class Weather:
             process.loop.slowness = self.dice.choice((1.0, 5.0, 50.0))
 
     def _slow_disk(self) -> None:
-        disk = self._machine.disk
+        disk = self._supervisor.machine.disk
         disk.is_slow = not disk.is_slow
 
     def _full_disk(self) -> None:
-        disk = self._machine.disk
+        disk = self._supervisor.machine.disk
         disk.capacity = disk.used + self.dice.choice((0, 10_000, 300_000))
 
         def free() -> None:
@@ -117,7 +125,7 @@ class Weather:
         self.world.after(self.world.between(0.1, 2.0), free)
 
     def _rot(self) -> None:
-        disk = self._machine.disk
+        disk = self._supervisor.machine.disk
         disk.rot = 0.3
         if self.world.chance(0.5):
             self._kill()  # much is read at a start
@@ -128,4 +136,4 @@ class Weather:
         self.world.after(self.world.between(0.1, 1.0), heal)
 
     def _skew(self) -> None:
-        self._machine.skew += self.world.between(-30.0, 30.0)
+        self._supervisor.machine.skew += self.world.between(-30.0, 30.0)

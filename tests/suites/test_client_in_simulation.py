@@ -16,7 +16,7 @@ from heliograph.nodes.configuration import load
 from simulation.loop import bury
 from simulation.machines import Machine, Process
 from simulation.sockets import Sockets
-from simulation.supervisor import Supervisor
+from simulation.supervisor import Supervisor, embedded
 from simulation.world import World
 
 Story = Callable[[Connection, "Stage"], Coroutine[Any, Any, None]]
@@ -31,7 +31,7 @@ class Stage:
         self.server = Machine(self.world, self.sockets, "server")
         self.client = Machine(self.world, self.sockets, "client")
         settings = {"server.data": "/data", "server.port": 7700, "limits.heartbeat_seconds": 1.0}
-        self.supervisor = Supervisor(self.server, load(None, settings))
+        self.supervisor = Supervisor(self.server, embedded(load(None, settings)))
         self.outcome: BaseException | str = "it is not through"
 
     def deafen(self) -> None:
