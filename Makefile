@@ -10,11 +10,12 @@ STAMP_BENCH := $(VENV)/.stamp-bench
 
 TYPED := $(wildcard src simulation tests benchmarks)
 FAST := not slow and not crash and not root and not nightly
+SEEDS ?= 200
 PYTEST_ARGS ?=
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check lint types imports nightly bench bench-model bench-order coverage-of-spec format clean
+.PHONY: help run test check lint types imports sim nightly bench bench-model bench-order coverage-of-spec format clean
 
 help: ## say what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -37,6 +38,9 @@ types: $(STAMP_DEV) ## types, strictly
 
 imports: $(STAMP_DEV) ## the direction of imports, and engines kept free of I/O
 	$(BIN)/lint-imports
+
+sim: $(STAMP_DEV) ## a server and its clients on virtual time, under every fault (SEEDS=200)
+	$(BIN)/python -m simulation --seeds 0:$(SEEDS) --shrink
 
 # pytest ends with 5 when there was nothing to run, which is no failure here.
 nightly: $(STAMP_DEV) ## the long tests

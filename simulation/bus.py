@@ -15,6 +15,7 @@ from heliograph.bus.corosync import CorosyncMembership
 from heliograph.bus.cpg import Address, GroupCallbacks
 from heliograph.bus.interface import INCARNATION_BYTES, Incarnation, Listener, Place, Ring
 from heliograph.model.errors import Unavailable
+from simulation.loop import ProcessLoop
 from simulation.network import TAME, Entry, Network, Oddities
 from simulation.world import SimLoop, World
 
@@ -45,8 +46,9 @@ class SimBus:
         self.network.crash(number)
         self._daemons.pop(number).end()
 
-    def process(self, host: int, number: int) -> SimProcess:
-        return SimProcess(self, host, number)
+    def process(self, host: int, number: int, loop: SimLoop | ProcessLoop | None = None) -> SimProcess:
+        """`loop`: of a process that does more than to be on the bus."""
+        return SimProcess(self, host, number, loop or SimLoop(self.world))
 
     def connect(self, process: SimProcess, channel: str, callbacks: GroupCallbacks) -> SimGroup:
         daemon = self._daemons.get(process.host)
@@ -59,10 +61,10 @@ class SimBus:
 class SimProcess:
     """A process on a host. It enters a channel as any process does."""
 
-    def __init__(self, bus: SimBus, host: int, number: int) -> None:
+    def __init__(self, bus: SimBus, host: int, number: int, loop: SimLoop | ProcessLoop) -> None:
         self.host = host
         self.number = number
-        self.loop = SimLoop(bus.world)
+        self.loop = loop
         self.groups: list[SimGroup] = []
         self._bus = bus
 
@@ -80,6 +82,9 @@ class SimProcess:
 
     def kill(self) -> None:
         self.loop.kill()
+        self.died()
+
+    def died(self) -> None:
         for group in self.groups:
             group.process_died()
 

@@ -34,6 +34,8 @@ class World:
         self.dice = Random(seed)
         self.now = 0.0
         self.events = 0
+        self.failures: list[BaseException] = []  # what nobody caught
+        self.graveyard: list[Any] = []  # what is kept until the end, so that nothing of it ever runs
         self._queue: list[tuple[float, int, Timer]] = []
         self._count = 0
         self._trace = hashlib.blake2b(digest_size=16)

@@ -184,11 +184,15 @@ class Consumer:
         self._session.check_not_closed()
         if self.inbox.mode is Mode.CLIENT:
             await self._session.acknowledge(confirm=confirm)
-        elif self.inbox.mode is Mode.INDIVIDUAL and self._mark(delivery, index, confirm=confirm):
+        elif self.inbox.mode is Mode.INDIVIDUAL:
             if confirm:
-                await self.acknowledge(confirm=True)
-            else:
-                self.acknowledge_soon()
+                # Before it is marked: what goes back meanwhile, or is lost with the connection, is not done.
+                await self.returns_answered()
+            if self._mark(delivery, index, confirm=confirm):
+                if confirm:
+                    await self.acknowledge(confirm=True)
+                else:
+                    self.acknowledge_soon()
 
     def acknowledge_from_thread(self, delivery: Delivery, index: int, *, confirm: bool) -> None:
         """The same for the blocking face, called on the application's thread."""
@@ -400,13 +404,13 @@ class Consumer:
         self._is_suspended = False
         self.inbox.reset()
         self._fail_settling()
+        self._changed.wake()  # who waits for an answer waits in vain
 
     def end(self, error: HeliographError) -> None:
         """Nothing more will come; what was not handed over is the server's to give to somebody else."""
         if self._ended is None:
             self._ended = error
             self.detach()
-            self._changed.wake()
 
     def _fail_settling(self) -> None:
         for settled in self._settling:

@@ -102,15 +102,15 @@ class Transaction:
             task.exception()
 
     async def _commit(self) -> None:
+        for consumer in list(self._session.consumers()):
+            await consumer.returns_answered()
         wire = await self._link.ready()
-        fault = self._fault
+        fault = self._fault  # the connection may have been lost until now
         if fault is not None:
             await self._undo(wire, _rolled_back(fault))
             raise _rolled_back(fault) from fault
         if not self._has_content:
             return
-        for consumer in self._session.consumers():
-            await consumer.returns_answered()
         for sender in self._session.senders():
             sender.push()
         asked = self._asked = Commit(

@@ -511,6 +511,7 @@ class Journal:
         self._reader_worker.stop()
         self._reader.close()
         writer.stop()
+        writer.give_up()  # a tick that was asked for before may come later
         self._directory.close()
 
     def sync_now(self) -> None:

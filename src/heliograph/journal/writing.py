@@ -151,7 +151,8 @@ class LogWriter:
         return self._base + start
 
     def reserve(self, size: int) -> bool:
-        """See to it that the next records, `size` bytes with their headers, stand in one frame: all or nothing."""
+        """See to it that the next records, `size` bytes with their headers, stand in one frame: all or
+        nothing."""
         if self._fill + size <= self._easy_limit:
             return True
         return not self.has_failed and self._try_next_segment(size)
@@ -230,7 +231,8 @@ class LogWriter:
             self._try_next_segment(0)
 
     def give_up(self) -> None:
-        """The disk broke: from now on every record takes the slow path, and is dropped there."""
+        """The disk broke, or the journal is closed: from now on every record takes the slow path, and is
+        dropped there."""
         self.has_failed = True
         self._easy_limit = 0
 

@@ -334,6 +334,26 @@ def test_a_broken_disk_is_reported_once_and_nothing_is_confirmed_after(
     run(story(thread=True))
 
 
+def test_what_is_appended_to_a_closed_journal_goes_nowhere(tmp_path: pathlib.Path) -> None:
+    async def story() -> None:
+        node = Opened(tmp_path)
+        await node.store(block(1))
+        node.put(
+            block(2)
+        )  # somebody waits for it, and the end of its tick comes after the end of the journal
+        node.journal.close()
+        image = contents(tmp_path)
+        node.journal.end_of_tick()
+        for n in range(3, 100):
+            assert node.put(block(n, size=2 * KIB)) == 0
+            node.journal.end_of_tick()
+        assert contents(tmp_path) == image
+        assert node.notes.stored == 2
+        assert node.notes.failures == []
+
+    run(story())
+
+
 def test_two_servers_cannot_share_a_journal(tmp_path: pathlib.Path) -> None:
     async def story() -> None:
         node = Opened(tmp_path)

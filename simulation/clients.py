@@ -1,0 +1,347 @@
+"""Clients of a run: applications as people write them, on the real client library, who write down what they
+did and saw.
+
+Each is a process of its own that can die at any moment; the next life has another name. What does not work is
+tried again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from heliograph.client.connection import Connection, connect
+from heliograph.client.consumer import Consumer
+from heliograph.client.message import Message
+from heliograph.client.producer import Producer
+from heliograph.model.errors import HeliographError, StorageFull, TransactionRolledBack
+from simulation.history import HandOut, History, Transaction
+from simulation.machines import Machine, Process
+from simulation.world import World
+
+if TYPE_CHECKING:
+    from simulation.sockets import SimTransport
+
+Work = Callable[[Connection], Coroutine[Any, Any, None]]
+_PATIENCE_SECONDS = 1000.0
+_RECEIVE_SECONDS = 0.4
+
+
+class Scene:
+    """What clients share: where the server is, and whether there is still something to send."""
+
+    def __init__(self, world: World, history: History, url: str) -> None:
+        self.world = world
+        self.history = history
+        self.url = url
+        self.is_sending = True
+        self.faults: dict[str, int] = {}  # errors that applications heard, by code
+        self.subscribed: dict[str, None] = {}
+
+    def heard(self, error: HeliographError) -> None:
+        self.faults[error.code] = self.faults.get(error.code, 0) + 1
+        self.world.note("heard", error.code)
+
+
+class Client:
+    """One application, in all its lives."""
+
+    client_id = ""
+
+    def __init__(self, scene: Scene, machine: Machine, name: str) -> None:
+        self.scene = scene
+        self.world = scene.world
+        self.history = scene.history
+        self.dice = scene.world.dice
+        self.name = name
+        self.life = ""
+        self.machine = machine
+        self._lives = 0
+        self._connection: Connection | None = None
+        self.process: Process | None = None
+
+    def start(self) -> None:
+        self._lives += 1
+        self.life = f"{self.name}#{self._lives}"
+        self.process = self.machine.start(self.life, self._main)
+
+    def kill(self) -> None:
+        """The next life begins a moment later."""
+        if self.process is not None and self.process.is_alive:
+            self.process.kill()
+            self.world.after(self.world.between(0.05, 1.0), self.start)
+
+    async def _main(self, process: Process) -> None:
+        while True:
+            try:
+                async with connect(
+                    self.scene.url,
+                    client_name=self.name,
+                    client_id=self.client_id,
+                    reconnect_seconds=_PATIENCE_SECONDS,
+                    heartbeat_seconds=1.0,
+                    on_error=self.scene.heard,
+                    clock=process.client_clock,
+                ) as connection:
+                    self._connection = connection
+                    await self.work(connection)
+                    return
+            except HeliographError as error:
+                self.scene.heard(error)
+                await asyncio.sleep(self.world.between(0.05, 0.3))
+
+    async def work(self, connection: Connection) -> None:
+        raise NotImplementedError
+
+    @property
+    def is_cut_off(self) -> bool:
+        """Whether its connection is broken, even if it has not noticed: what it finds in its inbox may be
+        another's by now."""
+        wire = self._connection._link.wire if self._connection is not None else None
+        transport: SimTransport | None = wire._transport if wire is not None else None  # type: ignore[assignment]
+        return transport is None or transport.is_broken
+
+    async def pause(self, longest: float) -> None:
+        if longest:
+            await asyncio.sleep(self.world.between(0.0, longest))
+
+
+def body_of(key: str, world: World) -> bytes:
+    """Mostly small, now and then large enough to fill segments."""
+    size = world.dice.choice((0, 20, 100, 300)) if world.chance(0.95) else world.dice.randint(2_000, 40_000)
+    return f"{key}|".encode() + b"x" * size
+
+
+def key_of(body: object) -> str:
+    assert isinstance(body, bytes)
+    key, bar, filling = body.partition(b"|")
+    whole = bar and filling.count(b"x") == len(filling)
+    return key.decode(errors="replace") if whole else f"damaged {key!r}:0"
+
+
+class Sending(Client):
+    """Sends, one by one and in bursts, with units of order or without."""
+
+    def __init__(
+        self, scene: Scene, machine: Machine, name: str, destination: str, *, units: tuple[str, ...] = ()
+    ) -> None:
+        super().__init__(scene, machine, name)
+        self._destination = destination
+        self._units = units
+        self._sent = 0
+
+    async def work(self, connection: Connection) -> None:
+        producer = await connection.producer(self._destination)
+        while self.scene.is_sending:
+            if self.world.chance(0.6):
+                await self._send_one(producer)
+            else:
+                await self._send_many(producer, self.dice.randint(2, 25))
+            await self.pause(self.dice.choice((0.01, 0.05, 0.2)))
+        await producer.flush()
+
+    def _next(self) -> tuple[str, dict[str, Any]]:
+        self._sent += 1
+        key = f"{self.life}:{self._sent}"
+        unit = self.dice.choice(self._units) if self._units else ""
+        self.history.send(key, self._destination, unit=unit)
+        return key, {"unit_of_order": unit} if unit else {}
+
+    async def _send_one(self, producer: Producer) -> None:
+        key, options = self._next()
+        try:
+            await producer.send_confirmed(body_of(key, self.world), **options)
+        except StorageFull:
+            self.history.refused(key)
+            await asyncio.sleep(0.1)
+        else:
+            self.history.confirmed(key)
+
+    async def _send_many(self, producer: Producer, count: int) -> None:
+        for _ in range(count):
+            key, options = self._next()
+            try:
+                await producer.send(
+                    body_of(key, self.world), on_completion=partial(self._completed, key), **options
+                )
+            except StorageFull:  # of an earlier one; this was not sent
+                self.history.refused(key)
+                await asyncio.sleep(0.1)
+
+    def _completed(self, key: str, error: HeliographError | None) -> None:
+        if error is None:
+            self.history.confirmed(key)
+        elif isinstance(error, StorageFull):
+            self.history.refused(key)
+
+
+class Streaming(Client):
+    """Sends messages that are too large for a frame, a piece at a time."""
+
+    def __init__(self, scene: Scene, machine: Machine, name: str, destination: str) -> None:
+        super().__init__(scene, machine, name)
+        self._destination = destination
+        self._sent = 0
+
+    async def work(self, connection: Connection) -> None:
+        producer = await connection.producer(self._destination)
+        while self.scene.is_sending:
+            self._sent += 1
+            key = f"{self.life}:{self._sent}"
+            self.history.send(key, self._destination)
+            size = self.dice.choice((10, 3_000, 50_000, 400_000))
+            try:
+                await producer.send_stream(self._pieces(key, size), threshold=1_000)
+            except StorageFull:
+                self.history.refused(key)
+            else:
+                self.history.confirmed(key)
+            await self.pause(0.2)
+
+    async def _pieces(self, key: str, size: int) -> AsyncIterator[bytes]:
+        yield f"{key}|".encode()
+        while size:
+            piece = min(size, 20_000)
+            size -= piece
+            await self.pause(0.002)
+            yield b"x" * piece
+
+
+class Receiving(Client):
+    """Receives and acknowledges, each message for itself or all that it has."""
+
+    def __init__(
+        self, scene: Scene, machine: Machine, name: str, destination: str, *, mode: str, durable: str = ""
+    ) -> None:
+        super().__init__(scene, machine, name)
+        self._destination = destination
+        self._mode = mode
+        self._durable = durable
+        self.client_id = name if durable else ""
+        self.place = f"{destination}/{name}" if durable else destination
+
+    async def work(self, connection: Connection) -> None:
+        session = await connection.session(acknowledge=self._mode)  # type: ignore[arg-type]
+        options: dict[str, Any] = {"credit": self.dice.choice((1, 5, 50, 1000))}
+        if self._durable:
+            options["durable"] = self._durable
+        consumer = await session.consumer(self._destination, **options)
+        self.scene.subscribed[self.place] = None
+        while True:
+            message = await consumer.receive(_RECEIVE_SECONDS)
+            if message is not None:
+                await self._process(consumer, message)
+
+    def _take(self, message: Message, content: bytes | None = None) -> HandOut:
+        key = key_of(message.body if content is None else content)
+        return self.history.handed(
+            self.place, key, self.life, is_marked=message.redelivered, is_stale=self.is_cut_off
+        )
+
+    async def _process(self, consumer: Consumer, message: Message) -> None:
+        content = None
+        if message.is_large:
+            async with message.open() as stream:
+                content = await stream.read()
+        hand_out = self._take(message, content)
+        if self._mode == "auto":
+            self.history.settled(hand_out)  # it is done when the next one is asked for
+            return
+        if self.world.chance(0.1):
+            await self.pause(0.02)
+        if self._mode == "client":
+            await self._acknowledge_all(consumer, message, hand_out)
+        elif self.world.chance(0.03):
+            await message.return_()
+        else:
+            await self._acknowledge([hand_out], message)
+
+    async def _acknowledge_all(self, consumer: Consumer, message: Message, hand_out: HandOut) -> None:
+        taken = [hand_out]
+        for _ in range(self.dice.randint(0, 5)):
+            another = await consumer.receive(0.002)
+            if another is not None:
+                taken.append(self._take(another))
+                message = another
+        await self._acknowledge(taken, message)
+
+    async def _acknowledge(self, taken: list[HandOut], message: Message) -> None:
+        confirm = self.world.chance(0.7)
+        for hand_out in taken:
+            self.history.settled(hand_out)
+        try:
+            await message.acknowledge(confirm=confirm)
+        except HeliographError as error:
+            self.scene.heard(error)  # it comes again, or not: nobody knows
+        else:
+            if confirm:
+                for hand_out in taken:
+                    self.history.done(hand_out)
+
+
+class Transacting(Client):
+    """Takes from one queue and sends to others, in transactions."""
+
+    def __init__(
+        self, scene: Scene, machine: Machine, name: str, source: str, targets: tuple[str, ...]
+    ) -> None:
+        super().__init__(scene, machine, name)
+        self._source = source
+        self._targets = targets
+        self._count = 0
+
+    async def work(self, connection: Connection) -> None:
+        session = await connection.session(acknowledge="transacted")
+        consumer = await session.consumer(self._source, credit=self.dice.choice((1, 10, 100)))
+        producers = [await session.producer(target) for target in self._targets]
+        while True:
+            first = await consumer.receive(_RECEIVE_SECONDS)
+            if first is None:
+                continue
+            transaction = self._begin()
+            self._take(transaction, first)
+            for _ in range(self.dice.randint(0, 4)):
+                another = await consumer.receive(0.005)
+                if another is not None:
+                    self._take(transaction, another)
+            try:
+                await self._send(transaction, producers)
+                if self.world.chance(0.1):
+                    await session.rollback()
+                    self.history.decided(transaction, "rolled back")
+                else:
+                    await session.commit()
+                    self.history.decided(transaction, "committed")
+            except TransactionRolledBack:
+                self.history.decided(transaction, "rolled back")
+            except HeliographError as error:
+                self.scene.heard(error)
+                if error.code != "commit-unknown":
+                    raise
+
+    def _begin(self) -> Transaction:
+        self._count += 1
+        name = f"{self.life}/{self._count}"
+        transaction = self.history.transactions[name] = Transaction(name, [], [])
+        return transaction
+
+    def _take(self, transaction: Transaction, message: Message) -> None:
+        transaction.taken.append(
+            self.history.handed(
+                self._source,
+                key_of(message.body),
+                self.life,
+                is_marked=message.redelivered,
+                is_stale=self.is_cut_off,
+            )
+        )
+
+    async def _send(self, transaction: Transaction, producers: list[Producer]) -> None:
+        for number in range(1, self.dice.randint(1, 4) + 1):
+            key = f"{transaction.name}:{number}"
+            producer = self.dice.choice(producers)
+            self.history.send(key, producer.destination, transaction=transaction.name)
+            transaction.sent.append(key)
+            await producer.send(body_of(key, self.world))

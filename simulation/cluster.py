@@ -1,0 +1,63 @@
+"""A cluster of client managers and message managers, each a process on a machine of its own, with clients:
+production's `ClusterServer` on the simulated Corosync."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+
+from heliograph.model.errors import HeliographError
+from heliograph.nodes.cluster_server import ClusterServer
+from heliograph.nodes.configuration import Configuration, load
+from simulation.bus import SimBus
+from simulation.machines import Machine, Process
+from simulation.play import PORT, SETTINGS, Outcome, Play
+from simulation.supervisor import Server, Supervisor
+
+_CLIENT_MANAGERS: Final = 2
+_MESSAGE_MANAGERS: Final = 3
+
+
+class Cluster(Play):
+    """Two client managers, three message managers, one sub-cluster, one bus without oddities."""
+
+    def servers(self) -> list[Supervisor]:
+        roles = ["client-manager"] * _CLIENT_MANAGERS + ["message-manager"] * _MESSAGE_MANAGERS
+        self.bus = SimBus(self.world, len(roles))
+        return [self._node(host, role) for host, role in enumerate(roles, start=1)]
+
+    def _node(self, host: int, role: str) -> Supervisor:
+        machine = Machine(self.world, self.sockets, f"node{host}")
+        machine.on_crash = partial(self.bus.crash, host)
+        machine.on_boot = partial(self.bus.boot, host)
+        cluster = {"cluster.name": "sim", "cluster.role": role, "cluster.seniority": host}
+        configuration = load(None, {**SETTINGS, **cluster, "identity.node": host})
+        return Supervisor(machine, self._server(host, configuration))
+
+    def _server(self, host: int, configuration: Configuration) -> Callable[[Process], Server]:
+        def make(process: Process) -> Server:
+            self.starts += 1
+            on_bus = self.bus.process(host, self.starts, process.loop)
+            process.at_death.append(on_bus.died)
+            return Node(configuration, on_bus, disk=process.mount, clock=process.clock)
+
+        return make
+
+    starts = 0
+
+    def url(self) -> str:
+        nodes = range(1, _CLIENT_MANAGERS + 1)
+        return "helio://" + ",".join(f"node{node}:{PORT}" for node in nodes)
+
+
+class Node(ClusterServer):
+    """With the face that a supervisor knows."""
+
+    async def wait_failed(self) -> HeliographError:
+        return await self.failed
+
+
+def run(seed: int, *, faults: int = 1_000_000) -> Outcome:
+    """`faults`: no more than so many."""
+    return Cluster(seed, faults).run()

@@ -1,0 +1,153 @@
+"""A run: servers, their clients and the weather; a phase of faults, a calm one, and the judgement.
+
+What servers there are is said by `single.py` and `cluster.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from traceback import format_exception
+from typing import Final
+
+import msgspec
+
+from simulation.checkers import violations
+from simulation.clients import Client, Receiving, Scene, Sending, Streaming, Transacting
+from simulation.history import History
+from simulation.loop import bury
+from simulation.machines import Machine
+from simulation.sockets import Sockets
+from simulation.supervisor import Supervisor
+from simulation.weather import Weather
+from simulation.world import World
+
+_STORM_SECONDS: Final = 12.0
+_CALM_SECONDS: Final = 60.0
+PORT: Final = 7700
+SETTINGS: Final[dict[str, object]] = {
+    "server.data": "/data",
+    "server.port": PORT,
+    "journal.segment_bytes": 128 * 1024,
+    "journal.snapshot_every_bytes": 128 * 1024,
+    "memory.resident_bytes": 1024 * 1024,
+    "limits.heartbeat_seconds": 1.0,
+    "policies": [
+        {"destinations": "queue:*", "redelivery_limit": 0},
+        {"destinations": "topic:*", "redelivery_limit": 0},
+    ],
+}
+
+
+class Outcome(msgspec.Struct):
+    """What became of a seed."""
+
+    seed: int
+    digest: str
+    simulated_seconds: float
+    events: int
+    faults: dict[str, int]
+    counts: dict[str, int]
+    errors: dict[str, int]
+    violations: list[str]
+
+
+class Play:
+    """One seed."""
+
+    def __init__(self, seed: int, faults: int) -> None:
+        self.seed = seed
+        self.world = World(seed)
+        self.history = History(self.world)
+        self.sockets = Sockets(self.world)
+        self.supervisors = self.servers()
+        self.scene = Scene(self.world, self.history, self.url())
+        self.clients = self._cast()
+        self.weather = Weather(self.world, self.supervisors, self.clients, self.sockets, faults)
+
+    def servers(self) -> list[Supervisor]:
+        raise NotImplementedError
+
+    def url(self) -> str:
+        """Where clients connect."""
+        raise NotImplementedError
+
+    def _cast(self) -> list[Client]:
+        scene, machine = self.scene, Machine(self.world, self.sockets, "clients")
+        dice = self.world.dice
+        self.history.subscriptions["topic:news"] = ["topic:news/alice", "topic:news/bob"]
+        modes = ("individual", "client", "auto")
+        return [
+            Receiving(scene, machine, "alice", "topic:news", mode=dice.choice(modes), durable="news"),
+            Receiving(scene, machine, "bob", "topic:news", mode=dice.choice(modes), durable="news"),
+            Receiving(scene, machine, "solo", "queue:solo", mode=dice.choice(modes)),
+            Receiving(scene, machine, "one", "queue:many", mode="individual"),
+            Receiving(scene, machine, "two", "queue:many", mode=dice.choice(modes)),
+            Receiving(scene, machine, "first", "queue:units", mode=dice.choice(modes)),
+            Receiving(scene, machine, "second", "queue:units", mode="individual"),
+            Transacting(scene, machine, "clerk", "queue:in", ("queue:out", "queue:copies")),
+            Receiving(scene, machine, "out", "queue:out", mode=dice.choice(modes)),
+            Receiving(scene, machine, "viewer", "queue:large", mode="individual"),
+            Receiving(scene, machine, "copies", "queue:copies", mode=dice.choice(modes)),
+            Sending(scene, machine, "writer", "queue:solo"),
+            Sending(scene, machine, "many", "queue:many"),
+            Sending(scene, machine, "ordered", "queue:units", units=("a", "b", "c")),
+            Sending(scene, machine, "works", "queue:in"),
+            Sending(scene, machine, "press", "topic:news"),
+            Streaming(scene, machine, "studio", "queue:large"),
+        ]
+
+    def run(self) -> Outcome:
+        for supervisor in self.supervisors:
+            supervisor.start()
+        for client in self.clients:
+            if not isinstance(client, Sending | Streaming):
+                client.start()
+        readers = [client for client in self.clients if isinstance(client, Receiving)]
+        self._until(lambda: len(self.scene.subscribed) == len({reader.place for reader in readers}), 10.0)
+        for client in self.clients:
+            if isinstance(client, Sending | Streaming):
+                client.start()
+        self.weather.begin()
+        self.world.run(self.world.now + _STORM_SECONDS)
+        self.weather.end()
+        self.world.run(self.world.now + 6.0)  # who was stopped goes on, who was off comes back
+        self.scene.is_sending = False
+        self._until(self._is_quiet, _CALM_SECONDS)
+        self.world.run(self.world.now + 3.0)
+        judged = self._judged()
+        self._end()
+        return judged
+
+    def _end(self) -> None:
+        machines = [supervisor.machine for supervisor in self.supervisors]
+        for machine in (*machines, self.clients[0].machine):
+            for process in list(machine.processes):
+                process.loop.kill()
+        bury(self.world)
+
+    def _until(self, condition: Callable[[], bool], seconds: float) -> None:
+        deadline = self.world.now + seconds
+        while not condition() and self.world.now < deadline:
+            self.world.run(self.world.now + 0.5)
+
+    def _is_quiet(self) -> bool:
+        return next(self.history.waiting(), None) is None
+
+    def _judged(self) -> Outcome:
+        found = violations(self.history)
+        found += ["a defect: " + "".join(format_exception(error)) for error in self.world.failures]
+        faults = dict(self.weather.faults)
+        for supervisor in self.supervisors:
+            for why, count in supervisor.endings.items():
+                faults[f"ended_{why}"] = faults.get(f"ended_{why}", 0) + count
+        faults["bits_flipped"] = sum(supervisor.machine.disk.flips for supervisor in self.supervisors)
+        return Outcome(
+            self.seed,
+            self.world.digest,
+            self.world.now,
+            self.world.events,
+            dict(sorted(faults.items())),
+            self.history.counts(),
+            dict(sorted(self.scene.faults.items())),
+            found,
+        )
