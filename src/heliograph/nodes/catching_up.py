@@ -174,12 +174,16 @@ async def catch_up(address: str, manager: MessageManager, cut: Callable[[int], M
     manager's own ends. Afterwards the journal has a snapshot of the new state: start from it.
     """
     reader, writer, key = await _connect(address)
+    journal = manager.journal
+    journal.pin()
     try:
         place = manager.place
         await _send(writer, Wanted(key, place.views, place.index))
         offered: Offered = await _receive(reader, Offered)
         if offered.fork != place.index:
             manager = cut(offered.fork)
+            journal = manager.journal
+            journal.pin()
         state = decode_state(offered.state)
         moves, missing = _compare(manager, dict(_at_host(state)))
         for start in range(0, len(missing), _BATCH):
@@ -190,12 +194,16 @@ async def catch_up(address: str, manager: MessageManager, cut: Callable[[int], M
                 moves[position] = _append(manager, block)
             manager.journal.end_of_tick()
         await _send(writer, Missing([]))
+        for file in manager.large.lacks(FileId(file) for position, file in state.large if position in moves):
+            await bring_file(address, manager, file)
+        relocate_state(state, moves)
+        await _store(manager, encode_state(state))
+    except BaseException:
+        journal.unpin()
+        raise
     finally:
         writer.close()
-    for file in manager.large.lacks(FileId(file) for position, file in state.large if position in moves):
-        await bring_file(address, manager, file)
-    relocate_state(state, moves)
-    await _store(manager, encode_state(state))
+    # It stays pinned to its end, which is now: what was brought is held by the new state, which it knows nothing of.
     return len(missing)
 
 

@@ -268,6 +268,8 @@ class ClusterServer:
     def on_install(self, view: View) -> None:
         if self.replica is not None:
             self.replica.on_install(view)
+        if self.bus is not None:
+            self.bus.go_on()  # what clients wanted before this process was in the channel
         self._roles = roles_in(view)
         self._look_whether_ready()
 

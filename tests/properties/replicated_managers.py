@@ -1,0 +1,183 @@
+"""Message managers of production in one process, which can die at any moment, and what they know."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from heliograph.bus.interface import ChannelBus
+from heliograph.destinations.snapshot import CatalogueState, DestinationState, LevelState, decode_state
+from heliograph.nodes import configuration as settings
+from heliograph.nodes.cluster_server import ClusterServer
+from heliograph.nodes.message_manager import MessageManager
+
+
+def settings_of(base: Path, node: int) -> settings.Configuration:
+    """Small, so that segments end, snapshots are taken and pages leave memory within a few dozen messages."""
+    found = settings.load(
+        None,
+        {
+            "server.data": str(base / f"n{node}"),
+            "server.port": 0,
+            "identity.node": node,
+            "cluster.name": "test",
+            "cluster.role": "message-manager",
+            "cluster.seniority": node,
+            "journal.durability": "write",
+        },
+    )
+    replace = msgspec.structs.replace
+    return replace(
+        found,
+        journal=replace(found.journal, segment_bytes=1 << 15, snapshot_every_bytes=1 << 15),
+        memory=replace(found.memory, resident_bytes=20_000),
+    )
+
+
+class Node:
+    """A message manager's place: its folder, and whoever runs there."""
+
+    def __init__(self, base: Path, number: int, bus: ChannelBus) -> None:
+        self.number = number
+        self._settings = settings_of(base, number)
+        self._bus = bus
+        self.server: ClusterServer | None = None
+
+    async def start(self) -> None:
+        self.server = ClusterServer(self._settings, self._bus)
+        await self.server.start()
+
+    @property
+    def is_leading(self) -> bool:
+        return self.server is not None and self.server.replica is not None and self.server.replica.is_leading
+
+    @property
+    def is_synchronised(self) -> bool:
+        return (
+            self.server is not None
+            and self.server.replica is not None
+            and self.server.replica.state.is_synchronised
+        )
+
+    @property
+    def manager(self) -> MessageManager:
+        assert self.server is not None and self.server.replica is not None
+        return self.server.replica.manager
+
+    async def stop(self) -> None:
+        if self.server is not None:
+            await self.server.stop()
+            self.server = None
+
+    async def die(self, said: int) -> None:
+        """As by kill -9: what it wrote stays, and nothing more comes of it."""
+        server, self.server = self.server, None
+        assert server is not None and server.replica is not None
+        stay = server.member._stay
+        if stay is not None:
+            stay.is_over = True
+            stay.membership.die(said)  # type: ignore[attr-defined]
+        for pending in (server.member._ticking, server.member._coming):
+            if pending is not None:
+                pending.cancel()
+        server._tick._writes = server._tick._sends = ()
+        for task in (server.replica._catching_up, server.replica._bringing):
+            if task is not None:
+                task.cancel()
+        await server.replica.host.stop()
+        abandon(server.replica.manager)
+
+
+def abandon(manager: MessageManager) -> None:
+    """The end of its process, for a manager: no timer rings, nothing is written, the lock is let go."""
+    for timer in (manager._housekeeping, manager._sweeping, manager._alarm):
+        if timer is not None:
+            timer.cancel()
+    manager.large.stop()
+    journal = manager.journal
+    if journal._closed:
+        return
+    journal._keeper.stop()
+    journal._syncer.stop()
+    journal._closed = True
+    if journal._lazy_timer is not None:
+        journal._lazy_timer.cancel()
+    journal._keeper.stop()
+    journal._reader_worker.stop()
+    journal._reader.close()
+    journal._writer.stop()
+    journal._directory.close()
+
+
+# ---- what they know
+
+
+def knowledge(manager: MessageManager) -> dict[str, Any]:
+    """What replicas must agree on: who is known, and which messages wait or are handed out, how often."""
+    state = decode_state(manager.externalise())
+    return {
+        "sessions": sorted(session.session.hex() for session in state.sessions),
+        "stages": _stages(state),
+        **{each.address: _of_destination(each) for each in state.destinations},
+    }
+
+
+def _stages(state: CatalogueState) -> list[tuple[int, bytes]]:
+    return sorted((stage.destination, bytes(stage.block)) for stage in state.stages)
+
+
+def _of_destination(state: DestinationState) -> dict[str, Any]:
+    if state.address.startswith("queue:"):
+        return {
+            "number": state.number,
+            "waiting": _waiting(state.levels),
+            "given": sorted(
+                (number, level.priority, entry.deliveries)
+                for level in state.levels
+                for entry in level.dispatched
+                for number in range(entry.number, entry.last + 1)
+            ),
+        }
+    return {"number": state.number, **{str(each.number): _of_subscription(state, each) for each in state.subscriptions}}
+
+
+def _waiting(levels: list[LevelState]) -> list[tuple[int, int, int]]:
+    return sorted(
+        (number, level.priority, entry.deliveries)
+        for level in levels
+        for page in level.pages
+        for entry in page.entries()
+        for number in range(entry.number, entry.last + 1)
+    )
+
+
+def _of_subscription(state: DestinationState, subscription: Any) -> dict[str, Any]:
+    """What it has yet to read counts like what waits."""
+    waiting: dict[tuple[int, int], int] = {}
+    given = []
+    cursors = {cursor.priority: cursor for cursor in subscription.cursors}
+    for sequence in state.sequences:
+        if (sequence.selector, sequence.without) != (subscription.terms.selector, subscription.terms.without):
+            continue
+        cursor = cursors.get(sequence.priority)
+        begins = cursor.next_number if cursor is not None else subscription.begins
+        for page in sequence.pages:
+            for entry in page.entries():
+                for number in range(max(entry.number, begins), entry.last + 1):
+                    waiting[number, sequence.priority] = 0
+    for cursor in subscription.cursors:
+        for entry in cursor.waiting:
+            for number in range(entry.number, entry.last + 1):
+                waiting[number, cursor.priority] = entry.deliveries
+        given += [
+            (number, cursor.priority, entry.deliveries)
+            for entry in cursor.dispatched
+            for number in range(entry.number, entry.last + 1)
+        ]
+    return {
+        "terms": msgspec.to_builtins(subscription.terms),
+        "waiting": sorted((*key, deliveries) for key, deliveries in waiting.items()),
+        "given": sorted(given),
+    }
