@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.hosts import Host, MemberProcess, one_host, require_corosync, until
+from tests.cluster.hosts import Host, MemberProcess, Network, one_host, require_corosync, until
 
 pytestmark = pytest.mark.root
 # Nobody may wait longer for a view after a loss: SILENCE_SECONDS where only silence tells, and a margin.
@@ -52,15 +52,15 @@ class NodeProcess(MemberProcess):
 
 
 class Trio:
-    """Three processes on one host."""
+    """Three processes, each on one of these hosts."""
 
-    def __init__(self, host: Host, channel: str) -> None:
-        self._host = host
+    def __init__(self, hosts: list[Host], channel: str) -> None:
+        self._hosts = hosts
         self._channel = channel
         self.nodes = [self.process(who) for who in (1, 2, 3)]
 
     def process(self, who: int) -> NodeProcess:
-        node = NodeProcess(self._host, self._channel, who)
+        node = NodeProcess(self._hosts[who - 1], self._channel, who)
         node.start()
         return node
 
@@ -95,7 +95,7 @@ def host(tmp_path: Path) -> Iterator[Host]:
 
 @pytest.fixture
 def trio(host: Host, request: pytest.FixtureRequest) -> Iterator[Trio]:
-    trio = Trio(host, request.node.name[:100])
+    trio = Trio([host] * 3, request.node.name[:100])
     try:
         yield trio
     finally:
@@ -169,3 +169,39 @@ def test_when_corosync_dies_under_them_they_come_again_with_it(trio: Trio, host:
     host.start_again()
     trio.together(*trio.nodes)
     assert not set(before) & {node.incarnation for node in trio.nodes}
+
+
+@pytest.mark.slow
+def test_the_parts_of_a_cut_have_views_of_their_own_until_it_heals(tmp_path: Path) -> None:
+    require_corosync()
+    network = Network(tmp_path, 3)
+    try:
+        network.start()
+        trio = Trio(network.hosts, "cut")
+        try:
+            _cut_and_heal(network, trio)
+        finally:
+            trio.stop()
+    finally:
+        network.stop()
+
+
+def _cut_and_heal(network: Network, trio: Trio) -> None:
+    first, second, third = trio.nodes
+    whole = trio.together(first, second, third)
+    network.pull(3)
+    for node in trio.nodes:
+        node.ask("say", count=20)  # in the window before anybody knows
+    large, small = trio.together(first, second), trio.together(third)
+    assert len({whole, large, small}) == 3
+    for node in trio.nodes:
+        node.ask("say", count=20)
+    until(lambda: first.has_heard("decision", 2, 39), "the larger part goes on")
+    until(lambda: third.has_heard("decision", 3, 39), "and so does the smaller")
+    assert not any(event[:2] == ("decision", 3) and event[2] >= 20 for event in first.hear())
+    assert first.heard_in(whole) == second.heard_in(whole)
+
+    network.plug(3)
+    trio.together(first, second, third)
+    third.ask("say", count=1)
+    until(lambda: first.has_heard("decision", 3, 40), "they hear each other again")
