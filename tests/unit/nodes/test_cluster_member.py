@@ -12,7 +12,7 @@ from heliograph.bus.presence import CLIENT_MANAGER, MESSAGE_MANAGER, Beat, NodeS
 from heliograph.model.errors import Unavailable
 from heliograph.model.limits import BUS_FRAME_BYTES, BUS_HIGH_WATER_BYTES, RETURN_SECONDS, SILENCE_SECONDS
 from heliograph.nodes import cluster_member
-from simulation.bus import SimBus, SimProcess
+from simulation.bus import SimBus
 from simulation.world import SimLoop, World
 from tests.unit.nodes.cluster_stories import Node, decision, fact, in_one_view, until
 
@@ -307,10 +307,11 @@ class OnHosts:
     def __init__(self, hosts: int) -> None:
         self.world = World(1)
         self.bus = SimBus(self.world, hosts)
-        self.processes: list[SimProcess] = [self.bus.process(host, 1) for host in range(1, hosts + 1)]
-        self.nodes = [
-            Node(self.world, process, process.loop, f"n{process.host}") for process in self.processes
-        ]
+        self.nodes = [self._node(host) for host in range(1, hosts + 1)]
+
+    def _node(self, host: int) -> Node:
+        loop = SimLoop(self.world)
+        return Node(self.world, self.bus.process(host, 1, loop), loop, f"n{host}")
 
 
 def test_a_frame_that_begins_in_a_view_and_ends_after_it_has_two_places() -> None:
