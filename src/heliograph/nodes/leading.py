@@ -116,6 +116,8 @@ class Leading:
         elif isinstance(fact, RollbackAsked):
             self._touched.update((consumer, None) for _, consumer, _ in fact.consumers)
         elif isinstance(fact, SessionOpened | SessionResumed):
+            if self.sessions.get(fact.session, sender) != sender:
+                self._detach_all(fact.session)  # they were with another client manager, which is gone, or will hear
             self.sessions[fact.session] = sender
         elif isinstance(fact, SessionClosed):
             self.sessions.pop(fact.session, None)
@@ -156,13 +158,16 @@ class Leading:
     def _lost(self, session: SessionId) -> None:
         del self.sessions[session]
         self._delete_temporaries(session)
+        self._detach_all(session)
+        self._manager.on_command(SessionLost(session))
+        self._manager.ask_for_tick()
+
+    def _detach_all(self, session: SessionId) -> None:
         for consumer in self._of_session.pop(session, {}):
             attached = self._consumers.get(consumer)
             if attached is not None:
                 self._touched[consumer] = None
                 self._manager.on_command(ConsumerDetached(attached.address, consumer))
-        self._manager.on_command(SessionLost(session))
-        self._manager.ask_for_tick()
 
     def _delete_temporaries(self, lost: SessionId) -> None:
         """They end with their connection (J9), and all its sessions were with the same client manager."""
