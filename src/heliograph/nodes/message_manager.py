@@ -11,6 +11,7 @@ import struct
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from heliograph.bus.commands import (
     FACTS,
@@ -37,10 +38,12 @@ from heliograph.bus.commands import (
     TopicsWanted,
 )
 from heliograph.bus.interface import Bus
+from heliograph.destinations.attendance import NO_NUMBER
 from heliograph.destinations.catalogue import Catalogue
 from heliograph.destinations.destination import Destination
 from heliograph.destinations.effects import (
     Administer,
+    Answer,
     AnyEffect,
     Bury,
     Continue,
@@ -58,6 +61,7 @@ from heliograph.destinations.events import (
     BlockRefused,
     BlocksReady,
     BlocksStored,
+    ConsumerAway,
     PageLoaded,
     Swept,
     TimeCame,
@@ -99,7 +103,7 @@ _HOUSEKEEPING_SECONDS = 5.0
 # How often messages that are past their time are looked for.
 _SWEEP_SECONDS = 1.0
 _FULL = StorageFull("the disk, or the quota on it, is full: nothing was stored")
-_TO_ONE_DESTINATION = (Published, Settled, CreditGranted, ConsumerDetached, ConsumerRetired)
+_TO_ONE_DESTINATION = (Published, Settled, CreditGranted, ConsumerRetired)
 
 
 class MessageManager:
@@ -147,7 +151,7 @@ class MessageManager:
         # What waits for the disk, in the order of the log: blocks, and commits whose record is behind their
         # blocks.
         self._persisting: deque[tuple[int, Destination, Block] | tuple[int, None, Deciding]] = deque()
-        self._noting: deque[tuple[int, int]] = deque()
+        self._noting: deque[tuple[int, int, dict[str, Any]]] = deque()
         self._turns: dict[int, Destination] = {}
         self._timers: dict[int, Destination] = {}
         self._alarm: asyncio.TimerHandle | None = None
@@ -212,6 +216,9 @@ class MessageManager:
         for destination in list(self.catalogue.all_destinations()):
             if destination.needs_sweeping:
                 self.run(destination, destination.handle(Swept(), moment))
+        for attendant in self.catalogue.attendance.overdue(now()):
+            self._detach(ConsumerDetached(attendant.address, attendant.consumer))
+            self._tick.ask()
         self._sweeping = self._loop.call_later(_SWEEP_SECONDS, self._sweep)
 
     # ---- from the bus
@@ -261,6 +268,8 @@ class MessageManager:
             self.large.on_command(command)
         elif isinstance(command, ConsumerAttached):
             self._attach(command)
+        elif isinstance(command, ConsumerDetached):
+            self._detach(command)
         elif isinstance(command, DestinationWanted):
             self.run(None, catalogue.wanted(command))
         elif isinstance(command, CommitAsked):
@@ -277,17 +286,45 @@ class MessageManager:
         elif isinstance(command, SessionOpened):
             self.run(None, catalogue.session_opened(command, now()))
         elif isinstance(command, SessionResumed):
+            if catalogue.may_resume(command):  # whoever had it before has it no more
+                self._committing.session_gone(command.session)
+                self._consumers_leave(command.session, command.lease_seconds)
             self.run(None, catalogue.session_resumed(command))
         elif isinstance(command, SessionLost):
-            self._committing.session_gone(command.session)
-            self.large.session_lost(command.session)
-            catalogue.session_lost(command, now())
+            self._session_lost(command)
         elif isinstance(command, SessionClosed):
+            self._consumers_leave(command.session, 0)
             self._committing.session_gone(command.session)
             self.large.session_closed(command.session)
             self.run(None, catalogue.session_closed(command))
         elif isinstance(command, Asked):
             self.administrator.asked(command)
+
+    # ---- who consumes
+
+    def _session_lost(self, command: SessionLost) -> None:
+        if not self.catalogue.is_elsewhere(command):
+            self._committing.session_gone(command.session)
+            self.large.session_lost(command.session)
+            self.catalogue.session_lost(command, now())
+            self._consumers_leave(command.session, command.lease_seconds)
+
+    def _consumers_leave(self, session: SessionId, lease_seconds: float) -> None:
+        """The consumers of a session go, or, with a lease, those that can be claimed are away."""
+        attendance = self.catalogue.attendance
+        for attendant in attendance.of(session):
+            destination = self.catalogue.by_address.get(attendant.address)
+            if lease_seconds and attendant.can_be_claimed and destination is not None:
+                attendance.went_away(attendant, now() + lease_seconds)
+                self.run(destination, destination.handle(ConsumerAway(attendant.consumer), microseconds()))
+            else:
+                self._detach(ConsumerDetached(attendant.address, attendant.consumer))
+
+    def _detach(self, command: ConsumerDetached) -> None:
+        self.catalogue.attendance.detached(command.consumer)
+        destination = self.catalogue.by_address.get(command.address)
+        if destination is not None:
+            self.run(destination, destination.handle(command, microseconds()))
 
     def _attach(self, command: ConsumerAttached) -> None:
         effects: list[AnyEffect] = []
@@ -298,6 +335,10 @@ class MessageManager:
             self._bus.multicast(Rejected(command.request, error.code, error.sentence))
             return
         self.run(None, effects)
+        # A browser begins anew. What no-local leaves out hangs on the connection, if not on the client.
+        begins_anew = command.browse or (command.no_local and not command.durable)
+        number = NO_NUMBER if begins_anew else command.number
+        self.catalogue.attendance.attached(command.session, command.consumer, command.address, number)
         self.run(destination, destination.handle(command, microseconds()))
 
     # ---- carrying out
@@ -325,8 +366,10 @@ class MessageManager:
         match effect:
             case Note(kind, list_number, ranges, request):
                 if request:
-                    self._noting.append((self.journal.next_lsn, request))
+                    self._noting.append((self.journal.next_lsn, request, {}))
                 self.note(kind, destination, list_number, ranges, wait=bool(request))
+            case Answer(request, body):
+                self._answer_when_stored(request, body)
             case Load(list_number, priority, page):
                 self._load(destination, list_number, priority, page)
             case Retain(position, count):
@@ -343,6 +386,14 @@ class MessageManager:
             case Administer(block):
                 # Not at once: whoever published it is not through with it yet.
                 self._loop.call_soon(self.administrator.by_message, block)
+
+    def _answer_when_stored(self, request: int, body: dict[str, Any]) -> None:
+        lsn = self.journal.next_lsn - 1
+        if lsn <= self.journal.stored_lsn:
+            self._bus.multicast(Answered(request, body))
+        else:
+            self._noting.append((lsn, request, body))
+            self._tick.ask()
 
     def _release_page(self, page: Page) -> None:
         for position, count in page.per_segment().items():
@@ -500,7 +551,8 @@ class MessageManager:
                 found[1].append(what)
         self._tell_stored(stored)
         while self._noting and self._noting[0][0] <= lsn:
-            self._bus.multicast(Answered(self._noting.popleft()[1], {}))
+            _, request, body = self._noting.popleft()
+            self._bus.multicast(Answered(request, body))
         self._compactor.stored(lsn)
         self.large.log_stored(lsn)
         self.administrator.stored(lsn)
