@@ -17,6 +17,9 @@ from heliograph.model.errors import TransactionRolledBack
 MODES = ("auto", "client", "individual", "dups-ok")
 UNITS = 5
 PATIENCE_SECONDS = 60.0
+# What is sent in one go must have a chance to get through before the next cut.
+CREDIT = 10
+RECONNECT_SECONDS = 300.0
 
 
 class Worker:
@@ -55,9 +58,9 @@ class Board:
 
 async def take_each(url: str, mode: Any, worker: Worker, board: Board, destination: str) -> None:
     """One of several consumers of a queue, in a mode that settles as it goes or in steps."""
-    async with connect(url, client_name=worker.name) as connection:
+    async with connect(url, client_name=worker.name, reconnect_seconds=RECONNECT_SECONDS) as connection:
         session = await connection.session(acknowledge=mode)
-        consumer = await session.consumer(destination, credit=40)
+        consumer = await session.consumer(destination, credit=CREDIT)
         while not board.is_done:
             message = await consumer.receive(timeout=0.2)
             if message is None:
@@ -82,8 +85,10 @@ async def subscribe(
     durable: str | None = None,
 ) -> None:
     """A subscriber that gets everything."""
-    async with connect(url, client_name=worker.name, client_id=worker.name) as connection:
-        consumer = await connection.consumer(destination, durable=durable, credit=40)
+    async with connect(
+        url, client_name=worker.name, client_id=worker.name, reconnect_seconds=RECONNECT_SECONDS
+    ) as connection:
+        consumer = await connection.consumer(destination, durable=durable, credit=CREDIT)
         ready()
         while not worker.is_done:
             message = await consumer.receive(timeout=PATIENCE_SECONDS)
@@ -104,9 +109,9 @@ class Copier:
         self._seen: set[str] = set()
 
     async def run(self, url: str, source: str, target: str) -> None:
-        async with connect(url, client_name="copier") as connection:
+        async with connect(url, client_name="copier", reconnect_seconds=RECONNECT_SECONDS) as connection:
             session = await connection.session(acknowledge="transacted")
-            consumer = await session.consumer(source, credit=40)
+            consumer = await session.consumer(source, credit=CREDIT)
             producer = await session.producer(target)
             while len(self.done) < self.wanted:
                 taken = await self._take(consumer, min(5, self.wanted - len(self.done)))
@@ -134,9 +139,9 @@ class Copier:
 
 async def in_units(url: str, worker: Worker, board: Board, hands: dict[str, str], destination: str) -> None:
     """One of several consumers of a queue with units of order: no two may have the same unit at a time."""
-    async with connect(url, client_name=worker.name) as connection:
+    async with connect(url, client_name=worker.name, reconnect_seconds=RECONNECT_SECONDS) as connection:
         session = await connection.session(acknowledge="individual")
-        consumer = await session.consumer(destination, credit=40)
+        consumer = await session.consumer(destination, credit=CREDIT)
         while not board.is_done:
             message = await consumer.receive(timeout=0.2)
             if message is None:
@@ -153,7 +158,7 @@ async def in_units(url: str, worker: Worker, board: Board, hands: dict[str, str]
 
 
 async def produce(url: str, destinations: list[str], count: int) -> None:
-    async with connect(url, client_name="producer") as connection:
+    async with connect(url, client_name="producer", reconnect_seconds=RECONNECT_SECONDS) as connection:
         producers = {address: await connection.producer(address) for address in destinations}
         for number in range(count):
             for address, producer in producers.items():

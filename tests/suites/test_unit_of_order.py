@@ -236,7 +236,7 @@ def test_a_row_of_the_table(tmp_path: Path, row: str, credit: int) -> None:
 
     async def story() -> None:
         async with AsyncExitStack() as stack:
-            settings = {dead_lettered: DYING, consumer_killed: HASTY}.get(way)
+            settings = DYING if way is dead_lettered else HASTY if way is consumer_killed else None
             server = await stack.enter_async_context(embedded(tmp_path, settings))
             connection = await stack.enter_async_context(heliograph.connect(url_of(server)))
             scene = Scene(url=url_of(server), mode=mode, credit=credit, connection=connection, stack=stack)
