@@ -49,6 +49,7 @@ from heliograph.model.errors import ClientFault, ConnectionLost, HeliographError
 from heliograph.model.ids import SessionId, lane_of, text_of
 from heliograph.model.large import LargeReference
 from heliograph.model.limits import (
+    CLOSE_RECONNECT_SECONDS,
     CONSUMER_CREDIT,
     HANDSHAKE_SECONDS,
     MAX_CONSUMERS_PER_SESSION,
@@ -623,9 +624,11 @@ class Session:
 
     async def _let_all_go(self) -> None:
         """If the connection was lost meanwhile, the next server has to hear what became of messages."""
-        while self._leaving and self._link.is_alive:
-            with suppress(HeliographError):
-                await self._let_go(await self._link.ready())
+        with suppress(TimeoutError):
+            async with asyncio.timeout(CLOSE_RECONNECT_SECONDS):
+                while self._leaving and self._link.is_alive:
+                    with suppress(HeliographError):
+                        await self._let_go(await self._link.ready())
 
     async def __aenter__(self) -> Session:
         return self

@@ -82,6 +82,9 @@ MAX_REMEMBERED_SESSIONS = 100_000
 # back, since one that was killed looks the same; longer where its client manager was lost, which takes time to see.
 RECONNECT_LEASE_SECONDS = 5.0
 SESSION_LEASE_SECONDS = 60.0
+# A client that closes while there is no server waits this long for one to tell what became of its messages: enough
+# for a broken connection, and less than their lease.
+CLOSE_RECONNECT_SECONDS = 2.0
 # Ranges of delivery tags in one claim. With 64-bit numbers as many as fit a control frame.
 MAX_CLAIM_RANGES = 2048
 # Addresses that a welcome lists; a client tries them in turn.
