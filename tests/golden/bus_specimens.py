@@ -7,6 +7,7 @@ from heliograph.bus.interface import NO_VIEW, Incarnation, Place, Ring, Stamp
 from heliograph.bus.presence import MESSAGE_MANAGER, Beat, Company, Expelled, Hello, NodeState, Regrouped
 from heliograph.model import block
 from heliograph.model.block import Span
+from heliograph.model.claim import Claim
 from heliograph.model.destination import Address
 from tests.golden.specimens import BLOCKS, CONSUMER, LANE, SESSION
 
@@ -44,6 +45,9 @@ COMMANDS: dict[str, Command] = {
         False,
         False,
     ),
+    "consumer-claimed": commands.ConsumerAttached(
+        2, ORDERS, CONSUMER, SESSION, 1000, number=7, claim=Claim([(41, 44), (46, 46)], [(30, 40)], 42)
+    ),
     "topics-wanted": commands.TopicsWanted(3, "prices.*"),
     "subscription-ended": commands.SubscriptionEnded(4, "ann", "evening"),
     "consumer-retired": commands.ConsumerRetired(ORDERS, CONSUMER, 5, 41),
@@ -57,6 +61,7 @@ COMMANDS: dict[str, Command] = {
     "session-opened": commands.SessionOpened(10, SESSION, "ann", TOKEN, SESSION, "till-4"),
     "session-resumed": commands.SessionResumed(11, SESSION, "ann", TOKEN, SESSION, "till-4"),
     "session-lost": commands.SessionLost(SESSION),
+    "session-lost-for-a-while": commands.SessionLost(SESSION, 5.0, SESSION),
     "session-closed": commands.SessionClosed(SESSION),
     "upload-begun": commands.UploadBegun(12, SESSION, 5, ORDERS, FILE, True),
     "chunk-sent": commands.ChunkSent(SESSION, 5, 262_144, b"abc"),
@@ -114,7 +119,7 @@ def entry(command: Command) -> bytes:
 def _frames() -> dict[str, bytes]:
     writer = FrameWriter(INCARNATION, piece_bytes=HEADER_BYTES + 67)
     writer.add(COMMANDS["confirmed"])
-    writer.add(COMMANDS["session-lost"])
+    writer.add(COMMANDS["session-closed"])
     pieces = writer.restamp(STAMP) + writer.add(COMMANDS["published"]) + writer.seal()
     names = ("frame", "frame-first-piece", "frame-middle-piece", "frame-last-piece")
     return {name: bytes(piece) for name, piece in zip(names, pieces, strict=True)}

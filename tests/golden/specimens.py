@@ -13,6 +13,7 @@ from heliograph.frontends.native import frames
 from heliograph.frontends.native.conversation import encode
 from heliograph.model import block
 from heliograph.model.block import BodyKind, Contents, Span
+from heliograph.model.claim import Claim
 from heliograph.model.gathering import gather
 from heliograph.model.ids import IdIssuer, lane_of
 from heliograph.model.large import LargeReference
@@ -196,6 +197,14 @@ FROM_CLIENT: dict[str, frames.FromClient] = {
         no_local=True,
         prompt=False,
     ),
+    "subscribe-claim": frames.Subscribe(
+        request=5,
+        number=0,
+        consumer=8,
+        destination="queue:orders",
+        credit=1000,
+        claim=Claim([(41, 44), (46, 46)], [(30, 40)], 42),
+    ),
     "subscribe-browse": frames.Subscribe(
         request=5, number=0, consumer=8, destination="queue:orders", credit=10, browse=True
     ),
@@ -235,6 +244,13 @@ FROM_CLIENT: dict[str, frames.FromClient] = {
 
 FROM_SERVER: dict[str, frames.FromServer] = {
     "welcome": frames.Welcome(version=1, server="heliograph 1.0", user="ann", heartbeat_seconds=2.5),
+    "welcome-addresses": frames.Welcome(
+        version=1,
+        server="heliograph 1.0",
+        user="ann",
+        heartbeat_seconds=2.5,
+        addresses=["one.example:7700", "two.example:7700"],
+    ),
     "session-opened": frames.SessionOpened(request=1, session=SESSION, token=b"\x01" * 16),
     "session-opened-again": frames.SessionOpened(
         request=2, session=SESSION, token=b"\x01" * 16, resumed=True, lanes=[(3, "queue:orders", 258)]
@@ -254,6 +270,7 @@ FROM_SERVER: dict[str, frames.FromServer] = {
     "browse-ended": frames.BrowseEnded(number=0, consumer=8),
     "recalled": frames.Recalled(number=0, consumer=8, tags=[(3, 4), (9, 9)]),
     "settled": frames.Settled(number=0, consumer=70_000),
+    "move": frames.Move(seconds=10.0),
     "goodbye-of-the-server": frames.Goodbye(code="server-stopping", sentence="the server is stopping"),
 }
 

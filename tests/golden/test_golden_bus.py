@@ -65,7 +65,7 @@ def test_golden_pieces_become_the_frames_they_were() -> None:
     assert frames[0] is not None
     origin, heard = frames[0]
     assert (origin.incarnation, origin.sequence, origin.stamp) == (INCARNATION, 1, NO_VIEW)
-    assert heard == [COMMANDS["confirmed"], COMMANDS["session-lost"]]
+    assert heard == [COMMANDS["confirmed"], COMMANDS["session-closed"]]
     assert frames[1:3] == [None, None]
     assert frames[3] is not None
     origin, heard = frames[3]

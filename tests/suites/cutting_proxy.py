@@ -1,10 +1,28 @@
-"""A TCP proxy between a client and a server that cuts connections, or swallows what the server says."""
+"""A TCP proxy between a client and a server that cuts connections, at any byte, or swallows what the server says."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+
+
+class _Allowance:
+    """The bytes that a connection may still carry."""
+
+    def __init__(self, left: int | None) -> None:
+        self._left = left
+
+    @property
+    def is_used_up(self) -> bool:
+        return self._left == 0
+
+    def take(self, data: bytes) -> bytes:
+        if self._left is None:
+            return data
+        taken = data[: self._left]
+        self._left -= len(taken)
+        return taken
 
 
 class CuttingProxy:
@@ -15,6 +33,8 @@ class CuttingProxy:
         self.is_deaf = False  # whether the server's words are swallowed
         self.swallowed = 0
         self.cuts = 0
+        # How many bytes a new connection carries, both ways together, before it ends; None: as many as it likes.
+        self.carries: Callable[[], int] | None = None
         self._open: set[asyncio.StreamWriter] = set()
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -40,10 +60,11 @@ class CuttingProxy:
             return
         both = {writer, far_writer}
         self._open |= both
+        allowance = _Allowance(None if self.carries is None else self.carries())
         try:
             async with asyncio.TaskGroup() as group:
-                group.create_task(self._copy(reader, far_writer, writer, is_answer=False))
-                group.create_task(self._copy(far_reader, writer, far_writer, is_answer=True))
+                group.create_task(self._copy(reader, far_writer, writer, allowance, is_answer=False))
+                group.create_task(self._copy(far_reader, writer, far_writer, allowance, is_answer=True))
         finally:
             self._open -= both
             for end in both:
@@ -54,6 +75,7 @@ class CuttingProxy:
         source: asyncio.StreamReader,
         sink: asyncio.StreamWriter,
         other: asyncio.StreamWriter,
+        allowance: _Allowance,
         *,
         is_answer: bool,
     ) -> None:
@@ -62,8 +84,11 @@ class CuttingProxy:
                 if is_answer and self.is_deaf:
                     self.swallowed += len(data)
                     continue
-                sink.write(data)
+                sink.write(allowance.take(data))
                 await sink.drain()
+                if allowance.is_used_up:
+                    self.cuts += 1
+                    break
         except OSError:
             pass
         finally:

@@ -128,8 +128,7 @@ class Worker:
         await (self.session.rollback() if self.mode == "transacted" else self.session.recover())
 
     def cut(self) -> None:
-        """The network takes the connection away; the library makes another."""
-        self.given_back()
+        """The network takes the connection away; the library makes another, and goes on with what it had."""
         wire = self.connection._link.wire
         assert wire is not None
         assert wire._transport is not None

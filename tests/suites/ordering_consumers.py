@@ -57,7 +57,7 @@ class Competitor:
                 batch = await consumer.receive_batch(self._dice.randint(1, BATCH), timeout=0.2)
                 self._look_at(batch)
                 if batch and self._dice.random() < CUT:
-                    await self._cut()
+                    await self._cut(batch)
                 elif batch:
                     await self._settle(batch)
 
@@ -67,14 +67,19 @@ class Competitor:
             if wrong:
                 print(f"{wrong} (mode {self._mode}, marked: {message.redelivered})", flush=True)
 
-    async def _cut(self) -> None:
-        self._hands.drop_all()
+    async def _cut(self, batch: list[Message]) -> None:
+        """The connection breaks. What it has stays with it, but for an open transaction."""
         link = self._connection._link
         wire = link.wire
         if wire is not None and wire._transport is not None:
             wire._transport.abort()
             while link.wire is wire:
                 await asyncio.sleep(0)
+        if self._mode == "transacted":
+            self._hands.drop_all()
+            await self._session.rollback()
+        else:
+            await self._settle(batch)
 
     # ---- manners
 

@@ -200,7 +200,8 @@ def test_a_lost_connection_rolls_back_the_open_transaction_and_the_session_goes_
             with pytest.raises(TransactionRolledBack):
                 await session.commit()
             again = await some(consumer, 2)
-            assert [(message.body, message.redelivered) for message in again] == [(b"1", True), (b"2", True)]
+            seen = [(message.body, message.redelivered) for message in again]
+            assert seen == [(b"1", True), (b"2", False)], "only the first was seen"
             await producer.send(b"second")
             await session.commit()
             assert await waiting_in(connection, "queue:out") == [b"first", b"second"]

@@ -12,6 +12,7 @@ from typing import Any, Final, get_args
 import msgspec
 
 from heliograph.model.block import Block, Span
+from heliograph.model.claim import Claim
 from heliograph.model.destination import Address
 from heliograph.model.ids import ConsumerId, LaneId, SessionId
 
@@ -63,6 +64,8 @@ class ConsumerAttached(Command):
     no_local: bool = False
     browse: bool = False
     prompt: bool = True
+    number: int = -1  # the client's own for it, under which it can claim it; -1: it cannot
+    claim: Claim | None = None  # it was away, and its client goes on with it (M8)
 
 
 class TopicsWanted(Command):
@@ -169,7 +172,7 @@ class SessionOpened(Command):
 
 
 class SessionResumed(Command):
-    """A client came back with a session that it had before."""
+    """A client came back with a session that it had before. Its consumers wait `lease_seconds` to be claimed."""
 
     request: int
     session: SessionId
@@ -177,12 +180,19 @@ class SessionResumed(Command):
     token: bytes
     connection: bytes = b""
     client: str = ""
+    lease_seconds: float = 0.0
 
 
 class SessionLost(Command):
-    """The connection of a session broke; it may be resumed."""
+    """The connection of a session broke; it may be resumed.
+
+    What its consumers have is kept for it for `lease_seconds`; 0: it returns at once. `connection` is the one that
+    broke: if the session is on another by now, this says nothing.
+    """
 
     session: SessionId
+    lease_seconds: float = 0.0
+    connection: bytes = b""
 
 
 class SessionClosed(Command):
@@ -446,6 +456,7 @@ class Standing(msgspec.Struct, array_like=True, gc=False):
     credit: int
     next_tag: int
     is_retired: bool = False
+    is_away: bool = False
 
 
 class Introduction(msgspec.Struct, array_like=True, gc=False):

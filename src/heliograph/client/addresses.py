@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from urllib.parse import unquote
 
@@ -37,6 +38,15 @@ def parse_url(url: str) -> Servers:
         user=unquote(user) if at else None,
         password=unquote(password) if colon else None,
     )
+
+
+def parse_hosts(places: list[str]) -> list[tuple[str, int]]:
+    """Addresses that a server told of; those that make no sense are passed over."""
+    hosts = []
+    for place in places:
+        with suppress(ClientFault):
+            hosts.append(_parse_host(place))
+    return hosts
 
 
 def _parse_host(place: str) -> tuple[str, int]:

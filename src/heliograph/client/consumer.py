@@ -12,9 +12,9 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from heliograph.client.incoming import BY_ITSELF, Inbox, Mode, Range, frames_of
+from heliograph.client.incoming import BY_ITSELF, Inbox, Mode, Range, frames_of, merged, without_ranges
 from heliograph.client.large_reading import MessageStream
 from heliograph.client.message import Delivery, Message, Received, open_delivery
 from heliograph.client.preparing import MessageOptions
@@ -34,9 +34,15 @@ from heliograph.frontends.native.frames import (
     control_frame,
     settle_frame,
 )
+from heliograph.model.claim import Claim
 from heliograph.model.errors import ClientFault, ConnectionLost, HeliographError, ProtocolFault
 from heliograph.model.large import LargeReference
-from heliograph.model.limits import HANDSHAKE_SECONDS, MAX_ERROR_LENGTH, PRIORITY_PREFETCH
+from heliograph.model.limits import (
+    HANDSHAKE_SECONDS,
+    MAX_CLAIM_RANGES,
+    MAX_ERROR_LENGTH,
+    PRIORITY_PREFETCH,
+)
 from heliograph.model.message import Body
 
 if TYPE_CHECKING:
@@ -57,6 +63,13 @@ _DECIDED_LATER = frozenset({Mode.CLIENT, Mode.TRANSACTED})
 BATCH_MESSAGES = 1024
 
 
+class _Settlement(NamedTuple):
+    """What somebody waits for the server to have stored."""
+
+    ranges: list[Range]
+    stored: asyncio.Future[None]
+
+
 class Consumer:
     """Receives from one destination. Made by `Session.consumer`; ends with `close()` or with its session.
 
@@ -75,6 +88,7 @@ class Consumer:
     ) -> None:
         self.number = number
         self.is_subscribed = False
+        self.was_asked_for = False  # whether the server may know it, though it has not said so
         self._session = session
         self._terms = terms
         self.inbox = Inbox(mode, terms.credit, message_type)
@@ -86,9 +100,14 @@ class Consumer:
         self._changed = Signal()
         self._is_closed = False
         self._is_retired = False  # closed, with messages that are not decided yet
+        self._has_left = False
         self._is_acknowledging = False
         self._ended: HeliographError | None = None
-        self._settling: deque[asyncio.Future[None]] = deque()
+        # What the server has to be told again if the connection is lost before it answers, or was not told yet.
+        self._settling: deque[_Settlement] = deque()
+        self._returning: deque[tuple[int, str]] = deque()
+        self._untold: list[Range] = []
+        self._wanted_again: int | None = None  # all up to this tag is to come again, and the rest unseen
 
     @property
     def destination(self) -> str:
@@ -221,7 +240,7 @@ class Consumer:
 
     def _mark(self, delivery: Delivery, index: int, *, confirm: bool) -> bool:
         """Whether the server can still be told; if not, it delivers the message again, marked."""
-        if not self.inbox.is_current(delivery) or self._is_closed or self._wire is None:
+        if not self.inbox.is_current(delivery) or self._is_closed or self._ended is not None:
             if confirm:
                 raise _unconfirmed()
             return False
@@ -237,11 +256,11 @@ class Consumer:
         """Settle all that was handed over (mode "client") or marked (mode "individual")."""
         await self.returns_answered()
         self.inbox.complete()
-        is_too_late = self.inbox.forgive() or self._wire is None
-        if self._settle(confirm=confirm) and confirm:
-            settled = self._loop.create_future()
-            self._settling.append(settled)
-            await settled
+        is_too_late = self.inbox.forgive() or self._has_left or self._ended is not None
+        if confirm:
+            await self._settle_confirmed()
+        else:
+            self._settle()
         if self._is_retired and not self._settling:
             await self.unsubscribe()  # it has nothing left
         if confirm and is_too_late:
@@ -266,39 +285,68 @@ class Consumer:
             self._is_acknowledging = False
             self.inbox.quiet = self._acknowledges_itself
 
-    def _settle(self, *, confirm: bool = False) -> bool:
-        """Tell the server what is done. Whether there was anything."""
+    def _settle(self) -> bool:
+        """Tell the server what is done, or, while there is none, keep it for the next. Whether it was told."""
         ranges = self.inbox.take_done()
-        if not ranges or self._wire is None:
+        if not ranges:
             return False
+        if self._wire is None:
+            self._untold += ranges
+            return False
+        self._tell_done(self._wire, ranges)
+        return True
+
+    def _tell_done(self, wire: Wire, ranges: list[Range]) -> None:
+        self.inbox.holding.told(ranges)
+        for piece in frames_of(ranges):
+            wire.write(settle_frame(self._session.number, self.number, DONE, piece, REPLENISH))
+
+    async def _settle_confirmed(self) -> None:
+        """The same, and wait until it is stored. Until that is answered, it counts as held."""
+        ranges = merged([*self._untold, *self.inbox.take_done()])
+        self._untold = []
+        if not ranges or self._ended is not None or self._has_left:
+            return
+        settlement = _Settlement(ranges, self._loop.create_future())
+        self._settling.append(settlement)
+        if self._wire is not None:
+            self._write_confirmed(self._wire, ranges)
+        await settlement.stored
+
+    def _write_confirmed(self, wire: Wire, ranges: list[Range]) -> None:
         pieces = list(frames_of(ranges))
         for piece in pieces:
-            last = piece is pieces[-1]
-            flags = REPLENISH | (CONFIRM_SETTLEMENT if confirm and last else 0)
-            self._wire.write(settle_frame(self._session.number, self.number, DONE, piece, flags))
-        return True
+            flags = REPLENISH | (CONFIRM_SETTLEMENT if piece is pieces[-1] else 0)
+            wire.write(settle_frame(self._session.number, self.number, DONE, piece, flags))
 
     # ---- giving back, answering
 
     async def return_message(self, delivery: Delivery, index: int, error: str) -> None:
         """One message goes back to the destination, unless it went already or is done."""
-        if not self.inbox.is_current(delivery) or self._is_closed or self._wire is None:
+        if not self.inbox.is_current(delivery) or self._is_closed or self._ended is not None:
             return
         tag = delivery.first_tag + index
         if not self.inbox.is_recalled(tag) and self.inbox.leave_out(tag):
             self.inbox.bar(delivery.unit(index))
-            seen = self.inbox.last_seen
-            back = Return(self._session.number, self.number, [(tag, tag)], error[:MAX_ERROR_LENGTH], seen)
-            self._wire.write(control_frame(back))
+            self._returning.append((tag, error[:MAX_ERROR_LENGTH]))
+            if self._wire is not None:
+                self._write_return(self._wire, *self._returning[-1])
+
+    def _write_return(self, wire: Wire, tag: int, error: str) -> None:
+        seen = self.inbox.last_seen
+        wire.write(control_frame(Return(self._session.number, self.number, [(tag, tag)], error, seen)))
 
     def recalled(self, tags: list[Range]) -> None:
         """The server has taken back what we gave back, and these with it."""
+        if self._returning:
+            tag, _ = self._returning.popleft()
+            self.inbox.holding.gone([(tag, tag)])
         self.inbox.lift(tags)
         self._changed.wake()
 
     async def returns_answered(self) -> None:
         """Until the server has said what went back with what was given back."""
-        while self.inbox.is_barred and self._ended is None and self._wire is not None:
+        while self.inbox.is_barred and self._ended is None and not self._has_left:
             await self._changed.wait()
 
     async def reply(self, message: Received, body: Body, options: MessageOptions) -> None:
@@ -318,9 +366,18 @@ class Consumer:
         if self._acknowledges_itself or self.inbox.mode is Mode.INDIVIDUAL:
             self._settle()
         self._is_suspended = True
-        return self.inbox.reset(wanted=True)
+        self._untold.clear()
+        self._returning.clear()
+        self._wanted_again = max(self.inbox.reset(wanted=True), self._wanted_again or 0)
+        return self._wanted_again
 
     def go_on(self) -> None:
+        """What arrives from here on came again."""
+        self._is_suspended = False
+        self._wanted_again = None
+
+    def suspension_over(self) -> None:
+        """Whatever became of it: if the server did not answer, the next claim says the same."""
         self._is_suspended = False
 
     @property
@@ -332,6 +389,10 @@ class Consumer:
     def take_consumed(self) -> list[Range]:
         self.inbox.complete()
         return self.inbox.take_done()
+
+    def committed(self, ranges: list[Range]) -> None:
+        """What was consumed is done. Until that is known, it counts as held."""
+        self.inbox.holding.gone(ranges)
 
     # ---- start and stop
 
@@ -372,9 +433,12 @@ class Consumer:
 
     def settled(self) -> None:
         if self._settling:
-            settled = self._settling.popleft()
-            if not settled.done():
-                settled.set_result(None)
+            self._stored(self._settling.popleft())
+
+    def _stored(self, settlement: _Settlement) -> None:
+        self.inbox.holding.gone(settlement.ranges)
+        if not settlement.stored.done():
+            settlement.stored.set_result(None)
 
     # ---- the connection
 
@@ -388,7 +452,11 @@ class Consumer:
     @property
     def is_resumable(self) -> bool:
         """Whether it goes on when there is another connection."""
-        return not self._is_closed
+        return not self._is_closed or self._is_retired
+
+    @property
+    def is_retired(self) -> bool:
+        return self._is_retired
 
     @property
     def is_missed(self) -> bool:
@@ -397,26 +465,84 @@ class Consumer:
 
     def attach(self, wire: Wire) -> None:
         self._wire = wire
+        self.inbox.is_away = False
 
     def detach(self) -> None:
-        """What waits and is not handed over yet comes again on the next connection."""
+        """Hand over nothing until the next connection, where the server says what of it is still ours."""
         self._wire = None
         self._is_suspended = False
+        self.inbox.go_away()
+
+    def claim(self) -> Subscribe:
+        """What we have, for a server that is to go on with us."""
+        inbox = self.inbox
+        held = inbox.holding.held()
+        inbox.drop(held[MAX_CLAIM_RANGES:])  # so many that it cannot be said: they come again
+        held = held[:MAX_CLAIM_RANGES]
+        settled = inbox.holding.settled_lately()[: MAX_CLAIM_RANGES - len(held)]
+        seen = inbox.last_seen if self._wanted_again is None else self._wanted_again
+        return self._terms.resumption(
+            self._session.number,
+            self.number,
+            prompt=self._acknowledges_itself,
+            credit=0 if self._is_closed else self._terms.credit,
+            claim=Claim(held, settled, seen),
+        )
+
+    def claimed(self, wire: Wire, *, is_resumed: bool, gone: list[Range]) -> None:
+        """The server has answered; nothing that it delivers after that was looked at yet."""
+        if is_resumed:
+            self._wanted_again = None
+            self._say_again(wire, gone)
+        else:
+            self._start_over()
+        if not self._has_left:
+            self.attach(wire)
+            self._changed.wake()
+
+    def _say_again(self, wire: Wire, gone: list[Range]) -> None:
+        """What the server has not heard of, in the order in which it was to be said."""
+        self.inbox.drop(gone)
+        untold, self._untold = without_ranges(self._untold, gone), []
+        if untold:
+            self._tell_done(wire, untold)
+        settling, self._settling = self._settling, deque()
+        for settlement in settling:
+            rest = without_ranges(settlement.ranges, gone)
+            if rest:
+                self._settling.append(settlement)
+                self._write_confirmed(wire, rest)
+            else:
+                self._stored(settlement)
+        while self._returning and without_ranges([(self._returning[0][0],) * 2], gone) == []:
+            self._returning.popleft()
+            self.inbox.lift([])
+        for tag, error in self._returning:
+            self._write_return(wire, tag, error)
+
+    def _start_over(self) -> None:
+        """The server knows nothing of what we had: it delivers again, to whomever, what is not settled."""
         self.inbox.reset()
+        self._wanted_again = None
+        self._untold.clear()
+        self._returning.clear()
         self._fail_settling()
         self._changed.wake()  # who waits for an answer waits in vain
+
+    def _fail_settling(self) -> None:
+        for settlement in self._settling:
+            if not settlement.stored.done():
+                settlement.stored.set_exception(_unconfirmed())
+        self._settling.clear()
 
     def end(self, error: HeliographError) -> None:
         """Nothing more will come; what was not handed over is the server's to give to somebody else."""
         if self._ended is None:
             self._ended = error
-            self.detach()
-
-    def _fail_settling(self) -> None:
-        for settled in self._settling:
-            if not settled.done():
-                settled.set_exception(_unconfirmed())
-        self._settling.clear()
+            self._wire = None
+            self._is_suspended = False
+            self._start_over()
+            self._changed.wake()
 
     async def close(self) -> None:
         """End it.
@@ -454,27 +580,40 @@ class Consumer:
         self._is_retired = True
         self.inbox.waiting.clear()
         if self._wire is not None:
-            retiring = Retire(
-                request=0, number=self._session.number, consumer=self.number, seen=self.inbox.last_seen
-            )
-            # If the server ended it meanwhile, that is told elsewhere.
-            with suppress(HeliographError, TimeoutError):
-                async with asyncio.timeout(HANDSHAKE_SECONDS):
-                    await self._wire.request(retiring, Completed)
+            await self.tell_retired(self._wire)
+
+    async def tell_retired(self, wire: Wire) -> None:
+        retiring = Retire(
+            request=0, number=self._session.number, consumer=self.number, seen=self.inbox.last_seen
+        )
+        # If the server ended it meanwhile, that is told elsewhere.
+        with suppress(HeliographError, TimeoutError):
+            async with asyncio.timeout(HANDSHAKE_SECONDS):
+                await wire.request(retiring, Completed)
 
     async def unsubscribe(self) -> None:
-        """Tell the server that a closed consumer is gone."""
+        """Tell the server that a closed consumer is gone; the next one, if there is none now."""
         wire, self._wire = self._wire, None
+        is_heard = self._ended is not None or self._has_left
+        self._has_left = True
         self._session.forget_consumer(self)
-        if wire is not None and self._ended is None:
-            leaving = Unsubscribe(
-                request=0, number=self._session.number, consumer=self.number, seen=self.inbox.last_seen
-            )
-            # If it cannot be told, the server ends the consumer with the connection.
-            with suppress(ConnectionLost, TimeoutError):
-                async with asyncio.timeout(HANDSHAKE_SECONDS):
-                    await wire.request(leaving, Completed)
+        if not is_heard:
+            try:
+                if wire is None:
+                    raise ConnectionLost("there is no connection")
+                await self.tell_left(wire)
+            except ConnectionLost:
+                self._session.let_go_later(self)
+                return
         self._fail_settling()
+
+    async def tell_left(self, wire: Wire) -> None:
+        """Raises ConnectionLost. Anything else that the server may say makes no difference."""
+        seen = self.inbox.last_seen if self._wanted_again is None else self._wanted_again
+        leaving = Unsubscribe(request=0, number=self._session.number, consumer=self.number, seen=seen)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(HANDSHAKE_SECONDS):
+                await wire.request(leaving, Completed)
 
     async def __aenter__(self) -> Consumer:
         return self

@@ -21,6 +21,7 @@ from itertools import count, islice, repeat
 from operator import length_hint
 from typing import Any
 
+from heliograph.client.holding import Holding
 from heliograph.client.message import Delivery, Message, Received
 from heliograph.model.limits import MAX_ACK_RANGES, RECALLED_REMEMBERED
 from heliograph.model.units import NO_UNIT
@@ -102,6 +103,19 @@ def without(ranges: list[Range], tags: set[int]) -> list[Range]:
     return result
 
 
+def without_ranges(ranges: list[Range], less: list[Range]) -> list[Range]:
+    """The same tags, less others, in order."""
+    left = merged(ranges)
+    for low, high in less:
+        left = [
+            part
+            for first, last in left
+            for part in ((first, min(last, low - 1)), (max(first, high + 1), last))
+            if part[0] <= part[1]
+        ]
+    return left
+
+
 def frames_of(ranges: list[Range]) -> Iterator[list[Range]]:
     """Cut into as many ranges as the server reads at once."""
     for start in range(0, len(ranges), MAX_ACK_RANGES):
@@ -132,6 +146,8 @@ class Inbox:
         # True while nobody is going to collect acknowledgements soon: whoever asks for the next message
         # sees to it.
         self.quiet = mode in BY_ITSELF
+        self.is_away = False  # whether the server has yet to say what of all this is still ours
+        self.holding = Holding(credit)
         self.waiting: deque[Delivery] = deque()
         self.messages: Iterator[Any] = iter(())
         self.done = Ranges()
@@ -148,6 +164,7 @@ class Inbox:
         self._recalled: deque[Range] = deque(maxlen=RECALLED_REMEMBERED)
 
     def put(self, delivery: Delivery) -> None:
+        self.holding.received(delivery.first_tag, delivery.first_tag + len(delivery.bodies) - 1)
         if self._awaited:
             self.waiting += delivery.without(partial(_is_of, delivery, frozenset(self._awaited) - {NO_UNIT}))
         else:
@@ -224,6 +241,11 @@ class Inbox:
         """The server has said what went back; what comes now is new. It answers in the order of giving back."""
         if self._awaited:
             self._awaited.popleft()
+        self.drop(tags)
+
+    def drop(self, tags: list[Range]) -> None:
+        """The server has these, whoever has them here."""
+        self.holding.gone(tags)
         if tags:
             self._put_back()
             self._recalled.extend(tags)
@@ -239,7 +261,7 @@ class Inbox:
 
     @property
     def _is_paused(self) -> bool:
-        return bool(self._awaited) and NO_UNIT in self._awaited
+        return self.is_away or (bool(self._awaited) and NO_UNIT in self._awaited)
 
     def is_recalled(self, tag: int) -> bool:
         return bool(self._recalled) and _within(tag, self._recalled)
@@ -271,10 +293,15 @@ class Inbox:
     def start(self) -> None:
         self.stopped = False
 
+    def go_away(self) -> None:
+        """Hand over nothing until the server has said what is still ours."""
+        self.is_away = True
+        self._put_back()
+
     def reset(self, *, wanted: bool = False) -> int:
         """The server delivers again whatever is not settled, under new tags.
 
-        That was `wanted`, or happened because the connection was lost. Returns `last_seen`.
+        That was `wanted`, or happened because it has forgotten the consumer. Returns `last_seen`.
         """
         self._put_back()  # so that nobody draws more
         seen = self._last_seen
@@ -283,6 +310,7 @@ class Inbox:
         if self.mode is Mode.CLIENT and self.done.count and not wanted:
             self._has_forgotten = True
         self.epoch += 1
+        self.holding.clear()
         self.waiting.clear()
         self.done.clear()
         self._held.clear()
@@ -298,7 +326,7 @@ class Inbox:
         return self._has_forgotten
 
     def forgive(self) -> bool:
-        """Whether messages handed over on an earlier connection can no longer be settled; said once."""
+        """Whether messages that were handed over can no longer be settled; said once."""
         had, self._has_forgotten = self._has_forgotten, False
         return had
 

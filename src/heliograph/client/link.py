@@ -1,10 +1,11 @@
 """The link to the servers: a wire while there is one, and the making of another when it is lost (J12).
 
-    connected ──lost──▶ reconnecting ──▶ connected
-                             └──given up──▶ ended: every waiter gets the error, and `on_error` hears it
+    connected ──lost, asked to move──▶ reconnecting ──▶ connected
+                                           └──given up──▶ ended: every waiter gets the error, and `on_error` hears it
 
-Hosts are tried in turn, with growing pauses, until `reconnect_seconds` have passed since the link last
-worked. Only then are requests taken again, after every session was resumed.
+Hosts, those that were given and those that a server told of, are tried in turn, with growing pauses, until
+`reconnect_seconds` have passed since the link last worked. The first is chosen by chance, so that clients spread.
+Only then are requests taken again, after every session was resumed.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from heliograph.client.addresses import Servers
+from heliograph.client.addresses import Servers, parse_hosts
 from heliograph.client.clock import CLOCK, Clock
 from heliograph.client.flow import Blocks
 from heliograph.client.sender import renewed
@@ -22,6 +23,7 @@ from heliograph.client.transfers import Transfers
 from heliograph.client.waiting import Signal
 from heliograph.client.wire import Request, SessionNews, Wire, open_wire
 from heliograph.frontends.native.frames import (
+    MOVING,
     Answer,
     Blocked,
     BrowseEnded,
@@ -36,6 +38,7 @@ from heliograph.frontends.native.frames import (
     Welcome,
 )
 from heliograph.model.errors import ClientFault, ConnectionLost, HeliographError, Unavailable
+from heliograph.model.limits import MAX_ADVERTISED
 from heliograph.model.units import GENERATED_UNIT
 
 if TYPE_CHECKING:
@@ -55,7 +58,10 @@ LONGEST_PAUSE_SECONDS = 5.0
 # A link that held this long, or moved messages, worked: the next loss begins a new count.
 STABLE_SECONDS = 5.0
 # Ways to lose a connection that need no word to the application while it is being made again.
-_QUIET_CODES = frozenset({"connection-lost", "silent", "closed", "server-stopping"})
+_QUIET_CODES = frozenset({"connection-lost", "silent", "closed", "server-stopping", MOVING})
+# A client that is asked to move has this share of the time for what is under way, and the rest for going.
+_MOVE_PATIENCE = 0.5
+_MOVE_POLL_SECONDS = 0.005
 
 
 def pause_before(attempt: int, chance: float) -> float:
@@ -121,17 +127,19 @@ class Link:
         self.replier: Replier | None = None
         self.welcome: Welcome | None = None
         self.wire: Wire | None = None
-        self._servers = servers
+        self._given = servers.hosts
+        self._hosts = servers.hosts
         self._hello = hello
         self._reconnect_seconds = reconnect_seconds
         self._on_error = on_error
         self._loop = asyncio.get_running_loop()
-        self._next_host = 0
+        self._next_host = int(clock.chance() * len(servers.hosts))
         self._attempts = 0
         self._worked_at = 0.0  # when a wire was last lost that had held for a while
         self._connected_at = 0.0
         self._has_progressed = False  # whether messages moved on the wire that there is
         self._reconnecting: asyncio.Task[None] | None = None
+        self._moving: asyncio.Task[None] | None = None
         self._changed = Signal()
         self._ended: HeliographError | None = None
 
@@ -158,7 +166,7 @@ class Link:
     async def open(self) -> None:
         """The first connection: each host once, no second try; but what is stored can wait for a server."""
         fault: HeliographError | None = None
-        for _ in self._servers.hosts:
+        for _ in self._hosts:
             try:
                 wire = await self._open_wire()
                 await self._resume_sessions(wire)
@@ -212,9 +220,10 @@ class Link:
     async def close(self) -> None:
         """End it in good order; the caller has closed the sessions."""
         self.end(ClientFault("the connection is closed", code="closed"))
-        if self._reconnecting is not None:
-            self._reconnecting.cancel()
-            await asyncio.gather(self._reconnecting, return_exceptions=True)
+        for task in (self._moving, self._reconnecting):
+            if task is not None:
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
         wire, self.wire = self.wire, None
         if wire is not None:
             await wire.close()
@@ -230,17 +239,27 @@ class Link:
     # ---- making connections
 
     async def _open_wire(self) -> Wire:
-        host, port = self._servers.hosts[self._next_host % len(self._servers.hosts)]
+        host, port = self._hosts[self._next_host % len(self._hosts)]
         self._next_host += 1
         return await open_wire(self, host, port, self._hello)
 
     def _use(self, wire: Wire) -> None:
         self.wire = wire
         self.welcome = wire.welcome
+        if wire.welcome is not None and wire.welcome.addresses:
+            self._learn(wire.welcome.addresses)
         self._connected_at = self._loop.time()
         self._has_progressed = False
         self.temporaries.clear()
         self._changed.wake()
+
+    def _learn(self, addresses: list[str]) -> None:
+        """Where the server says that we can go; what we were given stays good."""
+        told = parse_hosts(addresses[:MAX_ADVERTISED])
+        hosts = tuple(dict.fromkeys((*told, *self._given)))
+        if set(hosts) != set(self._hosts):
+            self._hosts = hosts
+            self._next_host = int(self.clock.chance() * len(hosts))
 
     async def _reconnect(self, reason: HeliographError) -> None:
         while True:
@@ -290,6 +309,22 @@ class Link:
             session.detach()
 
     # ---- what a wire tells
+
+    def on_move(self, wire: Wire, seconds: float) -> None:
+        """The server is about to leave."""
+        if wire is self.wire and self._ended is None:
+            self._moving = self._loop.create_task(self._move(wire, seconds))
+
+    async def _move(self, wire: Wire, seconds: float) -> None:
+        """Go elsewhere, if possible when nothing is under way."""
+        deadline = self._loop.time() + seconds * _MOVE_PATIENCE
+        while self.wire is wire and self._loop.time() < deadline:
+            under_way = [session.is_under_way() for session in self.sessions.values()]
+            if not any(under_way):
+                break
+            await asyncio.sleep(_MOVE_POLL_SECONDS)
+        if self.wire is wire:
+            await wire.close(MOVING)
 
     def on_lost(self, wire: Wire, reason: HeliographError) -> None:
         if wire is not self.wire:

@@ -1,13 +1,14 @@
 """A session: one order of sending, one way of acknowledging, and both carried over to another connection.
 
 Lanes and consumers live here. When the connection is lost they are kept; on the next one the session is
-resumed by its id and token (M8): the server says what it has of each lane, the rest is sent again, and
-consumers subscribe anew.
+resumed by its id and token (M8): the server says what it has of each lane and the rest is sent again; each
+consumer says what it holds, and goes on with it.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Unpack
@@ -31,6 +32,7 @@ from heliograph.frontends.native.frames import (
     ADDRESS_LENGTH,
     DELIVERY,
     PAIR,
+    Answer,
     CloseSession,
     Completed,
     ConsumerClosed,
@@ -47,6 +49,7 @@ from heliograph.model.errors import ClientFault, ConnectionLost, HeliographError
 from heliograph.model.ids import SessionId, lane_of, text_of
 from heliograph.model.large import LargeReference
 from heliograph.model.limits import (
+    CLOSE_RECONNECT_SECONDS,
     CONSUMER_CREDIT,
     HANDSHAKE_SECONDS,
     MAX_CONSUMERS_PER_SESSION,
@@ -57,6 +60,8 @@ from heliograph.model.message import Body
 if TYPE_CHECKING:
     from heliograph.client.link import Link
     from heliograph.client.wire import Wire
+
+log = logging.getLogger("heliograph.client")
 
 SESSION_UNKNOWN = "session-unknown"
 
@@ -78,6 +83,7 @@ class Session:
         self._last_lane = 0
         self._consumers: dict[int, Consumer] = {}
         self._last_consumer = 0
+        self._leaving: list[Consumer] = []  # closed while there was no server to tell
         self._is_stopped = False
         self.unit_of_order = link.unit_for_session()
         self._was_lost = False  # and begun again under another id, which the application has yet to hear
@@ -211,20 +217,50 @@ class Session:
             consumer.stop()
         # Known before the server answers: messages may arrive together with the answer.
         self._consumers[consumer.number] = consumer
-        if self._wire is not None:
-            consumer.attach(self._wire)
         try:
-            await self._link.request(consumer.subscription, Completed)
+            await self._subscribe(consumer)
         except BaseException:
             self.forget_consumer(consumer)
             raise
         consumer.is_subscribed = True
+
+    async def _subscribe(self, consumer: Consumer) -> None:
+        """Have the server make a consumer, and go on with it if the answer was lost with its connection."""
+        while True:
+            wire = await self._link.ready()
+            try:
+                if consumer.was_asked_for and not isinstance(consumer, Browser):
+                    await self._claim(wire, consumer)
+                else:
+                    consumer.was_asked_for = True
+                    consumer.attach(wire)
+                    await wire.request(consumer.subscription(), Completed)
+            except ConnectionLost:
+                if self._link.wire is wire:  # the server itself answered so
+                    raise
+            else:
+                return
+
+    async def _claim(self, wire: Wire, consumer: Consumer) -> bool:
+        """Whether the server goes on with a consumer where it was; otherwise it is a new one."""
+
+        def claimed(answer: Answer) -> None:
+            gone = [(first, last) for first, last in answer.body.get("gone", [])]
+            consumer.claimed(wire, is_resumed=answer.body["resumed"], gone=gone)
+
+        answer = await wire.request(consumer.claim(), Answer, claimed)
+        return bool(answer.body["resumed"])
 
     def consumers(self) -> Iterable[Consumer]:
         return self._consumers.values()
 
     def forget_consumer(self, consumer: Consumer) -> None:
         self._consumers.pop(consumer.number, None)
+
+    def let_go_later(self, consumer: Consumer) -> None:
+        """A consumer was closed, and there is no server to tell."""
+        if self._ended is None and not isinstance(consumer, Browser):
+            self._leaving.append(consumer)
 
     async def acknowledge(self, *, confirm: bool = False) -> None:
         """Mode "client": everything handed over so far, by all consumers of the session, is processed."""
@@ -257,15 +293,16 @@ class Session:
         consumers = list(self._consumers.values())
         request = make([(consumer.number, consumer.suspend()) for consumer in consumers])
 
-        def go_on() -> None:
+        def go_on(_: Completed) -> None:
             for consumer in consumers:
                 consumer.go_on()
 
         try:
-            with suppress(ConnectionLost):  # then the server does it by itself
+            with suppress(ConnectionLost):  # then the same is said when the consumers are claimed
                 await wire.request(request, Completed, go_on)
         finally:
-            go_on()
+            for consumer in consumers:
+                consumer.suspension_over()
 
     # ---- transactions
 
@@ -285,6 +322,12 @@ class Session:
             raise not_transacted()
         self._check_open()
         await self.transaction.roll_back()
+
+    def committed(self, number: int, ranges: list[tuple[int, int]]) -> None:
+        """What a consumer had consumed is done."""
+        consumer = self._consumers.get(number)
+        if consumer is not None:
+            consumer.committed(ranges)
 
     async def end_closed_consumers(self) -> None:
         """Consumers that were closed had to stay until it was decided what becomes of their messages."""
@@ -399,6 +442,7 @@ class Session:
         self._wire = wire
         for consumer in list(self._consumers.values()):
             await self._resume_consumer(wire, consumer)
+        await self._let_go(wire)
         for sender in list(self._lanes.values()):
             sender.attach(wire)
         if self._was_lost:
@@ -458,7 +502,6 @@ class Session:
             if not consumer.is_missed:
                 self.forget_consumer(consumer)
             return
-        consumer.attach(wire)
         if not consumer.is_subscribed:
             return  # whoever is making it asks again
         if consumer.destination in self._link.temporaries:
@@ -466,11 +509,34 @@ class Session:
             self._end_consumer(consumer, ConnectionLost(gone, code="temporary-gone"))
             return
         try:
-            await wire.request(consumer.subscription(), Completed)
+            is_resumed = await self._claim(wire, consumer)
+            if consumer.is_retired and is_resumed:
+                await consumer.tell_retired(wire)
+            elif consumer.is_retired:  # what it had is gone, and that is all it was there for
+                await consumer.tell_left(wire)
+                if not consumer.is_missed:
+                    self.forget_consumer(consumer)
         except ConnectionLost:
             raise
         except HeliographError as refusal:
             self._end_consumer(consumer, refusal)
+
+    async def _let_go(self, wire: Wire) -> None:
+        """Consumers were closed while there was no server: what they settled is said first."""
+        while self._leaving:
+            consumer = self._leaving[0]
+            for saying in (self._claim, self._say_left):
+                try:
+                    await saying(wire, consumer)
+                except ConnectionLost:
+                    raise
+                except HeliographError as refusal:
+                    log.debug("%r was closed: %s", consumer, refusal)
+            self._leaving.remove(consumer)
+
+    @staticmethod
+    async def _say_left(wire: Wire, consumer: Consumer) -> None:
+        await consumer.tell_left(wire)
 
     def _end_consumer(self, consumer: Consumer, error: HeliographError) -> None:
         self.forget_consumer(consumer)
@@ -496,10 +562,18 @@ class Session:
             self._link.transfers.session_ended(self.number, error)
             for sender in self._lanes.values():
                 sender.end(error)
-            for consumer in list(self._consumers.values()):
+            for consumer in [*self._consumers.values(), *self._leaving]:
                 consumer.end(error)
             if self.transaction is not None:
                 self.transaction.end(error)
+
+    def is_under_way(self) -> bool:
+        """Whether something was sent that is not confirmed, or a transaction is open."""
+        for sender in self._lanes.values():
+            sender.push()
+        if self.transaction is not None and self.transaction.is_open:
+            return True
+        return any(sender.lane.unconfirmed for sender in self._lanes.values())
 
     async def drain(self) -> HeliographError | None:
         """Wait until everything sent is confirmed. Returns what was refused and nobody has heard of here."""
@@ -536,6 +610,8 @@ class Session:
                 await consumer.unsubscribe()
             else:
                 await consumer.leave(complete=complete, with_session=True)
+        if complete:
+            await self._let_all_go()
         wire = self._wire
         self._link.sessions.pop(self.number, None)
         self.end(ClientFault("the session is closed", code="closed"))
@@ -546,6 +622,14 @@ class Session:
                     await wire.request(CloseSession(request=0, number=self.number), Completed)
         if fault is not None:
             raise fault
+
+    async def _let_all_go(self) -> None:
+        """If the connection was lost meanwhile, the next server has to hear what became of messages."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(CLOSE_RECONNECT_SECONDS):
+                while self._leaving and self._link.is_alive:
+                    with suppress(HeliographError):
+                        await self._let_go(await self._link.ready())
 
     async def __aenter__(self) -> Session:
         return self

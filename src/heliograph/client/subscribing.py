@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TypedDict
 
 from heliograph.frontends.native.frames import Subscribe
+from heliograph.model.claim import Claim
 from heliograph.model.errors import ClientFault
 from heliograph.model.limits import CONSUMER_CREDIT, MAX_CREDIT
 
@@ -36,6 +37,21 @@ class Terms:
     is_shared: bool = False
     no_local: bool = False
     is_browser: bool = False
+
+    def resumption(
+        self,
+        session: int,
+        consumer: int,
+        *,
+        prompt: bool,
+        credit: int,
+        claim: Claim,
+    ) -> Subscribe:
+        """The same, of a consumer that goes on where it was on another connection."""
+        frame = self.frame(session, consumer, prompt=prompt)
+        frame.credit = credit
+        frame.claim = claim
+        return frame
 
     def frame(self, session: int, consumer: int, *, prompt: bool) -> Subscribe:
         """`prompt`: it settles each message as it goes, so the server need not send many ahead."""

@@ -68,6 +68,11 @@ class Transaction:
             consumer.has_consumed for consumer in self._session.consumers()
         )
 
+    @property
+    def is_open(self) -> bool:
+        """Whether anything would be lost with it."""
+        return self._deciding is not None or self._has_content
+
     # ---- deciding
 
     async def commit(self) -> None:
@@ -107,7 +112,7 @@ class Transaction:
         wire = await self._link.ready()
         fault = self._fault  # the connection may have been lost until now
         if fault is not None:
-            await self._undo(wire, _rolled_back(fault))
+            await self._undo(_rolled_back(fault))
             raise _rolled_back(fault) from fault
         if not self._has_content:
             return
@@ -135,6 +140,8 @@ class Transaction:
         finally:
             self._asked = None
         if refusal is None:
+            for number, ranges in asked.consumed:
+                self._session.committed(number, ranges)
             self._begin(None)
             await self._session.end_closed_consumers()
         elif refusal.code == _UNKNOWN:
@@ -142,19 +149,16 @@ class Transaction:
             raise renewed(refusal)
         else:
             self.refused(refusal)
-            await self._undo(wire, _rolled_back(refusal))
+            await self._undo(_rolled_back(refusal))
             raise _rolled_back(refusal) from refusal
 
     async def _roll_back(self) -> None:
+        await self._undo(TransactionRolledBack("the transaction was rolled back"))
+
+    async def _undo(self, error: HeliographError) -> None:
+        """Drop what was sent; have everything again that was delivered."""
         wire = await self._link.ready()
-        await self._undo(wire, TransactionRolledBack("the transaction was rolled back"))
-
-    async def _undo(self, wire: Wire, error: HeliographError) -> None:
-        """Drop what was sent; have everything again that was delivered.
-
-        What a connection took with it when it was lost needs no word to the server.
-        """
-        if (self._has_content or self._was_refused) and self._link.wire is wire:
+        if self._has_content or self._was_refused:
             for sender in self._session.senders():
                 sender.lane.discard_open()
             # What they have returns, so that it need not be given to them once more.

@@ -84,6 +84,8 @@ class Peer(Protocol):
 
     def on_resume(self) -> None: ...
 
+    def on_move(self, wire: Wire, seconds: float) -> None: ...
+
     def on_lost(self, wire: Wire, reason: HeliographError) -> None: ...
 
 
@@ -103,7 +105,8 @@ class Wire(asyncio.Protocol):
         self._greeting: asyncio.Future[Welcome] = self._loop.create_future()
         self._closed: asyncio.Future[None] = self._loop.create_future()
         self._requests: dict[int, asyncio.Future[Any]] = {}
-        self._listeners: dict[int, Callable[[], None]] = {}  # called between the answer and the next frame
+        # Called between the answer and the next frame.
+        self._listeners: dict[int, Callable[[Any], None]] = {}
         self._last_request = 0
         self._has_heard = False
         self._silent_beats = 0
@@ -146,7 +149,7 @@ class Wire(asyncio.Protocol):
             self._transport.writelines((header, buffer))
 
     async def request(
-        self, message: Request, reply: type[R], on_answer: Callable[[], None] | None = None
+        self, message: Request, reply: type[R], on_answer: Callable[[R], None] | None = None
     ) -> R:
         """Send a request and wait for its answer. Raises the error that the server answers with.
 
@@ -182,11 +185,11 @@ class Wire(asyncio.Protocol):
         if self._is_lost:
             raise self._lost()
 
-    async def close(self) -> None:
+    async def close(self, code: str = "closed") -> None:
         """Say goodbye, and wait until what was written is out."""
         if self._transport is not None and not self._is_lost:
-            self._reason = ConnectionLost("the connection was closed", code="closed")
-            self.write(frames.control_frame(Goodbye()))
+            self._reason = ConnectionLost("the connection was closed", code=code)
+            self.write(frames.control_frame(Goodbye(code=code)))
             self._transport.close()
             try:
                 async with asyncio.timeout(HANDSHAKE_SECONDS):
@@ -242,13 +245,15 @@ class Wire(asyncio.Protocol):
                 self._peer.on_news(message)
             case frames.TransferFailed():
                 self._peer.on_transfer_failed(message)
+            case frames.Move(seconds=seconds):
+                self._peer.on_move(self, seconds)
             case _:
                 self._answer(message)
 
     def _answer(self, message: Reply) -> None:
         listener = self._listeners.pop(message.request, None)
         if listener is not None:
-            listener()
+            listener(message)
         answer = self._requests.get(message.request)
         if answer is not None and not answer.done():
             answer.set_result(message)

@@ -28,6 +28,7 @@ from heliograph.bus.commands import (
     TopicsWanted,
 )
 from heliograph.destinations.administration_topic import AdministrationTopic
+from heliograph.destinations.attendance import Attendance
 from heliograph.destinations.destination import Destination
 from heliograph.destinations.effects import AnyEffect, Continue, Multicast, Write
 from heliograph.destinations.large_references import LargeReferences
@@ -119,6 +120,7 @@ class Catalogue:
         self.by_address: dict[Address, Destination] = {}
         self.by_number: dict[int, Destination] = {}
         self.sessions: dict[SessionId, KnownSession] = {}
+        self.attendance = Attendance()
         self.transactions = Transactions()
         self.large = LargeReferences()
         self.rules = rules
@@ -205,6 +207,8 @@ class Catalogue:
         destination = self.by_address[address]
         effects: list[AnyEffect] = []
         consumers = destination.consumers()
+        for consumer in consumers:
+            self.attendance.detached(consumer)
         destination.end(effects)
         self.remove(destination.number)
         record = DestinationRecord(destination.number, address, deleted=True)
@@ -329,12 +333,18 @@ class Catalogue:
         )
         return effects
 
-    def session_resumed(self, command: SessionResumed) -> list[AnyEffect]:
-        """The answer says for each lane what is stored; the client sends again what comes after."""
+    def may_resume(self, command: SessionResumed) -> bool:
+        """Whether the session is known, and belongs to whoever wants it."""
         session = self.sessions.get(command.session)
-        if session is None or session.token != command.token or session.user != command.user:
+        return session is not None and (session.token, session.user) == (command.token, command.user)
+
+    def session_resumed(self, command: SessionResumed) -> list[AnyEffect]:
+        """The answer says for each lane what is stored, and the client sends again what comes after; and which
+        consumers wait to be claimed."""
+        if not self.may_resume(command):
             sentence = "the session is not known here, or is not yours: open a new one"
             return [Multicast(Rejected(command.request, "session-unknown", sentence))]
+        session = self.sessions[command.session]
         session.lost_at = 0.0
         session.connection = command.connection
         session.client = command.client
@@ -344,8 +354,14 @@ class Catalogue:
             if address in self.by_address
         ]
         blocked = {address: self.by_address[address].flow.blocked for _, address, _ in lanes}
-        body = {"lanes": lanes, "blocked": blocked}
+        consumers = self.attendance.to_claim(command.session)
+        body = {"lanes": lanes, "blocked": blocked, "consumers": consumers}
         return [Multicast(Answered(command.request, body))]
+
+    def is_elsewhere(self, command: SessionLost) -> bool:
+        """Whether the session is on another connection than the one that was lost."""
+        session = self.sessions.get(command.session)
+        return session is not None and command.connection not in (b"", session.connection)
 
     def session_lost(self, command: SessionLost, now: float) -> None:
         session = self.sessions.get(command.session)

@@ -12,6 +12,7 @@ class Consumer:
     """One taker."""
 
     __slots__ = (
+        "away",
         "credit",
         "held_units",
         "identity",
@@ -40,13 +41,14 @@ class Consumer:
         self.outstanding_bytes = 0
         self.queued = False
         self.retired = False
+        self.away = False  # its session lost its connection: it keeps what it has and is given nothing
         # Units that it has something of while more of them is held back: only it may get that.
         self.held_units: dict[int, None] = {}
 
     @property
     def room(self) -> int:
         """How many messages it can be given now."""
-        if self.retired:
+        if self.retired or self.away:
             return 0
         if self.outstanding_bytes >= (CONSUMER_WINDOW_BYTES if self.prompt else MAX_TRANSACTION_BYTES):
             return 0

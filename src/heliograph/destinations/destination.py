@@ -24,12 +24,13 @@ from heliograph.bus.commands import (
     Settled,
 )
 from heliograph.destinations.competing import Consumer
-from heliograph.destinations.effects import AnyEffect, Multicast, Persist, Release, Retain
+from heliograph.destinations.effects import Answer, AnyEffect, Multicast, Persist, Release, Retain
 from heliograph.destinations.events import (
     BlockRefused,
     BlocksReady,
     BlocksStored,
     BuryFailed,
+    ConsumerAway,
     PageLoaded,
     Swept,
     TimeCame,
@@ -54,6 +55,7 @@ Event = (
     | Settled
     | ConsumerRetired
     | ConsumerDetached
+    | ConsumerAway
     | BlocksStored
     | BlocksReady
     | BlockRefused
@@ -110,7 +112,8 @@ class Destination:
             TurnCame: self._turn_came,
             TimeCame: self._time_came,
             PageLoaded: self._page_loaded,
-            ConsumerAttached: self._attached,
+            ConsumerAttached: self._attached_or_claimed,
+            ConsumerAway: self._went_away,
             ConsumerDetached: self._detached,
             ConsumerRetired: self._retired,
             BlockRefused: self._refused,
@@ -270,6 +273,25 @@ class Destination:
         return self.intake.turn_away(block, effects, code="destination-full", sentence=sentence)
 
     # ---- consumers
+
+    def _attached_or_claimed(self, event: ConsumerAttached, effects: list[AnyEffect], now: int) -> None:
+        """A consumer comes, or comes back; one whose lease has passed meanwhile comes as any other."""
+        messages = self.list_of(event.consumer)
+        if event.claim is None or messages is None:
+            self._attached(event, effects, now)
+            return
+        try:
+            gone = messages.claim(event, event.claim, effects, now)
+        except ClientFault as fault:
+            effects.append(Multicast(Rejected(event.request, fault.code, fault.sentence)))
+            return
+        effects.append(Answer(event.request, {"resumed": True, "gone": gone}))
+        messages.dispatch(effects, now)
+
+    def _went_away(self, event: ConsumerAway, _effects: list[AnyEffect], _now: int) -> None:
+        messages = self.list_of(event.consumer)
+        if messages is not None:
+            messages.step_away(event.consumer)
 
     def _credit_granted(self, event: CreditGranted, effects: list[AnyEffect], now: int) -> None:
         messages = self.list_of(event.consumer)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 
 from heliograph.bus.commands import Decision
@@ -33,6 +35,13 @@ class Note(Effect):
     list_number: int
     ranges: list[tuple[int, int]]
     request: int = 0
+
+
+class Answer(Effect):
+    """Answer a request when everything that was noted so far is stored."""
+
+    request: int
+    body: dict[str, Any]
 
 
 class Retain(Effect):
@@ -102,6 +111,7 @@ AnyEffect = (
     Multicast
     | Persist
     | Note
+    | Answer
     | Retain
     | Release
     | ReleasePage

@@ -6,6 +6,7 @@ import msgspec
 
 from heliograph.destinations.pages import Page
 from heliograph.model.block import Block, Span
+from heliograph.model.ids import ConsumerId
 
 
 class Event(msgspec.Struct, gc=False):
@@ -39,6 +40,12 @@ class PageLoaded(Event):
     priority: int
     page: Page
     buffers: list[bytes]
+
+
+class ConsumerAway(Event):
+    """The session of a consumer lost its connection, and may come back."""
+
+    consumer: ConsumerId
 
 
 class TurnCame(Event):

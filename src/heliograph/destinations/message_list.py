@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 
 from heliograph.bus.commands import Dispatched, Parcelled
+from heliograph.destinations.claiming import Claiming
 from heliograph.destinations.competing import Consumer, share
 from heliograph.destinations.effects import AnyEffect, Continue, Load, Multicast
 from heliograph.destinations.pages import Entry, Page, entries_of
@@ -21,7 +22,7 @@ from heliograph.destinations.placing import place_in_queue
 from heliograph.destinations.schedule import Schedule
 from heliograph.destinations.selective import SelectiveLevel
 from heliograph.destinations.sequence import SharedLevel
-from heliograph.destinations.settling import SECOND, TOO_OFTEN, UNKNOWN, Ranges, Settling, extend
+from heliograph.destinations.settling import SECOND, TOO_OFTEN, UNKNOWN, Ranges, extend
 from heliograph.destinations.sorted_level import SortedLevel
 from heliograph.destinations.survey import Survey
 from heliograph.destinations.unit_of_order import Given, Offer, Units
@@ -47,7 +48,7 @@ UserOf = Callable[[LaneId], str]
 _TIMED = EXPIRIES | DELIVERIES
 
 
-class MessageList(Settling):
+class MessageList(Claiming):
     """Waiting messages by priority, consumers in turn."""
 
     def __init__(
@@ -386,8 +387,11 @@ class MessageList(Settling):
             self.meets_units()
             self.units.restore(span, keys, consumer)
 
-    def restore_standing(self, consumer: Consumer, credit: int, next_tag: int, *, retired: bool) -> None:
+    def restore_standing(
+        self, consumer: Consumer, credit: int, next_tag: int, *, retired: bool, away: bool
+    ) -> None:
         consumer.credit = credit
+        consumer.away = away
         consumer.next_tag = next_tag
         consumer.inherited = next_tag - 1
         consumer.retired = retired
@@ -411,8 +415,7 @@ class MessageList(Settling):
         consumer = self.consumers.pop(identity, None)
         if consumer is None:
             return
-        if consumer.queued:
-            self._turn.remove(consumer)
+        self.leave_turn(consumer)
         if seen == UNKNOWN:
             self._return(consumer.outstanding.take_all(), effects, now, suspects=1)
         else:
@@ -423,9 +426,7 @@ class MessageList(Settling):
         consumer = self.consumers.get(identity)
         if consumer is None:
             return
-        if consumer.queued:
-            self._turn.remove(consumer)
-            consumer.queued = False
+        self.leave_turn(consumer)
         consumer.retired = True
         self._return_unseen(consumer.outstanding.drop_behind(seen), effects)
 

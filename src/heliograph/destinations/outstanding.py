@@ -12,6 +12,8 @@ from bisect import bisect_right
 from heliograph.model.block import Span
 from heliograph.model.errors import ClientFault
 
+Ranges = list[tuple[int, int]]
+
 
 class Outstanding:
     """Spans under consecutive tags."""
@@ -80,15 +82,17 @@ class Outstanding:
             self._require(index, first, last)
             before = last
 
-    def within(self, ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
-        """What of these is outstanding."""
-        found = []
-        for tag, span in zip(self._tags, self._spans, strict=True):
-            end = tag + span.stop - span.start - 1
-            found += [
-                (max(first, tag), min(last, end)) for first, last in ranges if first <= end and tag <= last
-            ]
-        return sorted(found)
+    def among(self, ranges: Ranges) -> Ranges:
+        """Which of these tags, given in order, are outstanding."""
+        whole = self._ranges()
+        return subtracted(whole, subtracted(whole, ranges))
+
+    def but(self, ranges: Ranges) -> Ranges:
+        """Which tags are outstanding that are not among these, given in order."""
+        return subtracted(self._ranges(), ranges)
+
+    def _ranges(self) -> Ranges:
+        return [(tag, tag + span.stop - span.start - 1) for tag, span in self.tagged()]
 
     def split(self, seen: int) -> tuple[list[Span], list[Span]]:
         """Remove everything: what has a tag up to and including `seen`, and what comes after."""
@@ -122,6 +126,25 @@ class Outstanding:
     def tagged(self) -> list[tuple[int, Span]]:
         """Each span with the tag of its first message."""
         return list(zip(self._tags, self._spans, strict=True))
+
+
+def subtracted(ranges: Ranges, less: Ranges) -> Ranges:
+    """What is left of ranges, given in order, without others, given in order."""
+    left: Ranges = []
+    at = 0
+    for first, last in ranges:
+        start = first
+        while start <= last:
+            while at < len(less) and less[at][1] < start:
+                at += 1
+            if at == len(less) or less[at][0] > last:
+                left.append((start, last))
+                break
+            low, high = less[at]
+            if start < low:
+                left.append((start, low - 1))
+            start = high + 1
+    return left
 
 
 def _unknown(first: int, last: int) -> ClientFault:

@@ -107,7 +107,7 @@ class Settling:
         """What is not outstanding any more was settled when this was asked the first time, or was not persistent and
         ended with the server that gave it."""
         limit = consumer.next_tag - 1 if again else consumer.inherited
-        known = consumer.outstanding.within([(first, min(last, limit)) for first, last in ranges])
+        known = consumer.outstanding.among([(first, min(last, limit)) for first, last in ranges])
         if replenish and not again:
             asked = sum(min(last, limit) - first + 1 for first, last in ranges if first <= limit)
             consumer.credit += asked - sum(last - first + 1 for first, last in known)
@@ -197,6 +197,13 @@ class Settling:
         The consumer is told, so that it drops what is not in the application's hands yet; what comes after
         that word is new. It waits for the word, so it is given even where nothing had to come back.
         """
+        tags, unseen = self._recall_behind(consumer, spans, seen)
+        effects.append(Multicast(Recalled(consumer.identity, tags)))
+        self._return_unseen(unseen, effects)
+
+    def _recall_behind(self, consumer: Consumer, spans: list[Span], seen: int) -> tuple[Ranges, list[Span]]:
+        """Take from a consumer what it has of the units of these messages behind them. What its application saw of
+        that is added to them. Returns the tags, and what it never saw."""
         first_of: dict[int, int] = {}
         for span in spans:
             for start, _, key in segments(span, self.keys_of(span) or (0,) * (span.stop - span.start)):
@@ -209,13 +216,12 @@ class Settling:
             for start, stop, key in segments(span, keys) if keys is not None else ():
                 if key in first_of and span.block.number + start > first_of[key]:
                     extend(tags, tag + start - span.start, stop - start)
-        for first, last in _cut_at(tags, seen):
+        for first, last in cut_at(tags, seen):
             taken = consumer.outstanding.take(first, last)
             consumer.gave_up(taken)
             consumer.credit += last - first + 1
             (spans if seen == UNKNOWN or last <= seen else unseen).extend(taken)
-        effects.append(Multicast(Recalled(consumer.identity, tags)))
-        self._return_unseen(unseen, effects)
+        return tags, unseen
 
     def _return_seen(self, consumer: Consumer, seen: int, effects: list[AnyEffect], now: int) -> None:
         """What the application never saw goes back as if it had not been handed out."""
@@ -435,7 +441,7 @@ def extend(ranges: Ranges, first: int, count: int) -> None:
         ranges.append((first, first + count - 1))
 
 
-def _cut_at(ranges: Ranges, last: int) -> Iterator[tuple[int, int]]:
+def cut_at(ranges: Ranges, last: int) -> Iterator[tuple[int, int]]:
     """The same ranges, cut so that one ends there."""
     for first, end in ranges:
         if first <= last < end:

@@ -125,9 +125,9 @@ def check_joins(existing: Subscription, terms: Terms) -> None:
             f"subscription {terms.name!r} is {'shared' if mine.shared else 'not shared'}",
             code="subscription-in-use",
         )
-    if existing.messages.consumers and not terms.shared:
+    if existing.messages.is_attended and not terms.shared:
         raise ClientFault(f"subscription {terms.name!r} has a consumer already", code="subscription-in-use")
-    if existing.messages.consumers and mine.selector != terms.selector:
+    if existing.messages.is_attended and mine.selector != terms.selector:
         raise ClientFault(
             f"subscription {terms.name!r} has consumers and another selector", code="subscription-in-use"
         )

@@ -150,7 +150,7 @@ class Topic(Destination):
         try:
             if event.browse:
                 raise ClientFault("a topic cannot be browsed: nothing waits in it", code="browse-invalid")
-            subscription = self._find_or_make(terms, effects)
+            subscription = self._find_or_make(terms, effects, now)
         except ClientFault as fault:
             effects.append(Multicast(Rejected(event.request, fault.code, fault.sentence)))
             return
@@ -171,15 +171,23 @@ class Topic(Destination):
         connection, client = self._senders_of(event.session)
         return client if event.durable and client else connection
 
-    def _find_or_make(self, terms: Terms, effects: list[AnyEffect]) -> Subscription:
+    def _find_or_make(self, terms: Terms, effects: list[AnyEffect], now: int) -> Subscription:
         check_terms(terms)
         found = self._by_key.get(terms.key) if terms.name else None
         if found is not None:
             check_joins(found, terms)
+            if not terms.shared:
+                self._take_over(found, effects, now)
             if (found.terms.selector, found.terms.without) == (terms.selector, terms.without):
                 return found
             self._end(found, effects)  # other wishes make it another subscription
         return self._make(terms, effects)
+
+    def _take_over(self, subscription: Subscription, effects: list[AnyEffect], now: int) -> None:
+        """Its consumer is away, and its client need not wait for it: what it had returns, marked."""
+        for consumer in list(subscription.messages.consumers):
+            del self._by_consumer[consumer]
+            subscription.messages.detach(consumer, effects, now)
 
     def _make(self, terms: Terms, effects: list[AnyEffect]) -> Subscription:
         subscription = self.restore_subscription(self._next_list, terms)
@@ -259,7 +267,7 @@ class Topic(Destination):
 
     def unsubscribe(self, subscription: Subscription, effects: list[AnyEffect]) -> None:
         """Raises ClientFault while it has a consumer."""
-        if subscription.messages.consumers:
+        if subscription.messages.is_attended:
             raise ClientFault(
                 f"subscription {subscription.terms.name!r} has a consumer: close it first",
                 code="subscription-in-use",
@@ -269,6 +277,8 @@ class Topic(Destination):
     def _end(self, subscription: Subscription, effects: list[AnyEffect]) -> None:
         terms, messages, group = subscription.terms, subscription.messages, subscription.group
         del self.subscriptions[messages.number]
+        for consumer in messages.consumers:
+            self._by_consumer.pop(consumer, None)  # some may be away
         if terms.name:
             self._by_key.pop(terms.key, None)
         if messages.durable:

@@ -153,6 +153,11 @@ class Journal:
         return self._writer.next_lsn
 
     @property
+    def stored_lsn(self) -> int:
+        """Everything up to this is stored."""
+        return self._stored_lsn
+
+    @property
     def is_full(self) -> bool:
         """Bulky records are refused. Ends by itself when there is room again."""
         return self._writer.is_full

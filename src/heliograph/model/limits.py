@@ -78,6 +78,17 @@ MAX_ACK_RANGES = 4096
 # Sessions whose client went away are remembered this long, so that a resend is recognised.
 SESSION_MEMORY_SECONDS = 24 * 3600
 MAX_REMEMBERED_SESSIONS = 100_000
+# What the consumers of a client have waits for it: after a broken connection about as long as a client needs to come
+# back, since one that was killed looks the same; longer where its client manager was lost, which takes time to see.
+RECONNECT_LEASE_SECONDS = 5.0
+SESSION_LEASE_SECONDS = 60.0
+# A client that closes while there is no server waits this long for one to tell what became of its messages: enough
+# for a broken connection, and less than their lease.
+CLOSE_RECONNECT_SECONDS = 2.0
+# Ranges of delivery tags in one claim. With 64-bit numbers as many as fit a control frame.
+MAX_CLAIM_RANGES = 2048
+# Addresses that a welcome lists; a client tries them in turn.
+MAX_ADVERTISED = 100
 # Sessions of clients that store and forward (U7): such a client may be away for a season. They are never forgotten to
 # make room for others, so they may take half of it.
 KEPT_SESSION_SECONDS = 366 * 24 * 3600

@@ -10,6 +10,7 @@ import asyncio
 import os
 import resource
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any
 
 from heliograph import __version__
@@ -101,6 +102,8 @@ class ClientManager:
         self._passwords = ThreadPoolExecutor(PASSWORD_THREADS, thread_name_prefix="password")
         self._waiting_passwords = 0
         self._sweep: asyncio.TimerHandle | None = None
+        self._is_draining = False
+        self._emptied: asyncio.Future[None] | None = None
 
     # ---- life
 
@@ -121,6 +124,19 @@ class ClientManager:
         """Every client has to come again, here or elsewhere."""
         for connection in list(self.connections):
             connection.end(why)
+
+    async def drain(self, seconds: float) -> bool:
+        """Ask every client to go elsewhere. Whether all of them went in time."""
+        self._is_draining = True
+        for connection in list(self.connections):
+            connection.ask_to_move(seconds)
+        deadline = self._loop.time() + seconds
+        while self.connections and self._loop.time() < deadline:
+            self._emptied = self._loop.create_future()
+            with suppress(TimeoutError):
+                async with asyncio.timeout_at(deadline):
+                    await self._emptied
+        return not self.connections
 
     def _sweep_connections(self) -> None:
         moment = self._loop.time()
@@ -196,7 +212,7 @@ class ClientManager:
 
     def opened(self, connection: Connection) -> bool:
         """Whether there is room for one more connection."""
-        if len(self.connections) >= self.configuration.limits.max_connections:
+        if self._is_draining or len(self.connections) >= self.configuration.limits.max_connections:
             return False
         self.connections[connection] = None
         return True
@@ -205,18 +221,32 @@ class ClientManager:
         self.connections.pop(connection, None)
         self._dirty.pop(connection, None)
         for link in connection.links.values():
-            self._leave(link)
-            self._bus.multicast(SessionLost(link.session.identity))
+            self._lose(link)
+            lost = SessionLost(link.session.identity, connection.lease_seconds, connection.facts.names[0])
+            self._bus.multicast(lost)
         for address in connection.facts.temporaries:
             self._bus.multicast(DestinationDeleted(address))
+        if not self.connections and self._emptied is not None and not self._emptied.done():
+            self._emptied.set_result(None)
         self.tick.ask()
 
     def _leave(self, link: Link) -> None:
+        """A session is closed."""
+        self._forget(link)
+        for detached in link.session.farewell():
+            self.multicast(link, detached)
+
+    def _lose(self, link: Link) -> None:
+        """The connection of a session is gone; it may be resumed, here or elsewhere."""
+        self._forget(link)
+        for consumer in link.session.lose():
+            if self._consumers.get(consumer) is link:
+                del self._consumers[consumer]
+
+    def _forget(self, link: Link) -> None:
         if self._sessions.get(link.session.identity) is link:
             del self._sessions[link.session.identity]
         self._wildcards.pop(link, None)
-        for detached in link.session.farewell():
-            self.multicast(link, detached)
 
     def wants_flush(self, connection: Connection) -> None:
         self._dirty[connection] = None
@@ -255,6 +285,7 @@ class ClientManager:
             server=f"heliograph {__version__}",
             user=user.name,
             heartbeat_seconds=heartbeat_seconds,
+            addresses=[place for place in self.configuration.server.advertise.split(",") if place],
         )
 
     # ---- sessions
@@ -268,7 +299,9 @@ class ClientManager:
         opening = _Opening(self, connection, message, identity, token)
         request = self._request(opening)
         if message.resume:
-            self._bus.multicast(SessionResumed(request, identity, user.name, token, *connection.facts.names))
+            lease = self.configuration.sessions.reconnect_seconds
+            names = connection.facts.names
+            self._bus.multicast(SessionResumed(request, identity, user.name, token, *names, lease))
         else:
             names = connection.facts.names
             self._bus.multicast(SessionOpened(request, identity, user.name, token, *names, kept=message.keep))
@@ -285,7 +318,7 @@ class ClientManager:
             former.connection.end(
                 Unavailable("the session was resumed on another connection", code="session-moved")
             )
-            self._leave(former)
+            self._lose(former)
             former.connection.links.pop(former.number, None)
         assert connection.user is not None
         link = Link(connection, number)
@@ -301,6 +334,7 @@ class ClientManager:
         connection.links[number] = link
         self._sessions[opening.identity] = link
         resumed = bool(opening.message.resume)
+        link.session.restore_consumers(body.get("consumers", []))
         connection.send_control(
             frames.SessionOpened(
                 opening.message.request,

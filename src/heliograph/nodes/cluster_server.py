@@ -131,6 +131,7 @@ class ClusterServer:
             seniority=self.configuration.cluster.seniority,
             record=self._events.record,
             clock=self._clock,
+            lease_seconds=self.configuration.sessions.lease_seconds,
         )
         await replica.open(self.configuration.server.host)
         self.replica = replica

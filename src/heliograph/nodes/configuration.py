@@ -51,6 +51,14 @@ class ServerSettings(_Section, frozen=True):
         str,
         Meta(min_length=1, description="Folder of the journal and of the users file; made if it is missing."),
     ] = "heliograph-data"
+    advertise: Annotated[
+        str,
+        Meta(
+            description="Addresses, host:port with commas between them, at which clients can reach this server and"
+            " others that are as good; they are told, and go there when a connection is lost. Empty: they keep to"
+            " what they were given.",
+        ),
+    ] = ""
 
 
 class JournalSettings(_Section, frozen=True):
@@ -147,6 +155,23 @@ class SessionSettings(_Section, frozen=True):
             " comes back: nothing that it sends again is taken twice.",
         ),
     ] = limits.KEPT_SESSION_SECONDS
+    reconnect_seconds: Annotated[
+        float,
+        Meta(
+            ge=0,
+            le=86400,
+            description="What the consumers of a client have is kept for it this long when its connection breaks;"
+            " then it goes to others, marked redelivered. A client that was killed looks the same. 0: at once.",
+        ),
+    ] = limits.RECONNECT_LEASE_SECONDS
+    lease_seconds: Annotated[
+        float,
+        Meta(
+            ge=0,
+            le=86400,
+            description="The same when its client manager was lost, or asked it to go to another.",
+        ),
+    ] = limits.SESSION_LEASE_SECONDS
 
 
 class LimitSettings(_Section, frozen=True):

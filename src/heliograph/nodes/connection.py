@@ -40,6 +40,8 @@ if TYPE_CHECKING:
     from heliograph.nodes.client_manager import ClientManager
 
 _MIN_HEARTBEAT_SECONDS = 0.1
+# One of its sessions was resumed elsewhere; its client is about to do so with the others.
+_SESSION_MOVED = "session-moved"
 
 
 class Link:
@@ -138,7 +140,7 @@ class Connection(asyncio.Protocol):
         elif isinstance(happening, Requested):
             self._requested(happening.message)
         elif isinstance(happening, Left):
-            self._parting = "closed"
+            self._parting = frames.MOVING if happening.code == frames.MOVING else "closed"
             self._close(b"")
         elif isinstance(happening, Broken):
             self._parting = happening.error.code
@@ -235,6 +237,22 @@ class Connection(asyncio.Protocol):
             self._manager.close_session(self, message)
         else:
             self._manager.ask(self, message)
+
+    @property
+    def lease_seconds(self) -> float:
+        """How long what its consumers have is kept for a client that is gone: not at all if it left on purpose, or
+        was shown the door."""
+        sessions = self._manager.configuration.sessions
+        if self._parting == frames.MOVING:
+            return sessions.lease_seconds
+        return sessions.reconnect_seconds if self._parting in ("", _SESSION_MOVED) else 0.0
+
+    def ask_to_move(self, seconds: float) -> None:
+        """The server is about to leave: the client is to go elsewhere."""
+        if self._conversation.is_open:
+            self.send_control(frames.Move(seconds))
+        else:
+            self.end(Unavailable("the server is about to leave: try another", code="server-stopping"))
 
     def end(self, error: HeliographError) -> None:
         """Say why, and close."""

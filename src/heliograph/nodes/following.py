@@ -264,10 +264,11 @@ class Following:
 
     def _stands(self, standing: Standing) -> None:
         known = self._consumers.get(standing.consumer)
+        attached = self._attaching.pop(standing.consumer, None)
         if known is not None:
             known.standing = standing
+            known.attached = attached or known.attached
             return
-        attached = self._attaching.pop(standing.consumer, None)
         if attached is not None:
             self._consumers[standing.consumer] = Known(attached, standing)
 
@@ -310,6 +311,9 @@ class Following:
 
     def wrote_block(self, kind: int, destination: int, list_number: int, block: Block) -> None:
         raise AssertionError("a manager that follows writes what the primary wrote")
+
+    def consumer_changed(self, consumer: ConsumerId) -> None:
+        raise AssertionError("a manager that follows has no consumers")
 
     def wrote(self, kind: int, destination: int, list_number: int, payload: bytes) -> None:
         assert kind in LOCAL, "a manager that follows writes what the primary wrote"
@@ -366,8 +370,13 @@ class Following:
                 messages.restore_handed_out(restored, claim.tag, span)
             standing = known.standing
             messages.restore_standing(
-                restored, standing.credit, standing.next_tag, retired=standing.is_retired
+                restored,
+                standing.credit,
+                standing.next_tag,
+                retired=standing.is_retired,
+                away=standing.is_away,
             )
+            manager.restore_attendant(known.attached, lead.lease_seconds if standing.is_away else 0)
         manager.large.takes_over()
         self._restore_producers(lead)
         for lane, last in self._unconfirmed.items():

@@ -63,11 +63,13 @@ class Leading:
         own_disk_has: Callable[[int], None],
         *,
         prefix: bytes,
+        lease_seconds: float,
     ) -> None:
         """`say` multicasts, and raises Unavailable while the bus takes no more. `prefix` begins the names of blocks
         that are put together here: no other primary's do."""
         self._manager = manager
         self._prefix = prefix
+        self.lease_seconds = lease_seconds  # of sessions whose client manager is gone
         self._say = say
         self._own_disk_has = own_disk_has
         self._records: list[Shipped] = []
@@ -84,7 +86,6 @@ class Leading:
         self._touched: dict[ConsumerId, None] = {}
         self._attached: list[ConsumerAttached] = []
         self._consumers: dict[ConsumerId, ConsumerAttached] = {}
-        self._of_session: dict[SessionId, dict[ConsumerId, None]] = {}
         self.sessions: dict[SessionId, Incarnation] = {}  # with which client manager each is
         self._introduces = False
         self._bodies: Bodies[None] = Bodies(BODY_CACHE_BYTES // 2)
@@ -116,8 +117,6 @@ class Leading:
         elif isinstance(fact, RollbackAsked):
             self._touched.update((consumer, None) for _, consumer, _ in fact.consumers)
         elif isinstance(fact, SessionOpened | SessionResumed):
-            if self.sessions.get(fact.session, sender) != sender:
-                self._detach_all(fact.session)  # they were with another client manager, which is gone, or will hear
             self.sessions[fact.session] = sender
         elif isinstance(fact, SessionClosed):
             self.sessions.pop(fact.session, None)
@@ -145,7 +144,6 @@ class Leading:
     def remembers(self, attached: ConsumerAttached) -> None:
         """A consumer, perhaps of the primary before this one. The next one learns of it from here."""
         self._consumers[attached.consumer] = attached
-        self._of_session.setdefault(attached.session, {})[attached.consumer] = None
         self._attached.append(attached)
         self._touched[attached.consumer] = None
 
@@ -158,16 +156,10 @@ class Leading:
     def _lost(self, session: SessionId) -> None:
         del self.sessions[session]
         self._delete_temporaries(session)
-        self._detach_all(session)
-        self._manager.on_command(SessionLost(session))
+        known = self._manager.catalogue.sessions.get(session)
+        connection = known.connection if known is not None else b""
+        self._manager.on_command(SessionLost(session, self.lease_seconds, connection))
         self._manager.ask_for_tick()
-
-    def _detach_all(self, session: SessionId) -> None:
-        for consumer in self._of_session.pop(session, {}):
-            attached = self._consumers.get(consumer)
-            if attached is not None:
-                self._touched[consumer] = None
-                self._manager.on_command(ConsumerDetached(attached.address, consumer))
 
     def _delete_temporaries(self, lost: SessionId) -> None:
         """They end with their connection (J9), and all its sessions were with the same client manager."""
@@ -204,6 +196,9 @@ class Leading:
         if kind not in LOCAL:
             self._records.append(Shipped(kind, destination, list_number, payload))
             self._manager.place.add(kind, destination, list_number, payload)
+
+    def consumer_changed(self, consumer: ConsumerId) -> None:
+        self._touched[consumer] = None
 
     def stored_here(self, lsn: int) -> int:
         self._here = lsn
@@ -290,9 +285,7 @@ class Leading:
         return logged
 
     def _forget(self, consumer: ConsumerId) -> None:
-        attached = self._consumers.pop(consumer, None)
-        if attached is not None and attached.session in self._of_session:
-            self._of_session[attached.session].pop(consumer, None)
+        self._consumers.pop(consumer, None)
 
     def _introduction(self) -> Introduction:
         """Somebody has caught up: tell everything that the log does not."""
@@ -331,7 +324,9 @@ class Leading:
         messages, consumer = self._find(identity)
         if consumer is None or messages is None:
             return None
-        return Standing(identity, messages.number, consumer.credit, consumer.next_tag, consumer.retired)
+        return Standing(
+            identity, messages.number, consumer.credit, consumer.next_tag, consumer.retired, consumer.away
+        )
 
     def _supply(self, command: Command) -> None:
         """A body crosses the bus once, unless it is handed out much later."""

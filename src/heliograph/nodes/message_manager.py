@@ -11,7 +11,7 @@ import struct
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from heliograph.bus.commands import (
     FACTS,
@@ -39,10 +39,12 @@ from heliograph.bus.commands import (
 )
 from heliograph.bus.interface import Bus
 from heliograph.cluster.log import LogPlace
+from heliograph.destinations.attendance import NO_NUMBER
 from heliograph.destinations.catalogue import Catalogue
 from heliograph.destinations.destination import Destination
 from heliograph.destinations.effects import (
     Administer,
+    Answer,
     AnyEffect,
     Bury,
     Continue,
@@ -60,6 +62,7 @@ from heliograph.destinations.events import (
     BlockRefused,
     BlocksReady,
     BlocksStored,
+    ConsumerAway,
     PageLoaded,
     Swept,
     TimeCame,
@@ -76,7 +79,7 @@ from heliograph.journal.files import Journal, JournalSettings
 from heliograph.journal.records import RecordKind
 from heliograph.model.block import LARGE, Block, Span, parse_trusted
 from heliograph.model.errors import CorruptJournal, HeliographError, StorageFull, Unavailable
-from heliograph.model.ids import IdIssuer, SessionId
+from heliograph.model.ids import ConsumerId, IdIssuer, SessionId
 from heliograph.model.limits import (
     KEPT_SESSION_SECONDS,
     LARGE_RESERVE_BYTES,
@@ -102,7 +105,7 @@ _HOUSEKEEPING_SECONDS = 5.0
 # How often messages that are past their time are looked for.
 _SWEEP_SECONDS = 1.0
 _FULL = StorageFull("the disk, or the quota on it, is full: nothing was stored")
-_TO_ONE_DESTINATION = (Published, Settled, CreditGranted, ConsumerDetached, ConsumerRetired)
+_TO_ONE_DESTINATION = (Published, Settled, CreditGranted, ConsumerRetired)
 
 
 class Shipping(Protocol):
@@ -111,6 +114,9 @@ class Shipping(Protocol):
     def wrote_block(self, kind: int, destination: int, list_number: int, block: Block) -> None: ...
 
     def wrote(self, kind: int, destination: int, list_number: int, payload: bytes) -> None: ...
+
+    def consumer_changed(self, consumer: ConsumerId) -> None:
+        """A consumer went, or went away, without having said so."""
 
     def stored_here(self, lsn: int) -> int:
         """Our own disk has the log up to here. How far may it be called stored?"""
@@ -166,7 +172,7 @@ class MessageManager:
         # What waits for the disk, in the order of the log: blocks, and commits whose record is behind their
         # blocks.
         self._persisting: deque[tuple[int, Destination, Block] | tuple[int, None, Deciding]] = deque()
-        self._noting: deque[tuple[int, int]] = deque()
+        self._noting: deque[tuple[int, int, dict[str, Any]]] = deque()
         self._turns: dict[int, Destination] = {}
         self._timers: dict[int, Destination] = {}
         self._alarm: asyncio.TimerHandle | None = None
@@ -280,6 +286,9 @@ class MessageManager:
         for destination in list(self.catalogue.all_destinations()):
             if destination.needs_sweeping:
                 self.run(destination, destination.handle(Swept(), moment))
+        for attendant in self.catalogue.attendance.overdue(self.now()):
+            self._detach(ConsumerDetached(attendant.address, attendant.consumer))
+            self._tick.ask()
         self._sweeping = self._loop.call_later(_SWEEP_SECONDS, self._sweep)
 
     # ---- from the bus
@@ -329,6 +338,8 @@ class MessageManager:
             self.large.on_command(command)
         elif isinstance(command, ConsumerAttached):
             self._attach(command)
+        elif isinstance(command, ConsumerDetached):
+            self._detach(command)
         elif isinstance(command, DestinationWanted):
             self.run(None, catalogue.wanted(command))
         elif isinstance(command, CommitAsked):
@@ -345,17 +356,53 @@ class MessageManager:
         elif isinstance(command, SessionOpened):
             self.run(None, catalogue.session_opened(command, self.now()))
         elif isinstance(command, SessionResumed):
+            if catalogue.may_resume(command):  # whoever had it before has it no more
+                self._committing.session_gone(command.session)
+                self._consumers_leave(command.session, command.lease_seconds)
             self.run(None, catalogue.session_resumed(command))
         elif isinstance(command, SessionLost):
-            self._committing.session_gone(command.session)
-            self.large.session_lost(command.session)
-            catalogue.session_lost(command, self.now())
+            self._session_lost(command)
         elif isinstance(command, SessionClosed):
+            self._consumers_leave(command.session, 0)
             self._committing.session_gone(command.session)
             self.large.session_closed(command.session)
             self.run(None, catalogue.session_closed(command))
         elif isinstance(command, Asked):
             self.administrator.asked(command)
+
+    # ---- who consumes
+
+    def _session_lost(self, command: SessionLost) -> None:
+        if not self.catalogue.is_elsewhere(command):
+            self._committing.session_gone(command.session)
+            self.large.session_lost(command.session)
+            self.catalogue.session_lost(command, self.now())
+            self._consumers_leave(command.session, command.lease_seconds)
+
+    def _consumers_leave(self, session: SessionId, lease_seconds: float) -> None:
+        """The consumers of a session go, or, with a lease, those that can be claimed are away."""
+        attendance = self.catalogue.attendance
+        for attendant in attendance.of(session):
+            destination = self.catalogue.by_address.get(attendant.address)
+            if lease_seconds and attendant.can_be_claimed and destination is not None:
+                attendance.went_away(attendant, self.now() + lease_seconds)
+                self._consumer_changed(attendant.consumer)
+                self.run(
+                    destination, destination.handle(ConsumerAway(attendant.consumer), self.microseconds())
+                )
+            else:
+                self._detach(ConsumerDetached(attendant.address, attendant.consumer))
+
+    def _consumer_changed(self, consumer: ConsumerId) -> None:
+        if self.shipping is not None:
+            self.shipping.consumer_changed(consumer)
+
+    def _detach(self, command: ConsumerDetached) -> None:
+        self._consumer_changed(command.consumer)
+        self.catalogue.attendance.detached(command.consumer)
+        destination = self.catalogue.by_address.get(command.address)
+        if destination is not None:
+            self.run(destination, destination.handle(command, self.microseconds()))
 
     def _attach(self, command: ConsumerAttached) -> None:
         effects: list[AnyEffect] = []
@@ -366,7 +413,20 @@ class MessageManager:
             self._bus.multicast(Rejected(command.request, error.code, error.sentence))
             return
         self.run(None, effects)
+        number = number_of_consumer(command)
+        self.catalogue.attendance.attached(command.session, command.consumer, command.address, number)
         self.run(destination, destination.handle(command, self.microseconds()))
+
+    def restore_attendant(self, attached: ConsumerAttached, lease_seconds: float) -> None:
+        """A consumer that another manager had. With a lease: it is away."""
+        attendance = self.catalogue.attendance
+        attendance.attached(
+            attached.session, attached.consumer, attached.address, number_of_consumer(attached)
+        )
+        if lease_seconds:
+            for attendant in attendance.of(attached.session):
+                if attendant.consumer == attached.consumer:
+                    attendance.went_away(attendant, self.now() + lease_seconds)
 
     # ---- carrying out
 
@@ -393,8 +453,10 @@ class MessageManager:
         match effect:
             case Note(kind, list_number, ranges, request):
                 if request:
-                    self._noting.append((self.journal.next_lsn, request))
+                    self._noting.append((self.journal.next_lsn, request, {}))
                 self.note(kind, destination, list_number, ranges, wait=bool(request))
+            case Answer(request, body):
+                self._answer_when_stored(request, body)
             case Load(list_number, priority, page):
                 self._load(destination, list_number, priority, page)
             case Retain(position, count):
@@ -411,6 +473,14 @@ class MessageManager:
             case Administer(block):
                 # Not at once: whoever published it is not through with it yet.
                 self._loop.call_soon(self.administrator.by_message, block)
+
+    def _answer_when_stored(self, request: int, body: dict[str, Any]) -> None:
+        lsn = self.journal.next_lsn - 1
+        if lsn <= self.journal.stored_lsn:
+            self._bus.multicast(Answered(request, body))
+        else:
+            self._noting.append((lsn, request, body))
+            self._tick.ask()
 
     def _release_page(self, page: Page) -> None:
         for position, count in page.per_segment().items():
@@ -611,7 +681,8 @@ class MessageManager:
                 found[1].append(what)
         self._tell_stored(stored)
         while self._noting and self._noting[0][0] <= lsn:
-            self._bus.multicast(Answered(self._noting.popleft()[1], {}))
+            _, request, body = self._noting.popleft()
+            self._bus.multicast(Answered(request, body))
         self._compactor.stored(lsn)
         self.large.log_stored(lsn)
         self.administrator.stored(lsn)
@@ -637,3 +708,10 @@ class MessageManager:
             error = Unavailable(f"the journal's disk failed: {error}", code="disk-failed")
         if not self.failed.done():
             self.failed.set_result(error)
+
+
+def number_of_consumer(command: ConsumerAttached) -> int:
+    """Under which it can be claimed. A browser begins anew; what no-local leaves out hangs on the connection, if not on
+    the client."""
+    begins_anew = command.browse or (command.no_local and not command.durable)
+    return NO_NUMBER if begins_anew else command.number

@@ -100,7 +100,10 @@ class Replica:
         seniority: int,
         record: Record = ignore,
         clock: Clock = CLOCK,
+        lease_seconds: float = 0.0,
     ) -> None:
+        """`lease_seconds`: what consumers have is kept for them for so long when their client manager is gone."""
+        self._lease_seconds = lease_seconds
         self.name = name
         self._make_manager = make_manager
         self._seniority = seniority
@@ -389,7 +392,9 @@ class Replica:
         if not took_over:
             self._give_up_catching_up()
         prefix = b"s" + bytes(self.channel.incarnation or b"")
-        leading = Leading(self.manager, self._say, self._own_disk_has, prefix=prefix)
+        leading = Leading(
+            self.manager, self._say, self._own_disk_has, prefix=prefix, lease_seconds=self._lease_seconds
+        )
         self._leading = self._bus.leading = leading
         if took_over:
             following.take_over(leading)

@@ -12,6 +12,7 @@ import msgspec
 
 from heliograph.bus.commands import Fact
 from heliograph.model.block import Block, Span
+from heliograph.model.claim import Claim
 
 
 class SessionCommand(msgspec.Struct, gc=False):
@@ -48,6 +49,7 @@ class Subscribe(SessionCommand):
     no_local: bool = False
     browse: bool = False
     prompt: bool = True
+    claim: Claim | None = None  # it goes on where it was, in a session that was resumed
 
 
 class Unsubscribe(SessionCommand):

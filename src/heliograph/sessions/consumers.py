@@ -61,6 +61,11 @@ class Consumer(msgspec.Struct, gc=False):
     identity: ConsumerId
     address: Address
     number: int
+    is_away: bool = False  # of a resumed session, and not claimed yet
+
+
+class Resumption:
+    """What is asked with a `Subscribe` that wants to go on where it was."""
 
 
 class Consumers:
@@ -109,17 +114,33 @@ class Consumers:
     # ---- how a consumer comes to be
 
     def _subscribe(self, command: Subscribe) -> list[AnySessionEffect]:
+        former = self.by_number.get(command.consumer)
+        if former is not None and not former.is_away:
+            former = None
+        dropped: list[AnySessionEffect] = []
+        if former is not None:
+            self._drop(command.consumer)
+            dropped = [Multicast(ConsumerDetached(former.address, former.identity))]
         try:
             pattern = parse_pattern(command.destination)
             if pattern is not None:
                 check_for_many(command)
                 self._check_new(command)
-                return self.many.subscribe(command, pattern)
+                return [*dropped, *self.many.subscribe(command, pattern)]
             address = self._checked(command)
             self._check_new(command)
         except HeliographError as error:
-            return [Fail(command.request, error.code, error.sentence)]
-        return [Multicast(self._attach(command, address))]
+            return [*dropped, Fail(command.request, error.code, error.sentence)]
+        if former is not None and command.claim is not None and former.address == address:
+            return [Multicast(self._attach(command, address, former.identity))]
+        return [*dropped, Multicast(self._attach(command, address, self._issuer.consumer()))]
+
+    def restore(self, consumers: list[tuple[int, ConsumerId, Address]]) -> None:
+        """What consumers of a resumed session wait to be claimed."""
+        for number, identity, address in consumers:
+            self.by_number[number] = Consumer(identity, address, number, is_away=True)
+            self._numbers[identity] = number
+            self._connection.count_consumer(address, 1)
 
     def _checked(self, command: Subscribe) -> Address:
         right = Right.BROWSE if command.browse else Right.RECEIVE
@@ -145,13 +166,18 @@ class Consumers:
         if not 0 <= command.credit <= MAX_CREDIT:
             raise ClientFault(f"credit is 0 to {MAX_CREDIT}, not {command.credit}", code="credit-invalid")
 
-    def _attach(self, command: Subscribe, address: Address) -> ConsumerAttached:
-        consumer = Consumer(self._issuer.consumer(), address, command.consumer)
+    def _attach(self, command: Subscribe, address: Address, identity: ConsumerId) -> ConsumerAttached:
+        consumer = Consumer(identity, address, command.consumer)
         self._connection.count_consumer(address, 1)
         self.by_number[command.consumer] = consumer
         self._numbers[consumer.identity] = command.consumer
         return ConsumerAttached(
-            self._requests.ask(Subscribe, command.request, command.consumer, address),
+            self._requests.ask(
+                Resumption if command.claim is not None else Subscribe,
+                command.request,
+                command.consumer,
+                address,
+            ),
             address,
             consumer.identity,
             self._session,
@@ -165,6 +191,8 @@ class Consumers:
             command.no_local,
             command.browse,
             command.prompt,
+            command.consumer,
+            command.claim,
         )
 
     # ---- what it does
@@ -300,8 +328,16 @@ class Consumers:
             self._connection.count_consumer(consumer.address, -1)
         return consumer
 
+    def lose(self) -> list[ConsumerId]:
+        """The connection is gone, and the message managers see to the consumers. Returns which those were."""
+        lost = [*self._numbers, *self.many.attachments]
+        self.by_number.clear()
+        self._numbers.clear()
+        self.many.lose()
+        return lost
+
     def farewell(self) -> Iterator[ConsumerDetached]:
-        """The connection is gone: every consumer leaves, and what it had returns."""
+        """The session is closed: every consumer leaves, and what it had returns."""
         for consumer in self.by_number.values():
             self._connection.count_consumer(consumer.address, -1)
             yield ConsumerDetached(consumer.address, consumer.identity)

@@ -27,6 +27,7 @@ from heliograph.sessions.commands import (
     Settle,
     SettlementStored,
     Subscribe,
+    Tell,
 )
 from heliograph.sessions.requests import Request, Requests
 from heliograph.sessions.wildcard import Attachment, Wildcard
@@ -69,6 +70,7 @@ class ManyTopics:
             no_local=command.no_local,
         )
         wildcard.request = command.request
+        wildcard.was_resumed = command.claim is not None
         request = self._requests.ask(Wildcard, command.request, command.consumer)
         return [Multicast(TopicsWanted(request, str(pattern)))]
 
@@ -111,7 +113,10 @@ class ManyTopics:
     def _attached(self, wildcard: Wildcard) -> list[AnySessionEffect]:
         """Tell the client once that everything there was is attached."""
         request, wildcard.request = wildcard.request, None
-        return [] if request is None else [Done(request)]
+        if request is None:
+            return []
+        # Its tags are known here alone: on another connection it begins anew.
+        return [Tell(request, {"resumed": False}) if wildcard.was_resumed else Done(request)]
 
     def attachment_refused(self, asked: Request) -> list[AnySessionEffect]:
         return self._attachment_answered(asked, refused=True)
@@ -159,6 +164,10 @@ class ManyTopics:
         if wildcard.request is not None:
             return [*effects, Fail(wildcard.request, code, sentence)]
         return [*effects, EndConsumer(wildcard.number, code, sentence)]
+
+    def lose(self) -> None:
+        self.wildcards.clear()
+        self.attachments.clear()
 
     def farewell(self) -> Iterator[ConsumerDetached]:
         for wildcard in self.wildcards.values():

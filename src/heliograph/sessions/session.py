@@ -58,7 +58,7 @@ from heliograph.sessions.commands import (
     Tell,
 )
 from heliograph.sessions.connection_facts import ConnectionFacts
-from heliograph.sessions.consumers import Consumers
+from heliograph.sessions.consumers import Consumers, Resumption
 from heliograph.sessions.flow import Blocks
 from heliograph.sessions.requests import Request, Requests
 from heliograph.sessions.transactions import Transactions
@@ -116,6 +116,7 @@ class Session:
             BeginUpload: self._upload_ready,
             EndUpload: self._upload_stored,
             MakeTemporary: lambda asked, _: [Tell(asked.request, {"destination": asked.address})],
+            Resumption: lambda asked, body: [Tell(asked.request, {"resumed": False, **body})],
             **self._consumers.many.answers(),
         }
 
@@ -273,7 +274,7 @@ class Session:
             return []  # the session ended while this was under way
         if asked.purpose is Attachment:
             return self._consumers.many.attachment_refused(asked)
-        if asked.purpose is Subscribe:
+        if asked.purpose in (Subscribe, Resumption):
             return self._consumers.refused(asked, answer)
         if asked.purpose is Settle:
             return self._consumers.settlement_refused(asked, answer)
@@ -283,7 +284,16 @@ class Session:
 
     # ---- the end
 
+    def restore_consumers(self, consumers: list[tuple[int, ConsumerId, Address]]) -> None:
+        """Consumers of a resumed session, which its client may claim."""
+        self._consumers.restore(consumers)
+
+    def lose(self) -> list[ConsumerId]:
+        """The connection is gone. Returns whose deliveries go nowhere."""
+        self._requests.clear()
+        return self._consumers.lose()
+
     def farewell(self) -> Iterator[ConsumerDetached]:
-        """The connection is gone: every consumer leaves, and what it had returns."""
+        """The session is closed: every consumer leaves, and what it had returns."""
         yield from self._consumers.farewell()
         self._requests.clear()

@@ -127,6 +127,7 @@ class Wildcard:
         self.no_local = no_local
         self.own_credit = max(1, min(_OWN_CREDIT, credit // 8))
         self.request: int | None = None  # of the client, while it waits for the first attachments
+        self.was_resumed = False  # the client wanted to go on with it, and has to hear that it begins anew
         self.attaching = 0
         self._attachments: dict[ConsumerId, Attachment] = {}
         self._topics: dict[Address, ConsumerId] = {}

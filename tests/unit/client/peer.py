@@ -101,6 +101,9 @@ class Peer:
         self.welcomes = True
         self.known: dict[bytes, list[tuple[int, str, int]]] = {}
         self.heartbeat_seconds = 10.0
+        # What consumers that come back are told: whether they go on, and what they do not have any more.
+        self.resumes = False
+        self.gone: list[tuple[int, int]] = []
         # What to answer instead of the usual, by the type of the request.
         self.replies: dict[type[Control], Callable[[Any], Control | None]] = {}
         self.port = 0
@@ -161,6 +164,8 @@ class Peer:
                 return frames.Answer(request=request, body={"subject": message.subject, **message.arguments})
             case frames.MakeTemporary(request=request, kind=kind):
                 return frames.Answer(request=request, body={"destination": f"{kind}:_temporary.{request}"})
+            case frames.Subscribe(request=request, claim=claim) if claim is not None:
+                return frames.Answer(request=request, body={"resumed": self.resumes, "gone": self.gone})
             case frames.Return(number=number, consumer=consumer):
                 return frames.Recalled(number, consumer, [])
             case frames.Goodbye():

@@ -154,7 +154,8 @@ async def test_an_acknowledgement_that_comes_too_late_for_a_closed_consumer_says
             await session.acknowledge(confirm=True)
         assert caught.value.code == "acknowledgement-unknown"
         await session.acknowledge(confirm=True)
-        assert peer.asked(frames.Subscribe) == []
+        assert [asked.credit for asked in peer.asked(frames.Subscribe)] == [0], "it only asks for what it had"
+        assert peer.asked(frames.Unsubscribe), "and is not wanted otherwise"
         assert settled(peer) == []
 
 

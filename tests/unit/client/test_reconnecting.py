@@ -206,6 +206,147 @@ async def test_consumers_subscribe_again_and_old_acknowledgements_are_forgotten(
 
 
 @story
+async def test_a_consumer_says_what_it_holds_and_goes_on_with_it() -> None:
+    async with listening() as peer, connect(peer.url) as connection:
+        remember(peer)
+        peer.resumes, peer.gone = True, [(4, 4)]
+        consumer = await consuming(connection, mode="individual", credit=50)
+        deliver(peer, 1, 6)
+        messages = [await consumer.receive() for _ in range(3)]
+        assert messages[1] is not None
+        await messages[1].acknowledge()
+        await peer.until(lambda: settled(peer) == [2])
+        peer.line.cut()
+        line = await second_line(peer)
+        await peer.until(lambda: peer.asked(frames.Subscribe))
+        [again] = peer.asked(frames.Subscribe)
+        assert again.claim is not None
+        assert (again.claim.held, again.claim.settled, again.claim.seen) == ([(1, 1), (3, 6)], [(2, 2)], 3)
+        rest = [await consumer.receive() for _ in range(2)]
+        assert [message and message.body for message in rest] == [b"5", b"6"], (
+            "the fourth is not ours any more"
+        )
+        assert messages[0] is not None
+        await messages[0].acknowledge(confirm=True)
+        assert settled(peer) == [1]
+        assert line is peer.line
+
+
+@story
+async def test_what_was_not_answered_is_said_again() -> None:
+    async with listening() as peer, connect(peer.url) as connection:
+        remember(peer)
+        peer.resumes, peer.settles = True, False
+        peer.replies[frames.Return] = lambda _: None
+        consumer = await consuming(connection, mode="individual")
+        deliver(peer, 1, 5)
+        messages = [message for _ in range(5) if (message := await consumer.receive()) is not None]
+        waiting = [asyncio.create_task(message.acknowledge(confirm=True)) for message in messages[:2]]
+        await peer.until(lambda: settled(peer) == [1, 2])
+        await messages[2].reject("no")
+        await peer.until(lambda: peer.asked(frames.Return))
+        peer.gone, peer.settles = [(1, 1)], True
+        peer.line.cut()
+        await asyncio.gather(*waiting)
+        assert settled(peer) == [2], "the first had arrived"
+        [returned] = peer.asked(frames.Return)
+        assert (returned.ranges, returned.error) == ([(3, 3)], "no")
+        [again] = peer.asked(frames.Subscribe)
+        assert again.claim is not None
+        assert (again.claim.held, again.claim.settled) == ([(1, 5)], [])
+
+
+@story
+async def test_acknowledgements_made_while_there_is_no_server_are_told_the_next() -> None:
+    async with listening() as peer, connect(peer.url) as connection:
+        remember(peer)
+        peer.resumes = True
+        consumer = await consuming(connection, mode="client")
+        deliver(peer, 1, 5)
+        message = await consumer.receive()
+        assert message is not None
+        await peer.go_away()
+        while connection._link.wire is not None:
+            await asyncio.sleep(0)
+        await message.acknowledge()
+        receiving = asyncio.create_task(consumer.receive())
+        await asyncio.sleep(0.01)
+        assert not receiving.done(), "nothing is handed over that may be another's by now"
+        await peer.listen()
+        second = await receiving
+        assert second is not None
+        assert second.body == b"2"
+        await peer.until(lambda: settled(peer) == [1])
+
+
+@story
+async def test_a_consumer_that_was_being_made_goes_on_with_what_it_was_sent() -> None:
+    async with listening() as peer, connect(peer.url) as connection:
+        remember(peer)
+        peer.resumes = True
+        session = await connection.session()
+        peer.replies[frames.Subscribe] = lambda _: None
+        making = asyncio.create_task(session.consumer("queue:a"))
+        await peer.until(lambda: peer.asked(frames.Subscribe))
+        deliver(peer, 1, 2)
+        while not session._consumers[1].inbox.waiting:
+            await asyncio.sleep(0)
+        peer.replies.clear()
+        peer.line.cut()
+        consumer = await making
+        [again] = peer.asked(frames.Subscribe)
+        assert again.claim is not None
+        assert again.claim.held == [(1, 2)]
+        message = await consumer.receive()
+        assert message is not None
+        assert message.body == b"1"
+
+
+@story
+async def test_a_client_that_is_asked_to_move_goes_to_another_when_all_is_confirmed() -> None:
+    async with listening() as first, listening() as second:
+        first.resumes = second.resumes = True
+        remember(first)
+        remember(second, (1, "queue:a", 1))
+        first.replies[frames.Hello] = second.replies[frames.Hello] = lambda _: frames.Welcome(
+            version=1,
+            server="peer",
+            user="",
+            heartbeat_seconds=10,
+            addresses=[f"127.0.0.1:{first.port}", f"127.0.0.1:{second.port}", "not an address:at all"],
+        )
+        async with connect(first.url) as connection:
+            producer = await connection.producer("queue:a")
+            consumer = await connection.consumer("queue:a")
+            first.confirms = False
+            await producer.send(b"x")
+            await first.until(lambda: bodies(first.line))
+            deliver(first, 1, 2)
+            assert await consumer.receive() is not None
+            first.line.send(frames.Move(seconds=5))
+            first.replies[frames.Hello] = lambda _: frames.Goodbye("server-stopping", "going")
+            first.line.confirm(1, 1)
+            await first.until(lambda: first.asked(frames.Goodbye, line=0))
+            assert [bye.code for bye in first.asked(frames.Goodbye, line=0)] == [frames.MOVING]
+            message = await consumer.receive()
+            assert message is not None
+            assert message.body == b"2"
+            [again] = second.asked(frames.Subscribe)
+            assert again.claim is not None
+            assert bodies(second.line) == []
+
+
+@story
+async def test_clients_spread_over_the_addresses() -> None:
+    async with listening() as first, listening() as second:
+        url = f"helio://127.0.0.1:{first.port},127.0.0.1:{second.port}"
+        for _ in range(40):
+            async with connect(url):
+                pass
+        assert min(len(first.lines), len(second.lines)) > 5
+
+
+@story
 async def test_an_acknowledgement_whose_confirmation_was_lost_says_so() -> None:
     async with listening() as peer, connect(peer.url) as connection:
         remember(peer)
@@ -333,11 +474,12 @@ async def test_hosts_are_tried_in_turn() -> None:
     async with listening() as first, listening() as second:
         url = f"helio://127.0.0.1:{first.port},127.0.0.1:{second.port}"
         async with connect(url) as connection:
-            remember(second)
+            here, there = (first, second) if first.lines else (second, first)
+            remember(there)
             producer = await connection.producer("queue:a")
-            await first.go_away()
+            await here.go_away()
             assert await producer.send_confirmed(b"x")
-            assert bodies(second.line) == [b"x"]
+            assert bodies(there.line) == [b"x"]
 
 
 def test_pauses_grow_and_stay_bounded() -> None:

@@ -280,7 +280,7 @@ async def test_asked_again_the_answer_may_be_no() -> None:
         peer.line.cut()
         with pytest.raises(TransactionRolledBack):
             await committing
-        assert peer.asked(frames.Rollback) == []
+        assert [rollback.transaction for rollback in peer.asked(frames.Rollback)] == [1]
         del peer.replies[frames.Commit]
         await producer.send(b"2")
         await session.commit()

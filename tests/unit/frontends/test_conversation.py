@@ -133,7 +133,7 @@ def test_an_admitted_peer_gets_room_for_the_longest_frame() -> None:
 
 def test_goodbye_ends_it_and_what_follows_is_not_heard() -> None:
     peer = opened()
-    assert peer.receive(control_frame(Goodbye()) + frames.credit_frame(0, 1, 1)) == [Left()]
+    assert peer.receive(control_frame(Goodbye()) + frames.credit_frame(0, 1, 1)) == [Left("closed")]
     assert peer.receive(frames.credit_frame(0, 1, 1)) == []
     assert peer.buffered <= len(PREAMBLE)
 

@@ -34,7 +34,13 @@ from heliograph.model import block as blocks
 from heliograph.model.block import slice_span
 from heliograph.model.errors import ClientFault, HeliographError, ProtocolFault
 from heliograph.model.gathering import gather, parcels
-from heliograph.model.limits import MAX_ACK_RANGES, MAX_ERROR_LENGTH, MAX_FRAME_BYTES, MAX_GREETING_BYTES
+from heliograph.model.limits import (
+    MAX_ACK_RANGES,
+    MAX_CLAIM_RANGES,
+    MAX_ERROR_LENGTH,
+    MAX_FRAME_BYTES,
+    MAX_GREETING_BYTES,
+)
 from heliograph.sessions import commands
 from heliograph.sessions.commands import AnySessionEffect
 
@@ -66,6 +72,8 @@ class Requested(Happening):
 
 class Left(Happening):
     """The peer said goodbye."""
+
+    code: str
 
 
 class Broken(Happening):
@@ -168,7 +176,7 @@ class Conversation:
     def _control(self, message: frames.FromClient, happenings: list[AnyHappening]) -> None:
         if isinstance(message, Goodbye):
             self._state = _State.CLOSED
-            happenings.append(Left())
+            happenings.append(Left(message.code))
         elif self._state is _State.GREETING:
             if not isinstance(message, frames.Hello):
                 raise ProtocolFault("the first frame must say who you are", code="not-greeted")
@@ -247,6 +255,9 @@ def _happening_of(message: Any) -> AnyHappening:
 
 
 def _subscribe(message: frames.Subscribe) -> commands.Subscribe:
+    claim = message.claim
+    if claim is not None and len(claim.held) + len(claim.settled) > MAX_CLAIM_RANGES:
+        raise ProtocolFault(f"a claim has at most {MAX_CLAIM_RANGES} ranges", code="frame-malformed")
     return commands.Subscribe(
         message.request,
         message.consumer,
@@ -259,6 +270,7 @@ def _subscribe(message: frames.Subscribe) -> commands.Subscribe:
         message.no_local,
         message.browse,
         message.prompt,
+        claim,
     )
 
 

@@ -17,6 +17,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
+from heliograph.model.claim import Claim
 from heliograph.model.errors import ProtocolFault
 from heliograph.model.limits import HEARTBEAT_SECONDS, MAX_CONTROL_BYTES, MAX_FRAME_BYTES
 
@@ -41,6 +42,9 @@ RESENT: Final = 1  # flag of PUBLISH
 STAGED: Final = 2  # flag of PUBLISH: part of the session's transaction
 REPLENISH: Final = 1  # flag of SETTLE: grant as much credit as is settled
 CONFIRM_SETTLEMENT: Final = 2  # flag of SETTLE: answer with SETTLED when it is stored
+
+# A client that says goodbye with this code comes back: what its consumers have is kept for it.
+MOVING: Final = "moving"
 
 # Outcomes of SETTLE
 DONE: Final = 0  # processed: never deliver again
@@ -132,6 +136,7 @@ class Subscribe(Control, tag="subscribe"):
     no_local: bool = False
     browse: bool = False
     prompt: bool = True  # it settles each message as it goes: it need not be sent many ahead
+    claim: Claim | None = None  # the session was resumed, and this consumer goes on; answered by `answer`
 
 
 class Unsubscribe(Control, tag="unsubscribe"):
@@ -294,6 +299,7 @@ class Welcome(Control, tag="welcome"):
     user: str
     heartbeat_seconds: float
     max_frame_bytes: int = MAX_FRAME_BYTES
+    addresses: list[str] = []  # host:port, where clients can go when this connection is lost
 
 
 class SessionOpened(Control, tag="session-opened"):
@@ -394,6 +400,12 @@ class TransferFailed(Control, tag="transfer-failed"):
     sentence: str
 
 
+class Move(Control, tag="move"):
+    """The server is about to leave: go to another of the addresses within `seconds`, with all sessions."""
+
+    seconds: float
+
+
 class Goodbye(Control, tag="goodbye"):
     """The last frame of either side, saying why."""
 
@@ -438,6 +450,7 @@ FromServer = (
     | Blocked
     | Settled
     | TransferFailed
+    | Move
     | Goodbye
 )
 

@@ -1,0 +1,75 @@
+"""Which consumers each session has, and which of them are away because its connection was lost (M8).
+
+    attached ──session lost──▶ away ──claimed──▶ attached
+        │                        └──lease passed, session closed──▶ detached
+        └──detached
+
+Kept by the message managers, so that a session can go on at any client manager. What a consumer has is known to
+its list alone; here is only known that it has to come to an end.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from heliograph.model.destination import Address
+from heliograph.model.ids import ConsumerId, SessionId
+
+NO_NUMBER = -1  # of a consumer that its client does not know by a number of its own, and cannot claim
+
+
+class Attendant(msgspec.Struct, gc=False):
+    """A consumer, under its client's number for it. `away_until`: when its lease passes, 0 while it is there."""
+
+    session: SessionId
+    consumer: ConsumerId
+    address: Address
+    number: int
+    away_until: float = 0.0
+
+    @property
+    def can_be_claimed(self) -> bool:
+        return self.number != NO_NUMBER
+
+
+class Attendance:
+    """The consumers of all sessions."""
+
+    def __init__(self) -> None:
+        self._consumers: dict[ConsumerId, Attendant] = {}
+        self._by_session: dict[SessionId, dict[ConsumerId, Attendant]] = {}
+        self._away: dict[ConsumerId, Attendant] = {}
+
+    def attached(self, session: SessionId, consumer: ConsumerId, address: Address, number: int) -> None:
+        """A consumer is there, for the first time or again."""
+        self._away.pop(consumer, None)
+        attendant = Attendant(session, consumer, address, number)
+        self._consumers[consumer] = attendant
+        self._by_session.setdefault(session, {})[consumer] = attendant
+
+    def detached(self, consumer: ConsumerId) -> None:
+        attendant = self._consumers.pop(consumer, None)
+        if attendant is None:
+            return
+        self._away.pop(consumer, None)
+        others = self._by_session[attendant.session]
+        del others[consumer]
+        if not others:
+            del self._by_session[attendant.session]
+
+    def of(self, session: SessionId) -> list[Attendant]:
+        """All consumers of a session, in the order in which they came."""
+        return list(self._by_session.get(session, {}).values())
+
+    def went_away(self, attendant: Attendant, until: float) -> None:
+        """A consumer of a lost session waits to be claimed."""
+        attendant.away_until = until
+        self._away[attendant.consumer] = attendant
+
+    def to_claim(self, session: SessionId) -> list[tuple[int, ConsumerId, Address]]:
+        """What a client that resumes its session can go on with: number, id and destination of each."""
+        return [(each.number, each.consumer, each.address) for each in self.of(session) if each.away_until]
+
+    def overdue(self, now: float) -> list[Attendant]:
+        """Consumers whose lease has passed."""
+        return [each for each in self._away.values() if each.away_until <= now]
