@@ -194,13 +194,14 @@ class MessageList(Claiming):
             self.survey()
 
     def _take_offers_back(self) -> None:
-        """In a sorted list something earlier came back than what is offered of its unit, and nobody may want that."""
-        self.units.has_overtaken = False
+        """In a sorted list something earlier is held back than what is offered of its unit, and nobody may want
+        that."""
         if self._sorted is not None:
             for span in self._sorted.take_out(self._is_overtaken):
                 for part, _ in self.screen(span):
                     self._sorted.append(part)
             self.let_units_go_on()
+        self.units.has_overtaken = False
 
     def _is_overtaken(self, span: Span) -> bool:
         keys = self.keys_of(span)
@@ -463,9 +464,11 @@ class MessageList(Claiming):
             priority, span = self._take(consumer, effects)
             if span is None and consumer.held_units:
                 self.units.feed(consumer)  # what it was fed may have turned out not to be for it
-            if span is None and (self.let_units_go_on() or self._survey is not None):
-                # What was looked at let something else go, which may wait at a higher priority, or was the
-                # first to have a unit.
+            if span is None and (
+                self.let_units_go_on() or self.units.has_overtaken or self._survey is not None
+            ):
+                # What was looked at let something else go, which may wait at a higher priority, or should have
+                # gone before what was let go, or was the first to have a unit.
                 effects.append(Continue())
                 break
             self.let_units_go_on()

@@ -101,7 +101,7 @@ class Units:
         self._cold = 0
         # Whether something that was offered to one consumer is now for all.
         self.has_freed_offers = False
-        self.has_overtaken = False  # whether something was let go before something earlier came back
+        self.has_overtaken = False  # whether something was let go before something earlier was held back
         self.released: list[Span] = []  # to be put back by whoever called
         self.released_cold: list[tuple[int, Page]] = []
 
@@ -232,6 +232,8 @@ class Units:
         """
         if unit.owner is not None:
             unit.owner.held_units[key] = None
+        if self.one_by_one and unit.ready and number_of(span) < unit.ready_last:
+            self.has_overtaken = True  # what was let go waits for somebody who wants it, perhaps for ever
         self._keep(unit, span, keep_loaded=keep_loaded)
 
     def _keep(self, unit: Unit, span: Span, *, keep_loaded: bool) -> None:
@@ -285,22 +287,27 @@ class Units:
             unit = self._units.setdefault(key, Unit())
             end = self._allowed(unit, span.block.number, start, stop)
             number = span.block.number + start
-            if end > start and unit.offered not in (0, number):
-                end = start
-            elif end > start:
+            if end > start and self._may_be_offered(unit, number):
                 end = start + 1
                 unit.offered = number
                 if unit.asides and number in unit.asides:
                     unit.asides.remove(number)
-                    unit.ready += 1
-                    unit.ready_last = max(unit.ready_last if unit.ready > 1 else 0, number)
-                elif not unit.ready:
+                if not unit.ready:
                     unit.ready, unit.ready_last = 1, number
+            else:
+                end = start
             if end < stop:
                 self._hold_back(key, unit, span.part(end, stop))
             if start < end:
                 _offer(offers, span, start, end, unit.owner)
         return offers
+
+    def _may_be_offered(self, unit: Unit, number: int) -> bool:
+        """Whether nothing else of a unit is offered. One whose time has come takes its turn behind what was let go:
+        that is looked at next, is found not to be the first any more, and makes way."""
+        if unit.ready and unit.asides and number in unit.asides:
+            return False
+        return unit.offered in (0, number)
 
     def unfit(self, span: Span, keys: Keys) -> None:
         """Offered messages are for one consumer only, whose selector does not want them."""
@@ -328,7 +335,6 @@ class Units:
             unit.outstanding -= stop - start
             unit.is_unfit = False  # something else comes next
             self._hold(key, unit, span.part(start, stop), keep_loaded=True)
-            self.has_overtaken |= self.is_overtaken(key)
 
     def set_aside(self, key: int, span: Span) -> None:
         """A message that was about to be handed out may not go yet; it comes up again when its time has come."""
