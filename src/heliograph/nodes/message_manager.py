@@ -711,7 +711,7 @@ class MessageManager:
 
 
 def number_of_consumer(command: ConsumerAttached) -> int:
-    """Under which it can be claimed. A browser begins anew; what no-local leaves out hangs on the connection, if not on
-    the client."""
+    """Under which it can be claimed. A browser begins anew; what no-local leaves out hangs on the connection, or
+    on the client."""
     begins_anew = command.browse or (command.no_local and not command.durable)
     return NO_NUMBER if begins_anew else command.number
