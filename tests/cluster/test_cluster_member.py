@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.hosts import Host, MemberProcess, Network, one_host, require_corosync, until
+from heliograph.cli.dev_hosts import Host, Network
+from tests.cluster.hosts import MemberProcess, one_host, require_corosync, until
 
 pytestmark = pytest.mark.root
 # Nobody may wait longer for a view after a loss: SILENCE_SECONDS where only silence tells, and a margin.
