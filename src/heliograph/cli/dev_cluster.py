@@ -289,20 +289,7 @@ def _is_taken() -> bool:
 
 
 def _wait_for_ring(host: Host) -> None:
-    """Until its corosync answers: it says so in its log."""
-    assert host.corosync is not None
-    corosync = host.corosync
-    began = host.log.stat().st_size if host.log.exists() else 0
-
-    def answers() -> bool:
-        if corosync.poll() is not None:
-            lines = host.log.read_text(errors="replace").strip().splitlines() if host.log.exists() else [""]
-            raise Unavailable(f"corosync ended ({lines[-1]}); see {host.log}", code="corosync-failed")
-        return (
-            host.log.exists() and "ready to provide service" in host.log.read_text(errors="replace")[began:]
-        )
-
-    _until(answers, _RING_SECONDS, "corosync")
+    _until(lambda: host.answers, _RING_SECONDS, "corosync")
 
 
 def _free_subnet() -> str:

@@ -44,6 +44,7 @@ class Host:
         self._network = ("--net",) if own_network else ()
         self._hold()
         self.corosync: subprocess.Popen[bytes] | None = None
+        self._log_began = 0
 
     def _hold(self) -> None:
         script = _HOLD.format(more="&& ip link set lo up" if self._network else "")
@@ -114,9 +115,20 @@ class Host:
         return self.folder / "corosync.log"
 
     def start_again(self) -> None:
+        self._log_began = self.log.stat().st_size if self.log.exists() else 0
         command = self.inside("corosync", "-f", "-c", str(self.folder / "corosync.conf"))
         with (self.folder / "corosync.out").open("ab") as out:
             self.corosync = subprocess.Popen(command, stdout=out, stderr=out, start_new_session=True)
+
+    @property
+    def answers(self) -> bool:
+        """Whether its corosync takes clients: it says so in its log. Raises Unavailable `corosync-failed`."""
+        assert self.corosync is not None, "its corosync was not started"
+        said = self.log.read_bytes()[self._log_began :] if self.log.exists() else b""
+        if self.corosync.poll() is not None:
+            last = said.decode(errors="replace").strip().rpartition("\n")[2]
+            raise Unavailable(f"corosync ended ({last}); see {self.log}", code="corosync-failed")
+        return b"ready to provide service" in said
 
     def kill_corosync(self) -> None:
         assert self.corosync is not None
