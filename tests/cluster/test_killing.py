@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from heliograph.cli.dev_cluster import DevCluster, Node
+from heliograph.cli.dev_cluster import PASSWORD, USER, DevCluster, Node
 from tests.cluster.cluster_load import ClusterLoad
 from tests.cluster.hosts import require_corosync
 from tests.servers import play, until
@@ -35,7 +35,10 @@ def seed() -> int:
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[DevCluster]:
     require_corosync()
-    cluster = DevCluster(tmp_path, client_managers=2, message_managers=3)
+    yield from running(DevCluster(tmp_path, client_managers=2, message_managers=3, namespaces=True, hosts=1))
+
+
+def running(cluster: DevCluster) -> Iterator[DevCluster]:
     try:
         cluster.start()
         cluster.wait(START_SECONDS)
@@ -50,7 +53,7 @@ class Killing:
     def __init__(self, cluster: DevCluster, seed: int) -> None:
         self.cluster = cluster
         self.dice = random.Random(seed)
-        self.load = ClusterLoad(cluster.url, seed)
+        self.load = ClusterLoad(cluster.url.replace("//", f"//{USER}:{PASSWORD}@"), seed)
         self.pauses: list[tuple[str, float]] = []
 
     async def kill(self, victim: Node) -> None:

@@ -29,12 +29,13 @@ CLIENT_MANAGER = "client-manager"
 MESSAGE_MANAGER = "message-manager"
 # Who may log in where others could reach the nodes: in the namespaces, from this machine.
 USER = PASSWORD = "dev"  # no secret: nobody else reaches that network
+_PORT = 7700
 _STOP_SECONDS = 15.0
 _RING_SECONDS = 20.0
 _LOOK_SECONDS = 0.02
 # Message managers have numbers from here on, so that more client managers do not change them.
 _FIRST_MESSAGE_MANAGER = 101
-_SUBNETS = tuple(f"10.77.{number}" for number in range(16))
+_SUBNETS = tuple(f"10.77.{number}" for number in range(256))
 
 Settings = Mapping[str, Mapping[str, object]]
 
@@ -134,10 +135,12 @@ class DevCluster:
         client_managers: int,
         message_managers: int,
         namespaces: bool = False,
+        hosts: int = 0,
         port: int = 0,
         settings: Settings | None = None,
     ) -> None:
-        """`port`: of the first client manager, the others follow; 0: free ones. `settings`: of all nodes."""
+        """`hosts`: in namespaces, so many share the nodes; 0: one for each. `port`: of the first client manager, the
+        others follow; 0: free ones. `settings`: of all nodes."""
         self.folder = folder.absolute()
         # A corosync that was here before may have other clusters: the name belongs to the folder.
         self.name = f"dev-{sha256(str(self.folder).encode()).hexdigest()[:8]}"
@@ -146,6 +149,7 @@ class DevCluster:
         self.ring: Host | None = None
         self.nodes: list[Node] = []
         self._counts = client_managers, message_managers
+        self._host_count = hosts or client_managers + message_managers
         self._port = port
         self._settings = settings or {}
 
@@ -196,6 +200,7 @@ class DevCluster:
 
     @property
     def url(self) -> str:
+        """With all client managers."""
         return "helio://" + ",".join(node.address for node in self.client_managers)
 
     def describe(self) -> dict[str, Any]:
@@ -225,12 +230,12 @@ class DevCluster:
         count = sum(self._counts)
         self.folder.mkdir(parents=True, exist_ok=True)
         if self.namespaces:
-            self.network = Network(self.folder / "hosts", count, subnet=_free_subnet())
+            self.network = Network(self.folder / "hosts", self._host_count, subnet=_free_subnet())
             self.network.let_us_in()
             self.network.start(key=secrets.token_bytes(KEY_BYTES))
             for host in self.network.hosts:
                 _wait_for_ring(host)
-            return self.network.hosts
+            return [self.network.hosts[place % self._host_count] for place in range(count)]
         if _answers():
             return [None] * count  # the one that is here will do
         if _is_taken():
@@ -246,10 +251,11 @@ class DevCluster:
 
     def _sections(self, node: Node, number: int, place: int) -> dict[str, dict[str, object]]:
         is_manager = node.role == MESSAGE_MANAGER
-        server: dict[str, object] = {"data": str(node.data), "port": 7700 if self.namespaces else self._port}
+        server: dict[str, object] = {"data": str(node.data), "port": self._port}
         identity: dict[str, object] = {"node": number + (_FIRST_MESSAGE_MANAGER - 1 if is_manager else 0)}
         if self.network is not None:
-            server["host"] = self.network.address(place)
+            server["host"] = self.network.address((place - 1) % self._host_count + 1)
+            server["port"] = _PORT + (place - 1) // self._host_count
             identity["users_file"] = str(self._users())
         elif self._port:
             server["port"] = self._port + number - 1
@@ -293,12 +299,12 @@ def _wait_for_ring(host: Host) -> None:
 
 
 def _free_subnet() -> str:
-    """One that this machine is not in."""
+    """One that this machine is not in. Whoever looks at the same moment hardly takes the same."""
     shown = subprocess.run(["ip", "-o", "-4", "address"], check=False, capture_output=True, text=True).stdout
-    for subnet in _SUBNETS:
-        if f" {subnet}." not in shown:
-            return subnet
-    raise Unavailable("this machine is in all networks 10.77.0 to 10.77.15", code="namespaces-unavailable")
+    free = [subnet for subnet in _SUBNETS if f" {subnet}." not in shown]
+    if not free:
+        raise Unavailable("this machine is in all networks of 10.77", code="namespaces-unavailable")
+    return secrets.choice(free)
 
 
 def _until(condition: Callable[[], bool], seconds: float, what: str) -> None:
