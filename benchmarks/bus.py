@@ -28,11 +28,12 @@ from heliograph.bus.commands import ChunkSent, Command
 from heliograph.bus.corosync import CorosyncBus, CorosyncMembership
 from heliograph.bus.cpg import Address, CpgHandle
 from heliograph.bus.interface import Configuration, Damage, Origin
+from heliograph.cli.dev_hosts import Host, Network
 from heliograph.model.errors import Unavailable
 from heliograph.model.ids import SessionId
 from heliograph.model.limits import KIB, MIB
 from heliograph.nodes.allocation import keep_large_buffers
-from tests.cluster.hosts import Host, Network, one_host, require_corosync
+from tests.cluster.hosts import one_host, require_corosync
 
 SECONDS = 2.0
 MESSAGE_SIZES = (1 * KIB, 4 * KIB, 16 * KIB, 64 * KIB, 256 * KIB, 1023 * KIB)
@@ -199,7 +200,6 @@ def _measure(hosts: list[Host], what: str, size: int) -> dict[str, Any]:
     for number, host in enumerate(hosts):
         role = "send" if number == 0 else "receive"
         command = host.inside(sys.executable, "-m", "benchmarks.bus", what, str(size), role)
-        command.remove("--mount")
         processes.append(subprocess.Popen(command, stdout=subprocess.PIPE))
     figures = [json.loads(process.communicate(timeout=60)[0]) for process in processes]
     return figures[0] if what == "latency" else min(figures, key=lambda each: float(each["per_second"]))

@@ -1,8 +1,4 @@
-"""Hosts with a real corosync each, in network namespaces of their own, so that they disturb neither this machine
-nor one another. Everything ends with the process that made it.
-
-A namespace lives as long as a process in it: each host is held by a `cat` whose input is a pipe of ours.
-"""
+"""Members of a channel on hosts with a real corosync each, and what they need of this machine."""
 
 import json
 import os
@@ -18,11 +14,13 @@ from typing import Any
 
 import pytest
 
-from heliograph.bus.corosync_settings import KEY_BYTES, render
-from heliograph.bus.corosync_settings import Host as Node
+from heliograph.bus.corosync_settings import Host as RingHost
+from heliograph.cli.dev_hosts import Host, Network
 
 ROOT = Path(__file__).parent.parent.parent
 PATIENCE = 20.0
+# Shorter than what `helio cluster init` writes, so that the stories are.
+TOKEN_MS = 400
 
 
 def require_corosync() -> None:
@@ -56,102 +54,6 @@ def until(condition: Callable[[], bool], what: str, patience: float = PATIENCE) 
         select.select([], [], [], 0.02)
 
 
-class Host:
-    """A network namespace, with a corosync in it when started."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        folder.mkdir()
-        script = "mount -t tmpfs tmpfs /run && ip link set lo up && echo ready && exec cat"
-        self._holder = subprocess.Popen(
-            ["unshare", "--net", "--mount", "sh", "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-        )
-        assert self._holder.stdout is not None
-        assert self._holder.stdout.readline() == b"ready\n"
-        self.corosync: subprocess.Popen[bytes] | None = None
-
-    @property
-    def pid(self) -> int:
-        return self._holder.pid
-
-    def inside(self, *command: str) -> list[str]:
-        """The command, to be run on this host; it ends when we do."""
-        enter = ["nsenter", f"--target={self.pid}", "--net", "--mount", "setpriv", "--pdeathsig", "KILL"]
-        return [*enter, *command]
-
-    def run(self, *command: str) -> None:
-        subprocess.run(self.inside(*command), check=True, capture_output=True)
-
-    def start(self, nodes: list[Node], *, key: bytes = b"", token_ms: int = 400) -> None:
-        key_file = self.folder / "key"
-        if key:
-            key_file.write_bytes(key)
-            key_file.chmod(0o400)
-        state = self.folder / "state"
-        state.mkdir(exist_ok=True)
-        text = render(
-            nodes,
-            cluster="tests",
-            key_file=str(key_file) if key else "",
-            token_ms=token_ms,
-            log_file=str(self.folder / "log"),
-            state_directory=str(state),
-            realtime=False,
-        )
-        (self.folder / "corosync.conf").write_text(text)
-        self.start_again()
-
-    def start_again(self) -> None:
-        command = self.inside("corosync", "-f", "-c", str(self.folder / "corosync.conf"))
-        with (self.folder / "out").open("ab") as out:
-            self.corosync = subprocess.Popen(command, stdout=out, stderr=out)
-
-    def kill_corosync(self) -> None:
-        assert self.corosync is not None
-        self.corosync.kill()
-        self.corosync.wait()
-
-    def stop(self) -> None:
-        if self.corosync is not None and self.corosync.poll() is None:
-            self.kill_corosync()
-        self._holder.kill()
-        self._holder.wait()
-
-
-class Network:
-    """Hosts on one switch, whose cables can be pulled."""
-
-    def __init__(self, folder: Path, count: int) -> None:
-        self._switch = Host(folder / "switch")
-        self.hosts = [Host(folder / f"host{number}") for number in range(1, count + 1)]
-        self.nodes = [Node(f"host{number}", (f"10.77.0.{number}",)) for number in range(1, count + 1)]
-        self._switch.run("ip", "link", "add", "switch", "type", "bridge")
-        self._switch.run("ip", "link", "set", "switch", "up")
-        for number, host in enumerate(self.hosts, 1):
-            host.run(
-                "ip", "link", "add", "cable", "type", "veth", "peer", "name", f"port{number}",
-                "netns", str(self._switch.pid),
-            )  # fmt: skip
-            host.run("ip", "address", "add", f"10.77.0.{number}/24", "dev", "cable")
-            host.run("ip", "link", "set", "cable", "up")
-            self.plug(number)
-
-    def plug(self, number: int) -> None:
-        self._switch.run("ip", "link", "set", f"port{number}", "master", "switch", "up")
-
-    def pull(self, number: int) -> None:
-        """The host's own end stays up: it is the network that fails, not the host."""
-        self._switch.run("ip", "link", "set", f"port{number}", "nomaster")
-
-    def start(self, *, key: bytes = b"k" * KEY_BYTES, token_ms: int = 400) -> None:
-        for host in self.hosts:
-            host.start(self.nodes, key=key, token_ms=token_ms)
-
-    def stop(self) -> None:
-        for host in (*self.hosts, self._switch):
-            host.stop()
-
-
 class MemberProcess:
     """`member.py` on a host."""
 
@@ -163,13 +65,17 @@ class MemberProcess:
         self.events: list[tuple[Any, ...]] = []
         self.said = self.refused = 0
         command = host.inside(
-            sys.executable, "-m", self.program, channel, str(who), *(["greets"] if greets else [])
+            sys.executable,
+            "-m",
+            self.program,
+            channel,
+            str(who),
+            *(["greets"] if greets else []),
+            folder=ROOT,
         )
-        # nsenter's mount namespace would change the working folder: only the network's is needed here.
-        command.remove("--mount")
         environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}"}
         self.process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, cwd=ROOT
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment
         )
 
     def ask(self, do: str, **arguments: Any) -> dict[str, Any]:
@@ -262,7 +168,7 @@ def one_host(folder: Path) -> Iterator[Host]:
     """A ring of one, as several processes on one machine use it."""
     host = Host(folder / "host1")
     try:
-        host.start([Node("host1", ("127.0.0.1",))])
+        host.start([RingHost("host1", ("127.0.0.1",))], token_ms=TOKEN_MS)
         yield host
     finally:
         host.stop()

@@ -4,8 +4,9 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from heliograph.cli.dev_hosts import Host
 from heliograph.model.limits import BUS_HIGH_WATER_BYTES, BUS_QUEUE_BYTES, KIB
-from tests.cluster.hosts import Host, MemberProcess, one_host, require_corosync, until
+from tests.cluster.hosts import MemberProcess, one_host, require_corosync, until
 from tests.suites.bus_behaviour import BusBehaviour, Party
 from tests.suites.bus_diary import Event
 

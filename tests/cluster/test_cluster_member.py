@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.hosts import Host, MemberProcess, Network, one_host, require_corosync, until
+from heliograph.cli.dev_hosts import Host, Network
+from tests.cluster.hosts import TOKEN_MS, MemberProcess, one_host, require_corosync, until
 
 pytestmark = pytest.mark.root
 # Nobody may wait longer for a view after a loss: SILENCE_SECONDS where only silence tells, and a margin.
@@ -176,7 +177,7 @@ def test_the_parts_of_a_cut_have_views_of_their_own_until_it_heals(tmp_path: Pat
     require_corosync()
     network = Network(tmp_path, 3)
     try:
-        network.start()
+        network.start(token_ms=TOKEN_MS)
         trio = Trio(network.hosts, "cut")
         try:
             _cut_and_heal(network, trio)

@@ -9,7 +9,8 @@ import pytest
 
 from heliograph.bus.corosync_settings import KEY_BYTES
 from heliograph.bus.interface import Reason
-from tests.cluster.hosts import Network, Trio, require_corosync, until
+from heliograph.cli.dev_hosts import Network
+from tests.cluster.hosts import TOKEN_MS, Trio, require_corosync, until
 from tests.cluster.judging import heard_in_configurations, numbers, since_the_first_word
 from tests.suites.bus_behaviour import members_of, said
 
@@ -28,7 +29,7 @@ def network(tmp_path: Path) -> Iterator[Network]:
 
 @pytest.fixture
 def trio(network: Network) -> Iterator[Trio]:
-    network.start()
+    network.start(token_ms=TOKEN_MS)
     trio = Trio(network)
     try:
         yield trio
@@ -92,8 +93,8 @@ def test_a_host_whose_corosync_dies_is_missed_and_its_member_told_and_both_come_
 @pytest.mark.req("M16")
 def test_a_host_with_another_key_stays_outside(network: Network) -> None:
     for host in network.hosts[:2]:
-        host.start(network.nodes, key=b"k" * KEY_BYTES)
-    network.hosts[2].start(network.nodes, key=b"x" * KEY_BYTES)
+        host.start(network.ring, key=b"k" * KEY_BYTES, token_ms=TOKEN_MS)
+    network.hosts[2].start(network.ring, key=b"x" * KEY_BYTES, token_ms=TOKEN_MS)
     trio = Trio(network)
     try:
         trio.together(1, 2)
@@ -105,7 +106,7 @@ def test_a_host_with_another_key_stays_outside(network: Network) -> None:
         assert all(not said(trio.members[2].hear(), who) for who in (1, 2))
         # It was the key that kept it out: with the right one it comes in.
         network.hosts[2].kill_corosync()
-        network.hosts[2].start(network.nodes, key=b"k" * KEY_BYTES)
+        network.hosts[2].start(network.ring, key=b"k" * KEY_BYTES, token_ms=TOKEN_MS)
         trio.members[2].enter()
         trio.together(1, 2, 3)
     finally:

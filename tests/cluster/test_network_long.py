@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from heliograph.bus.corosync_settings import DEFAULT_TOKEN_MS
-from tests.cluster.hosts import Network, Trio, require_corosync, until
+from heliograph.cli.dev_hosts import Network
+from tests.cluster.hosts import Trio, require_corosync, until
 from tests.cluster.judging import check_that_those_who_moved_together_heard_the_same, numbers
 from tests.suites.bus_behaviour import said
 

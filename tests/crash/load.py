@@ -26,6 +26,9 @@ REST_SECONDS = 0.03
 class Load:
     """Producers, consumers and their books. `stop_sending`, then `drain`, then look at the ledger."""
 
+    rest_seconds = REST_SECONDS
+    burst = 200
+
     def __init__(self, url: str, seed: int) -> None:
         self.ledger = Ledger()
         self.errors: list[HeliographError] = []
@@ -69,13 +72,13 @@ class Load:
     async def _send_pipelined(self, producer: Producer, lane: str, dice: random.Random) -> None:
         ledger = self.ledger
         while self._sending:
-            for _ in range(dice.randrange(1, 200)):
+            for _ in range(dice.randrange(1, self.burst)):
                 body = ledger.next_body(lane, dice.choice((0, 50, 300, 2000)))
                 number = ledger.lanes[lane].sent
                 await producer.send(body, on_completion=self._note(lane, number))
             while producer.unconfirmed > UNDER_WAY:
-                await asyncio.sleep(REST_SECONDS)
-            await asyncio.sleep(dice.random() * 2 * REST_SECONDS)
+                await asyncio.sleep(self.rest_seconds)
+            await asyncio.sleep(dice.random() * 2 * self.rest_seconds)
         await producer.flush()
 
     def _note(self, lane: str, number: int) -> Callable[[HeliographError | None], None]:
@@ -91,7 +94,7 @@ class Load:
         while self._sending:
             await producer.send_confirmed(self.ledger.next_body(lane, dice.randrange(1000)))
             self.ledger.confirmed(lane, self.ledger.lanes[lane].sent)
-            await asyncio.sleep(dice.random() * REST_SECONDS / 10)
+            await asyncio.sleep(dice.random() * self.rest_seconds / 10)
 
     # ---- consumers
 

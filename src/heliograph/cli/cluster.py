@@ -1,4 +1,4 @@
-"""`helio cluster`: prepare the bus that joins the nodes of a cluster. Files are written; nothing is started."""
+"""`helio cluster`: prepare the bus that joins the nodes of a cluster, or try a whole cluster on this machine."""
 
 from __future__ import annotations
 
@@ -9,19 +9,18 @@ from typing import Annotated
 
 import typer
 
+from heliograph.cli import cluster_dev
 from heliograph.cli.outcome import explained
 from heliograph.model.errors import ClientFault, Unavailable
 
-app = typer.Typer(help="Prepare the bus of a cluster.", no_args_is_help=True)
+app = typer.Typer(help="Prepare the bus of a cluster, or try a whole cluster here.", no_args_is_help=True)
 
 CONFIGURATION = "corosync.conf"
 KEY = "authkey"
 _INSTALLED = "/etc/corosync"
 
 
-@app.callback()
-def _cluster() -> None:
-    """Prepare the bus of a cluster."""
+app.command("dev")(cluster_dev.dev)
 
 
 @app.command("init")

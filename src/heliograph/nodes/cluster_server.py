@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 from collections.abc import Callable
 from pathlib import Path
+from typing import Final
 
 from heliograph import __version__
 from heliograph.admin.subjects import LOG
@@ -34,6 +35,9 @@ from heliograph.nodes.message_manager import MessageManager
 from heliograph.nodes.replica import ManagerBus, Replica
 from heliograph.nodes.serving import admission, listen, settle_memory
 from heliograph.nodes.tick import Tick
+
+# The bus could not be entered: nothing was heard since the last time.
+_NOT_ENTERED: Final = "bus-unavailable"
 
 
 class ClusterServer:
@@ -62,6 +66,7 @@ class ClusterServer:
         self._server: asyncio.Server | None = None
         self._clients: ClientManager | None = None
         self._left = asyncio.Event()
+        self._left_because = ""  # the last time, until it was in a view again
         self._ready = asyncio.Event()
         self._roles: Roles | None = None  # of the last view
         self.failed: asyncio.Future[HeliographError] = asyncio.get_running_loop().create_future()
@@ -272,6 +277,7 @@ class ClusterServer:
         if self.bus is not None:
             self.bus.go_on()  # what clients wanted before this process was in the channel
         self._roles = roles_in(view)
+        self._left_because = ""
         self._look_whether_ready()
 
     def on_arrive(self, incarnation: Incarnation, agrees: bool) -> None: ...
@@ -293,10 +299,13 @@ class ClusterServer:
         if why == LEFT:
             self._left.set()
             return
-        self._events.record("node-left-the-channel", why=why)
-        self._begin_anew()
-        if self.replica is not None:
-            self.replica.begin_anew()
+        if why != self._left_because:
+            self._events.record("node-left-the-channel", why=why)
+        self._left_because = why
+        if why != _NOT_ENTERED:
+            self._begin_anew()
+            if self.replica is not None:
+                self.replica.begin_anew()
         self.member.re_enter()
 
     def _begin_anew(self) -> None:

@@ -1,0 +1,129 @@
+"""The load of a crash test, and what a cluster is asked for beside it: transactions that move messages from queue to
+queue, units of order, and how long producers had to wait at most."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+
+from heliograph.client import Consumer, Producer, Session
+from heliograph.model.errors import ConnectionLost
+from heliograph.model.message import Property
+from tests.crash.ledger import Ledger
+from tests.crash.load import Load
+
+IN, OUT, UNITS = "queue:in", "queue:out", "queue:units"
+CUSTOMERS = tuple(f"customer {number}" for number in range(8))
+_PER_TRANSACTION = 5
+
+
+class TimedLedger(Ledger):
+    """Knows how long nobody heard yes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.longest_pause = 0.0
+        self._last = time.monotonic()
+
+    def begin_round(self) -> None:
+        self.longest_pause = 0.0
+        self._last = time.monotonic()
+
+    def confirmed(self, lane: str, number: int) -> None:
+        super().confirmed(lane, number)
+        moment = time.monotonic()
+        self.longest_pause = max(self.longest_pause, moment - self._last)
+        self._last = moment
+
+
+class UnitBook:
+    """In a unit nobody gets a message before the one in front of it is acknowledged."""
+
+    def __init__(self) -> None:
+        self.last: dict[str, int] = {}
+        self.faults: list[str] = []
+
+    def received(self, unit: str, number: int, *, redelivered: bool) -> None:
+        expected = self.last.get(unit, 0) + 1
+        if number != expected and not (redelivered and number < expected):
+            self.faults.append(f"{unit}: {number} came, {expected} is next")
+
+    def acknowledged(self, unit: str, number: int) -> None:
+        self.last[unit] = max(self.last.get(unit, 0), number)
+
+
+class ClusterLoad(Load):
+    """Less than on a server alone: many processes share the machine."""
+
+    rest_seconds = 0.2
+    burst = 60
+    ledger: TimedLedger
+
+    def __init__(self, url: str, seed: int) -> None:
+        super().__init__(url, seed)
+        self.ledger = TimedLedger()
+        self.units = UnitBook()
+        self.committed = 0
+
+    async def start(self) -> None:
+        await super().start()
+        connection = await self._connect("feeder")
+        session = await connection.session()
+        for queue, style in ((IN, self._send_one_by_one), (UNITS, self._send_in_units)):
+            producer = await session.producer(queue)
+            lane = queue.partition(":")[2]
+            self._producers.append(asyncio.create_task(style(producer, lane, random.Random(lane))))
+        await self._move()
+        await self._consume("auto-out", OUT, "auto", self._take_auto)
+        for name in ("clerk-one", "clerk-two"):
+            await self._consume(name, UNITS, "individual", self._take_units)
+
+    # ---- transactions
+
+    async def _move(self) -> None:
+        connection = await self._connect("mover")
+        session = await connection.session(acknowledge="transacted")
+        consumer = await session.consumer(IN, credit=50)
+        producer = await session.producer(OUT)
+        self._consumers.append(asyncio.create_task(self._move_on(session, consumer, producer)))
+
+    async def _move_on(self, session: Session, consumer: Consumer, producer: Producer) -> None:
+        """What is taken from one queue is in the other: both or neither."""
+        while True:
+            for message in await consumer.receive_batch(limit=_PER_TRANSACTION):
+                await producer.send(message.body)
+            await session.commit()
+            self.committed += 1
+
+    # ---- units of order
+
+    async def _send_in_units(self, producer: Producer, lane: str, dice: random.Random) -> None:
+        numbers = dict.fromkeys(CUSTOMERS, 0)
+        while self._sending:
+            customer = dice.choice(CUSTOMERS)
+            numbers[customer] += 1
+            properties: dict[str, Property] = {"customer": customer, "number": numbers[customer]}
+            body = self.ledger.next_body(lane)
+            await producer.send_confirmed(body, unit_of_order=customer, properties=properties)
+            self.ledger.confirmed(lane, self.ledger.lanes[lane].sent)
+            await asyncio.sleep(dice.random() * self.rest_seconds / 5)
+
+    async def _take_units(self, name: str, _session: Session, consumer: Consumer) -> None:
+        async for message in consumer:
+            receipt = self.ledger.received(name, message)
+            unit, number = str(message.properties["customer"]), int(str(message.properties["number"]))
+            self.units.received(unit, number, redelivered=message.redelivered)
+            self.units.acknowledged(unit, number)  # the next one may come before we hear that this is stored
+            try:
+                await message.acknowledge(confirm=True)
+            except ConnectionLost:
+                continue
+            receipt.acknowledged = True
+
+    def check(self) -> None:
+        self.ledger.check()
+        assert not self.units.faults, "\n".join(self.units.faults[:20])
+        assert not self.errors, self.errors[:5]
+        assert self.ledger.confirmed_total == self.ledger.sent, "all nodes are there: all is confirmed"
+        assert self.committed, "the mover moved nothing"

@@ -1,0 +1,136 @@
+"""`helio cluster dev` and `helio serve` in a cluster, as somebody sees them who tries them for the first time."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from heliograph.cli.dev_hosts import Host
+from heliograph.client import connect
+from tests.cluster.hosts import ROOT, require_corosync
+from tests.servers import CLEAN, play
+
+pytestmark = [pytest.mark.root, pytest.mark.slow, pytest.mark.req("M2")]
+
+
+def helio(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "heliograph.cli.main", *arguments]
+
+
+class Dev:
+    """`helio cluster dev --json`, on a network of its own: another corosync on this machine does not matter."""
+
+    def __init__(self, folder: Path, *arguments: str) -> None:
+        environment = {**CLEAN, "PYTHONPATH": f"{ROOT / 'src'}", "TMPDIR": str(folder)}
+        self.process = subprocess.Popen(
+            helio("cluster", "dev", "--json", *arguments),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=environment,
+            cwd=folder,
+        )
+        self._watch = threading.Timer(50, self.process.kill)
+        self._watch.start()
+
+    def next_line(self) -> dict[str, Any]:
+        assert self.process.stdout is not None
+        return dict(json.loads(self.process.stdout.readline() or b"{}"))
+
+    def stop(self, how: signal.Signals) -> int:
+        self.process.send_signal(how)
+        code = self.process.wait()
+        self._watch.cancel()
+        return code
+
+    def close(self) -> None:
+        if self.process.poll() is None:
+            self.stop(signal.SIGTERM)
+        self._watch.cancel()
+        self.process.communicate()
+
+
+@pytest.fixture
+def dev(tmp_path: Path) -> Iterator[Dev]:
+    require_corosync()
+    dev = Dev(tmp_path, "--namespaces", "--client-managers", "1", "--message-managers", "2")
+    yield dev
+    dev.close()
+
+
+async def say_and_hear(described: dict[str, Any], words: bytes) -> object:
+    options = {"user": described["user"], "password": described["password"]}
+    async with connect(described["url"], **options) as connection:
+        session = await connection.session()
+        await (await session.producer("queue:hello")).send_confirmed(words)
+        message = await (await session.consumer("queue:hello")).receive(timeout=20)
+        assert message is not None
+        return message.body
+
+
+def test_a_cluster_comes_up_survives_a_kill_and_leaves_nothing(dev: Dev, tmp_path: Path) -> None:
+    described = dev.next_line()
+    assert len(described["client_managers"]) == 1
+    assert len(described["message_managers"]) == 2
+    assert play(say_and_hear(described, b"before")) == b"before"
+
+    victim = described["message_managers"][0]
+    os.kill(victim["pid"], signal.SIGKILL)
+    assert dev.next_line() == {"event": "ended", "node": victim["name"], "signal": 9}
+    assert play(say_and_hear(described, b"meanwhile")) == b"meanwhile"
+    back = dev.next_line()
+    assert (back["event"], back["name"]) == ("ready", victim["name"])
+    assert play(say_and_hear(described, b"after")) == b"after"
+
+    pids = [each["pid"] for kind in ("client_managers", "corosync") for each in described[kind]]
+    assert dev.stop(signal.SIGINT) == 0
+    assert list(tmp_path.iterdir()) == []
+    assert not any(Path(f"/proc/{pid}").exists() for pid in (*pids, back["pid"]))
+
+
+def test_what_was_kept_is_there_the_next_time(tmp_path: Path) -> None:
+    require_corosync()
+    few = ("--namespaces", "--client-managers", "1", "--message-managers", "1", "--data", str(tmp_path / "d"))
+
+    async def send(described: dict[str, Any]) -> None:
+        async with connect(described["url"], user="dev", password="dev") as connection:
+            await (await connection.producer("queue:kept")).send_confirmed(b"here I am")
+
+    async def receive(described: dict[str, Any]) -> None:
+        async with connect(described["url"], user="dev", password="dev") as connection:
+            session = await connection.session()
+            message = await (await session.consumer("queue:kept")).receive(timeout=20)
+            assert message is not None
+            assert message.body == b"here I am"
+
+    for deed in (send, receive):
+        dev = Dev(tmp_path, *few)
+        try:
+            play(deed(dev.next_line()))
+        finally:
+            dev.close()
+    assert (tmp_path / "d" / "message-manager-1" / "heliograph.toml").exists()
+
+
+@pytest.fixture
+def bare(tmp_path: Path) -> Iterator[Host]:
+    """A host on which no corosync runs."""
+    require_corosync()
+    host = Host(tmp_path / "host")
+    yield host
+    host.stop()
+
+
+def test_a_node_without_a_corosync_says_how_to_start_one(bare: Host, tmp_path: Path) -> None:
+    command = bare.inside(*helio("serve", "--cluster", "shop", "--data", str(tmp_path / "data")), folder=ROOT)
+    ended = subprocess.run(command, capture_output=True, text=True, check=False, env=CLEAN, timeout=30)
+    assert ended.returncode == 2
+    assert "corosync does not run on this host: start it (systemctl start corosync)" in ended.stderr
+    assert ended.stderr.rstrip().endswith("[bus-unavailable]")
+    assert not (tmp_path / "data").exists()
