@@ -111,6 +111,7 @@ class Replica:
         self._bus = ManagerBus()
         self.channel: Channel | None = None
         self.roles: Roles | None = None
+        self._view: View | None = None
         self._leading: Leading | None = None
         self._following: Following | None = None
         self._is_installed = False
@@ -266,6 +267,7 @@ class Replica:
         assert self.channel is not None, "a view is installed by a member"
         self._is_installed = True
         roles = self.roles = roles_in(view)
+        self._view = view
         me = self.channel.incarnation
         if roles.primary == me:
             self._lead(view, roles)
@@ -330,6 +332,9 @@ class Replica:
             return  # it began anew meanwhile
         self._reopen()
         following.goes_on_as(self.manager)
+        if self._view is not None and self.roles is not None and self.roles.primary is not None:
+            self._entered(self._view)
+            self.manager.journal.sync_now()
         self._record("replica-caught-up", index=self.manager.place.index, blocks=blocks)
         unread, self._unread = self._unread, []
         following.has_log = True
@@ -412,8 +417,11 @@ class Replica:
         self._catching_up = None
 
     def _entered(self, view: View) -> None:
+        """PROTOCOL 3: who had the log in a view is on disk before anybody counts on it."""
         roles = self.roles
         assert roles is not None, "a view gives roles"
+        if self.manager.place.views and self.manager.place.views[-1].id == view.id:
+            return  # it was told by the one that it caught up from
         holders = tuple(state.store for who, state in roles.states.items() if who not in roles.others)
         record = self.manager.place.enter(view.number, view.id, holders)
         self.manager.append(RecordKind.VIEW, 0, 0, record)
