@@ -112,6 +112,7 @@ class Replica:
         self.channel: Channel | None = None
         self.roles: Roles | None = None
         self._view: View | None = None
+        self._holders: list[bytes] = []  # stores that have the log in this view
         self._leading: Leading | None = None
         self._following: Following | None = None
         self._is_installed = False
@@ -217,13 +218,16 @@ class Replica:
             self._following.heard(sender, sequence, fact)
 
     def _among_managers(self, sender: Incarnation, fact: Command) -> None:
+        if isinstance(fact, Synchronised) and self._is_installed:
+            self._also_holds(sender)
         if self._leading is None:
             return
         if isinstance(fact, Stored):
             if self._is_installed:  # PROTOCOL 2: else it was given in another view
                 self._leading.stored_there(sender, fact.index)
         elif isinstance(fact, Synchronised):
-            self._leading.follows(sender)
+            if self._is_installed:
+                self._leading.follows(sender)
         elif isinstance(fact, BodyWanted):
             self._leading.body_wanted(fact.consumer, fact.tag)
 
@@ -268,6 +272,7 @@ class Replica:
         self._is_installed = True
         roles = self.roles = roles_in(view)
         self._view = view
+        self._holders = [state.store for who, state in roles.states.items() if who not in roles.others]
         me = self.channel.incarnation
         if roles.primary == me:
             self._lead(view, roles)
@@ -333,6 +338,8 @@ class Replica:
         self._reopen()
         following.goes_on_as(self.manager)
         if self._view is not None and self.roles is not None and self.roles.primary is not None:
+            own = self.manager.journal.store_id.encode()
+            self._holders += [own] if own not in self._holders else []
             self._entered(self._view)
             self.manager.journal.sync_now()
         self._record("replica-caught-up", index=self.manager.place.index, blocks=blocks)
@@ -418,13 +425,23 @@ class Replica:
 
     def _entered(self, view: View) -> None:
         """PROTOCOL 3: who had the log in a view is on disk before anybody counts on it."""
-        roles = self.roles
-        assert roles is not None, "a view gives roles"
-        if self.manager.place.views and self.manager.place.views[-1].id == view.id:
-            return  # it was told by the one that it caught up from
-        holders = tuple(state.store for who, state in roles.states.items() if who not in roles.others)
-        record = self.manager.place.enter(view.number, view.id, holders)
+        record = self.manager.place.enter(view.number, view.id, tuple(self._holders))
         self.manager.append(RecordKind.VIEW, 0, 0, record)
+
+    def _also_holds(self, who: Incarnation) -> None:
+        """Another has the log from here on, and may be the one who takes over: whoever was there remembers that it must
+        not lead without it."""
+        if self.roles is None or self._view is None or who not in self.roles.states:
+            return
+        store = self.roles.states[who].store
+        if store in self._holders:
+            return
+        self._holders.append(store)
+        has_log = self._leading is not None or (self._following is not None and self._following.has_log)
+        if has_log:
+            self._entered(self._view)
+            if self._leading is not None:
+                self.manager.journal.sync_now()
 
     def _step_down(self) -> None:
         """Another leads. What this one wrote last may be in no other log."""
