@@ -159,6 +159,7 @@ class DevCluster:
     def start(self) -> None:
         """Start everything. Raises Unavailable; `stop` all the same."""
         check_tools(networks=self.namespaces)
+        CorosyncBus.check_library()
         hosts = self._start_hosts()
         numbers = [(CLIENT_MANAGER, number) for number in range(1, self._counts[0] + 1)]
         numbers += [(MESSAGE_MANAGER, number) for number in range(1, self._counts[1] + 1)]
