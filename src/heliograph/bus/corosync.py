@@ -106,6 +106,11 @@ class CorosyncBus:
         """Raises Unavailable `bus-unavailable`, with a sentence, if no channel can be entered now."""
         CpgHandle.check()
 
+    @staticmethod
+    def check_library() -> None:
+        """Raises Unavailable `bus-unavailable`, if this machine lacks what any corosync needs here."""
+        CpgHandle.check_library()
+
     def enter(self, channel: str, listener: Listener) -> CorosyncMembership:
         """Raises Unavailable `bus-unavailable`."""
         assert 0 < len(channel.encode()) <= MAX_CHANNEL_BYTES, f"a channel cannot be called {channel!r}"

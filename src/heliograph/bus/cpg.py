@@ -143,6 +143,11 @@ class CpgHandle:
             raise Unavailable(_UNREACHABLE.get(answer) or _in_words(answer), code="bus-unavailable")
         self._handle = handle[0]
 
+    @staticmethod
+    def check_library() -> None:
+        """Raises Unavailable `bus-unavailable` if there is no library."""
+        _Library.load()
+
     @classmethod
     def check(cls) -> None:
         """Raises Unavailable `bus-unavailable`, with a sentence, if no group can be joined now."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import secrets
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -13,11 +14,15 @@ from heliograph.cli import cluster_dev
 from heliograph.cli.outcome import explained
 from heliograph.model.errors import ClientFault, Unavailable
 
+if TYPE_CHECKING:
+    from heliograph.bus.corosync_settings import Host as RingHost
+
 app = typer.Typer(help="Prepare the bus of a cluster, or try a whole cluster here.", no_args_is_help=True)
 
 CONFIGURATION = "corosync.conf"
 KEY = "authkey"
 _INSTALLED = "/etc/corosync"
+_DATA = "/var/lib/heliograph"
 
 
 app.command("dev")(cluster_dev.dev)
@@ -40,24 +45,59 @@ def init(
         ),
     ] = 1000,
 ) -> None:
-    """Write a tuned corosync.conf and a key for the given hosts, and say how to start it."""
+    """Write a tuned corosync.conf, a key and the settings of a server for each host, and say how to start them."""
     with explained():
         from heliograph.bus.corosync_settings import KEY_BYTES, parse_host, render
 
         parsed = [parse_host(host) for host in hosts]
-        text = render(parsed, cluster=name, key_file=f"{_INSTALLED}/{KEY}", token_ms=token)
-        _write(output, text, secrets.token_bytes(KEY_BYTES))
-        typer.echo(
-            f"wrote {output / CONFIGURATION} and {output / KEY}, the same for every host. For each of them:"
-        )
-        for host in parsed:
-            typer.echo(f"  scp -p {output / CONFIGURATION} {output / KEY} root@{host.name}:{_INSTALLED}/")
-            typer.echo(f"  ssh root@{host.name} 'apt install corosync && systemctl restart corosync'")
-        typer.echo("then, on any of them, `corosync-cfgtool -s` shows every host as connected")
-        typer.echo("whoever has the key is a member of the cluster: copy it over safe ways only", err=True)
+        files = {CONFIGURATION: render(parsed, cluster=name, key_file=f"{_INSTALLED}/{KEY}", token_ms=token)}
+        for number, host in enumerate(parsed, 1):
+            files[f"{host.name}.toml"] = _node(host, number, name)
+        _write(output, files, secrets.token_bytes(KEY_BYTES))
+        _say_how_to_go_on(parsed, output)
 
 
-def _write(folder: Path, text: str, key: bytes) -> None:
+def _node(host: RingHost, number: int, cluster: str) -> str:
+    """The settings of a server on that host, for a cluster in which all are alike."""
+    from heliograph.nodes.configuration import toml_of
+
+    return (
+        f"# Heliograph on {host.name}: helio serve --config {host.name}.toml\n"
+        "[server]\n"
+        f"host = {toml_of(host.addresses[0])}\n"
+        f"data = {toml_of(_DATA)}\n\n"
+        "[identity]\n"
+        f"node = {number}\n\n"
+        "[cluster]\n"
+        f"name = {toml_of(cluster)}\n"
+        'role = "both"\n'
+        f"seniority = {number}\n"
+    )
+
+
+def _say_how_to_go_on(hosts: Sequence[RingHost], output: Path) -> None:
+    typer.echo(
+        f"wrote to {output}: {CONFIGURATION} and {KEY}, the same for every host, and a NAME.toml for each"
+    )
+    typer.secho("\nThe bus, on each host:", bold=True)
+    for host in hosts:
+        typer.echo(f"  ssh root@{host.name} apt-get install -y corosync")
+        typer.echo(f"  scp -p {output / CONFIGURATION} {output / KEY} root@{host.name}:{_INSTALLED}/")
+        typer.echo(f"  ssh root@{host.name} systemctl restart corosync")
+    typer.echo("Then, on any of them, `corosync-cfgtool -s` shows every host as connected.")
+    typer.secho("\nThe servers, once Heliograph is installed on each host:", bold=True)
+    typer.echo(
+        f"  helio user add NAME --role admin --data {output}   # then copy users.toml to {_DATA} of each host"
+    )
+    for host in hosts:
+        typer.echo(f"  scp {output / host.name}.toml root@{host.name}:")
+        typer.echo(f"  ssh root@{host.name} helio serve --config {host.name}.toml")
+    addresses = ",".join(f"{host.addresses[0]}:7700" for host in hosts)
+    typer.echo(f"Clients connect to helio://{addresses}")
+    typer.echo("\nwhoever has the key is a member of the cluster: copy it over safe ways only", err=True)
+
+
+def _write(folder: Path, files: Mapping[str, str], key: bytes) -> None:
     """A key that is in use is not written over: a host with another one would be left outside."""
     if (folder / KEY).exists():
         raise ClientFault(
@@ -65,7 +105,8 @@ def _write(folder: Path, text: str, key: bytes) -> None:
         )
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / CONFIGURATION).write_text(text, encoding="utf-8")
+        for name, text in files.items():
+            (folder / name).write_text(text, encoding="utf-8")
         descriptor = os.open(folder / KEY, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o400)
         with os.fdopen(descriptor, "wb") as file:
             file.write(key)

@@ -6,6 +6,7 @@ namespace. Nothing here prints, and nothing waits for long: the caller looks aga
 
 from __future__ import annotations
 
+import os
 import secrets
 import select
 import signal
@@ -21,7 +22,7 @@ from heliograph.bus.corosync import CorosyncBus
 from heliograph.bus.corosync_settings import KEY_BYTES
 from heliograph.bus.corosync_settings import Host as RingHost
 from heliograph.cli.dev_hosts import Host, Network, check_tools
-from heliograph.model.errors import Unavailable
+from heliograph.model.errors import ClientFault, Unavailable
 from heliograph.nodes.configuration import toml_of
 from heliograph.nodes.users import UserStore
 
@@ -158,6 +159,7 @@ class DevCluster:
     def start(self) -> None:
         """Start everything. Raises Unavailable; `stop` all the same."""
         check_tools(networks=self.namespaces)
+        CorosyncBus.check_library()
         hosts = self._start_hosts()
         numbers = [(CLIENT_MANAGER, number) for number in range(1, self._counts[0] + 1)]
         numbers += [(MESSAGE_MANAGER, number) for number in range(1, self._counts[1] + 1)]
@@ -230,7 +232,9 @@ class DevCluster:
         count = sum(self._counts)
         self.folder.mkdir(parents=True, exist_ok=True)
         if self.namespaces:
-            self.network = Network(self.folder / "hosts", self._host_count, subnet=_free_subnet())
+            if os.geteuid() != 0:
+                raise ClientFault("--namespaces needs the superuser: run it with sudo", code="usage")
+            self.network = Network(self.folder / "hosts", self._host_count, subnet=free_subnet())
             self.network.let_us_in()
             self.network.start(key=secrets.token_bytes(KEY_BYTES))
             for host in self.network.hosts:
@@ -298,7 +302,7 @@ def _wait_for_ring(host: Host) -> None:
     _until(lambda: host.answers, _RING_SECONDS, "corosync")
 
 
-def _free_subnet() -> str:
+def free_subnet() -> str:
     """One that this machine is not in. Whoever looks at the same moment hardly takes the same."""
     shown = subprocess.run(["ip", "-o", "-4", "address"], check=False, capture_output=True, text=True).stdout
     free = [subnet for subnet in _SUBNETS if f" {subnet}." not in shown]
