@@ -57,6 +57,7 @@ class Client:
         self.dice = scene.world.dice
         self.name = name
         self.life = ""
+        self.is_through = False  # with all that it had to send, and that is confirmed
         self.machine = machine
         self._lives = 0
         self._connection: Connection | None = None
@@ -87,7 +88,8 @@ class Client:
                 ) as connection:
                     self._connection = connection
                     await self.work(connection)
-                    return
+                self.is_through = True
+                return
             except HeliographError as error:
                 self.scene.heard(error)
                 await asyncio.sleep(self.world.between(0.05, 0.3))

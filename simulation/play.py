@@ -113,7 +113,7 @@ class Play:
         self.world.run(self.world.now + 6.0)  # who was stopped goes on, who was off comes back
         self.scene.is_sending = False
         self._until(self._is_quiet, _CALM_SECONDS)
-        self.world.run(self.world.now + 3.0)
+        self.world.run(self.world.now + 3.0)  # whatever comes that should not
         judged = self._judged()
         self._end()
         return judged
@@ -131,10 +131,15 @@ class Play:
             self.world.run(self.world.now + 0.5)
 
     def _is_quiet(self) -> bool:
-        return next(self.history.waiting(), None) is None
+        return not self._unfinished() and next(self.history.waiting(), None) is None
+
+    def _unfinished(self) -> list[str]:
+        senders = (client for client in self.clients if isinstance(client, Sending | Streaming))
+        return [client.name for client in senders if not client.is_through]
 
     def _judged(self) -> Outcome:
-        found = violations(self.history)
+        found = [f"{name} is not through with what it sent" for name in self._unfinished()]
+        found += violations(self.history)
         found += ["a defect: " + "".join(format_exception(error)) for error in self.world.failures]
         faults = dict(self.weather.faults)
         for supervisor in self.supervisors:
