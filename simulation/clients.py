@@ -32,10 +32,11 @@ _RECEIVE_SECONDS = 0.4
 class Scene:
     """What clients share: where the server is, and whether there is still something to send."""
 
-    def __init__(self, world: World, history: History, url: str) -> None:
+    def __init__(self, world: World, history: History, url: str, leisure: float) -> None:
         self.world = world
         self.history = history
         self.url = url
+        self.leisure = leisure  # how much longer senders pause than they might
         self.is_sending = True
         self.faults: dict[str, int] = {}  # errors that applications heard, by code
         self.subscribed: dict[str, None] = {}
@@ -141,7 +142,7 @@ class Sending(Client):
                 await self._send_one(producer)
             else:
                 await self._send_many(producer, self.dice.randint(2, 25))
-            await self.pause(self.dice.choice((0.01, 0.05, 0.2)))
+            await self.pause(self.dice.choice((0.01, 0.05, 0.2)) * self.scene.leisure)
         await producer.flush()
 
     def _next(self) -> tuple[str, dict[str, Any]]:
@@ -200,7 +201,7 @@ class Streaming(Client):
                 self.history.refused(key)
             else:
                 self.history.confirmed(key)
-            await self.pause(0.2)
+            await self.pause(0.2 * self.scene.leisure)
 
     async def _pieces(self, key: str, size: int) -> AsyncIterator[bytes]:
         yield f"{key}|".encode()

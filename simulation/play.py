@@ -18,11 +18,11 @@ from simulation.loop import bury
 from simulation.machines import Machine
 from simulation.sockets import Sockets
 from simulation.supervisor import Supervisor
-from simulation.weather import Weather
+from simulation.weather import Plan, Weather
 from simulation.world import World
 
 _STORM_SECONDS: Final = 12.0
-_CALM_SECONDS: Final = 60.0
+_CALM_SECONDS: Final = 40.0
 PORT: Final = 7700
 SETTINGS: Final[dict[str, object]] = {
     "server.data": "/data",
@@ -54,15 +54,17 @@ class Outcome(msgspec.Struct):
 class Play:
     """One seed."""
 
-    def __init__(self, seed: int, faults: int) -> None:
+    leisure = 1.0
+
+    def __init__(self, seed: int, plan: Plan) -> None:
         self.seed = seed
         self.world = World(seed)
         self.history = History(self.world)
         self.sockets = Sockets(self.world)
         self.supervisors = self.servers()
-        self.scene = Scene(self.world, self.history, self.url())
+        self.scene = Scene(self.world, self.history, self.url(), self.leisure)
         self.clients = self._cast()
-        self.weather = Weather(self.world, self.supervisors, self.clients, self.sockets, faults)
+        self.weather = Weather(self.world, self.supervisors, self.clients, self.sockets, plan)
 
     def servers(self) -> list[Supervisor]:
         raise NotImplementedError
