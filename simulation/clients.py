@@ -32,10 +32,10 @@ _RECEIVE_SECONDS = 0.4
 class Scene:
     """What clients share: where the server is, and whether there is still something to send."""
 
-    def __init__(self, world: World, history: History, url: str, leisure: float) -> None:
+    def __init__(self, world: World, history: History, urls: tuple[str, ...], leisure: float) -> None:
         self.world = world
         self.history = history
-        self.url = url
+        self.urls = urls  # any of them will do
         self.leisure = leisure  # how much longer senders pause than they might
         self.is_sending = True
         self.faults: dict[str, int] = {}  # errors that applications heard, by code
@@ -79,7 +79,7 @@ class Client:
         while True:
             try:
                 async with connect(
-                    self.scene.url,
+                    self.dice.choice(self.scene.urls),
                     client_name=self.name,
                     client_id=self.client_id,
                     reconnect_seconds=_PATIENCE_SECONDS,

@@ -48,9 +48,10 @@ class Cluster(Play):
     starts = 0
     leisure = 4.0
 
-    def url(self) -> str:
-        nodes = range(1, _CLIENT_MANAGERS + 1)
-        return "helio://" + ",".join(f"node{node}:{PORT}" for node in nodes)
+    def urls(self) -> tuple[str, ...]:
+        """All client managers, each of them first in one."""
+        nodes = [f"node{node}:{PORT}" for node in range(1, _CLIENT_MANAGERS + 1)]
+        return tuple("helio://" + ",".join(nodes[at:] + nodes[:at]) for at in range(len(nodes)))
 
 
 class Node(ClusterServer):

@@ -62,15 +62,15 @@ class Play:
         self.history = History(self.world)
         self.sockets = Sockets(self.world)
         self.supervisors = self.servers()
-        self.scene = Scene(self.world, self.history, self.url(), self.leisure)
+        self.scene = Scene(self.world, self.history, self.urls(), self.leisure)
         self.clients = self._cast()
         self.weather = Weather(self.world, self.supervisors, self.clients, self.sockets, plan)
 
     def servers(self) -> list[Supervisor]:
         raise NotImplementedError
 
-    def url(self) -> str:
-        """Where clients connect."""
+    def urls(self) -> tuple[str, ...]:
+        """Where clients connect: any of these."""
         raise NotImplementedError
 
     def _cast(self) -> list[Client]:

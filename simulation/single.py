@@ -16,8 +16,8 @@ class Single(Play):
         machine = Machine(self.world, self.sockets, "server")
         return [Supervisor(machine, embedded(load(None, SETTINGS)))]
 
-    def url(self) -> str:
-        return f"helio://server:{PORT}"
+    def urls(self) -> tuple[str, ...]:
+        return (f"helio://server:{PORT}",)
 
 
 def run(seed: int, plan: Plan = STORM) -> Outcome:
