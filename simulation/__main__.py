@@ -17,6 +17,7 @@ import msgspec
 from simulation import cluster, single
 from simulation.plants import PLANTS, planted
 from simulation.play import Outcome
+from simulation.weather import KINDS, STORM, Plan
 
 _WORKLOADS = {"single": single.run, "cluster": cluster.run}
 
@@ -51,33 +52,38 @@ class Summary(msgspec.Struct):
             self.violations[outcome.seed] = outcome.violations
 
 
-def summarise(workload: str, seeds: range, *, plant: str = "", shrinks: bool = False) -> Summary:
+def summarise(
+    workload: str, seeds: range, *, plant: str = "", shrinks: bool = False, plan: Plan = STORM
+) -> Summary:
     """With a planted bug, up to the first seed that shows it."""
     summary = Summary()
     simulate = _WORKLOADS[workload]
     began = time.perf_counter()
     with planted(plant):
         for seed in seeds:
-            outcome = simulate(seed)
+            outcome = simulate(seed, plan)
             summary.add(outcome)
             if outcome.violations and shrinks:
-                summary.shrunk[seed] = _shrunk(workload, seed)
+                summary.shrunk[seed] = _shrunk(workload, seed, plan)
             if outcome.violations and plant:
                 break
     summary.real_seconds = time.perf_counter() - began
     return summary
 
 
-def _shrunk(workload: str, seed: int) -> int:
+def _shrunk(workload: str, seed: int, plan: Plan) -> int:
     """The least number of faults, from the beginning, with which the seed still fails."""
-    simulate = _WORKLOADS[workload]
+
+    def fails(faults: int) -> bool:
+        return bool(_WORKLOADS[workload](seed, Plan(faults, plan.kinds)).violations)
+
     enough = 1
-    while enough < 1000 and not simulate(seed, faults=enough).violations:
+    while enough < 1000 and not fails(enough):
         enough *= 2
     too_few = enough // 2
     while too_few + 1 < enough:
         middle = (too_few + enough) // 2
-        if simulate(seed, faults=middle).violations:
+        if fails(middle):
             enough = middle
         else:
             too_few = middle
@@ -101,15 +107,17 @@ def main() -> int:
     parser.add_argument("--plant", choices=sorted(PLANTS), default="", metavar="NAME")
     parser.add_argument("--plants", action="store_true", help="try every planted bug")
     parser.add_argument("--shrink", action="store_true", help="find the least faults with which a seed fails")
+    parser.add_argument("--faults", default=",".join(KINDS), help="only these, with commas between")
     parser.add_argument("--json", action="store_true", help="one JSON object instead of lines for a person")
     parser.add_argument("--digests", action="store_true", help="say the digest of each seed")
     options = parser.parse_args()
     seeds = range(*(int(each) for each in options.seeds.split(":")))
+    plan = Plan(kinds=tuple(options.faults.split(",")))
     # Coroutines of the dead wait for the end of their world: nothing is gained by looking at them before.
     gc.set_threshold(200_000, 50, 100)
     if options.plants:
         return _try_plants(options.workload, seeds)
-    summary = summarise(options.workload, seeds, plant=options.plant, shrinks=options.shrink)
+    summary = summarise(options.workload, seeds, plant=options.plant, shrinks=options.shrink, plan=plan)
     told = msgspec.to_builtins(summary, str_keys=True)
     if not options.digests:
         del told["digests"]

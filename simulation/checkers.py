@@ -50,15 +50,17 @@ def never_sent(history: History) -> Iterator[str]:
 
 
 def out_of_order(history: History) -> Iterator[str]:
-    """Where there is one consumer at a time, what a producer sent comes first in the order in which it was
-    sent."""
+    """Where there is one consumer, what a producer sent comes in the order in which it was sent.
+
+    What is marked was given to the consumer's former life, and comes when that is known to be over.
+    """
     consumers: dict[str, dict[str, None]] = {}
     for each in history.hand_outs:
         consumers.setdefault(each.place, {})[each.consumer.partition("#")[0]] = None
     highest: dict[tuple[str, str], int] = {}
-    for (place, key), _hand_outs in history.by_place.items():  # in the order of first hand-outs
+    for (place, key), hand_outs in history.by_place.items():  # in the order of first hand-outs
         sent = history.sent.get(key)
-        if sent is None or len(consumers[place]) > 1 or sent.transaction:
+        if sent is None or len(consumers[place]) > 1 or sent.transaction or hand_outs[0].is_marked:
             continue
         before = highest.get((place, sent.producer), 0)
         if sent.number < before:

@@ -32,10 +32,11 @@ _RECEIVE_SECONDS = 0.4
 class Scene:
     """What clients share: where the server is, and whether there is still something to send."""
 
-    def __init__(self, world: World, history: History, url: str) -> None:
+    def __init__(self, world: World, history: History, urls: tuple[str, ...], leisure: float) -> None:
         self.world = world
         self.history = history
-        self.url = url
+        self.urls = urls  # any of them will do
+        self.leisure = leisure  # how much longer senders pause than they might
         self.is_sending = True
         self.faults: dict[str, int] = {}  # errors that applications heard, by code
         self.subscribed: dict[str, None] = {}
@@ -57,6 +58,7 @@ class Client:
         self.dice = scene.world.dice
         self.name = name
         self.life = ""
+        self.is_through = False  # with all that it had to send, and that is confirmed
         self.machine = machine
         self._lives = 0
         self._connection: Connection | None = None
@@ -77,7 +79,7 @@ class Client:
         while True:
             try:
                 async with connect(
-                    self.scene.url,
+                    self.dice.choice(self.scene.urls),
                     client_name=self.name,
                     client_id=self.client_id,
                     reconnect_seconds=_PATIENCE_SECONDS,
@@ -87,7 +89,8 @@ class Client:
                 ) as connection:
                     self._connection = connection
                     await self.work(connection)
-                    return
+                self.is_through = True
+                return
             except HeliographError as error:
                 self.scene.heard(error)
                 await asyncio.sleep(self.world.between(0.05, 0.3))
@@ -139,7 +142,7 @@ class Sending(Client):
                 await self._send_one(producer)
             else:
                 await self._send_many(producer, self.dice.randint(2, 25))
-            await self.pause(self.dice.choice((0.01, 0.05, 0.2)))
+            await self.pause(self.dice.choice((0.01, 0.05, 0.2)) * self.scene.leisure)
         await producer.flush()
 
     def _next(self) -> tuple[str, dict[str, Any]]:
@@ -198,7 +201,7 @@ class Streaming(Client):
                 self.history.refused(key)
             else:
                 self.history.confirmed(key)
-            await self.pause(0.2)
+            await self.pause(0.2 * self.scene.leisure)
 
     async def _pieces(self, key: str, size: int) -> AsyncIterator[bytes]:
         yield f"{key}|".encode()

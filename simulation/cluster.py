@@ -14,6 +14,7 @@ from simulation.bus import SimBus
 from simulation.machines import Machine, Process
 from simulation.play import PORT, SETTINGS, Outcome, Play
 from simulation.supervisor import Server, Supervisor
+from simulation.weather import STORM, Plan
 
 _CLIENT_MANAGERS: Final = 2
 _MESSAGE_MANAGERS: Final = 3
@@ -45,10 +46,12 @@ class Cluster(Play):
         return make
 
     starts = 0
+    leisure = 4.0
 
-    def url(self) -> str:
-        nodes = range(1, _CLIENT_MANAGERS + 1)
-        return "helio://" + ",".join(f"node{node}:{PORT}" for node in nodes)
+    def urls(self) -> tuple[str, ...]:
+        """All client managers, each of them first in one."""
+        nodes = [f"node{node}:{PORT}" for node in range(1, _CLIENT_MANAGERS + 1)]
+        return tuple("helio://" + ",".join(nodes[at:] + nodes[:at]) for at in range(len(nodes)))
 
 
 class Node(ClusterServer):
@@ -58,6 +61,5 @@ class Node(ClusterServer):
         return await self.failed
 
 
-def run(seed: int, *, faults: int = 1_000_000) -> Outcome:
-    """`faults`: no more than so many."""
-    return Cluster(seed, faults).run()
+def run(seed: int, plan: Plan = STORM) -> Outcome:
+    return Cluster(seed, plan).run()

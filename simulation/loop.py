@@ -164,7 +164,9 @@ class ProcessLoop:
             handle.callback(*handle.arguments)
         except Killed:
             assert self.is_dead
-        except Exception as error:
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException as error:  # as asyncio does
             self.call_exception_handler({"message": "a callback failed", "exception": error})
 
     # ---- futures, tasks, threads

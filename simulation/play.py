@@ -18,11 +18,11 @@ from simulation.loop import bury
 from simulation.machines import Machine
 from simulation.sockets import Sockets
 from simulation.supervisor import Supervisor
-from simulation.weather import Weather
+from simulation.weather import Plan, Weather
 from simulation.world import World
 
 _STORM_SECONDS: Final = 12.0
-_CALM_SECONDS: Final = 60.0
+_CALM_SECONDS: Final = 40.0
 PORT: Final = 7700
 SETTINGS: Final[dict[str, object]] = {
     "server.data": "/data",
@@ -54,21 +54,23 @@ class Outcome(msgspec.Struct):
 class Play:
     """One seed."""
 
-    def __init__(self, seed: int, faults: int) -> None:
+    leisure = 1.0
+
+    def __init__(self, seed: int, plan: Plan) -> None:
         self.seed = seed
         self.world = World(seed)
         self.history = History(self.world)
         self.sockets = Sockets(self.world)
         self.supervisors = self.servers()
-        self.scene = Scene(self.world, self.history, self.url())
+        self.scene = Scene(self.world, self.history, self.urls(), self.leisure)
         self.clients = self._cast()
-        self.weather = Weather(self.world, self.supervisors, self.clients, self.sockets, faults)
+        self.weather = Weather(self.world, self.supervisors, self.clients, self.sockets, plan)
 
     def servers(self) -> list[Supervisor]:
         raise NotImplementedError
 
-    def url(self) -> str:
-        """Where clients connect."""
+    def urls(self) -> tuple[str, ...]:
+        """Where clients connect: any of these."""
         raise NotImplementedError
 
     def _cast(self) -> list[Client]:
@@ -113,7 +115,7 @@ class Play:
         self.world.run(self.world.now + 6.0)  # who was stopped goes on, who was off comes back
         self.scene.is_sending = False
         self._until(self._is_quiet, _CALM_SECONDS)
-        self.world.run(self.world.now + 3.0)
+        self.world.run(self.world.now + 3.0)  # whatever comes that should not
         judged = self._judged()
         self._end()
         return judged
@@ -131,10 +133,15 @@ class Play:
             self.world.run(self.world.now + 0.5)
 
     def _is_quiet(self) -> bool:
-        return next(self.history.waiting(), None) is None
+        return not self._unfinished() and next(self.history.waiting(), None) is None
+
+    def _unfinished(self) -> list[str]:
+        senders = (client for client in self.clients if isinstance(client, Sending | Streaming))
+        return [client.name for client in senders if not client.is_through]
 
     def _judged(self) -> Outcome:
-        found = violations(self.history)
+        found = [f"{name} is not through with what it sent" for name in self._unfinished()]
+        found += violations(self.history)
         found += ["a defect: " + "".join(format_exception(error)) for error in self.world.failures]
         faults = dict(self.weather.faults)
         for supervisor in self.supervisors:

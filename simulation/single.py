@@ -6,6 +6,7 @@ from heliograph.nodes.configuration import load
 from simulation.machines import Machine
 from simulation.play import PORT, SETTINGS, Outcome, Play
 from simulation.supervisor import Supervisor, embedded
+from simulation.weather import STORM, Plan
 
 
 class Single(Play):
@@ -15,10 +16,9 @@ class Single(Play):
         machine = Machine(self.world, self.sockets, "server")
         return [Supervisor(machine, embedded(load(None, SETTINGS)))]
 
-    def url(self) -> str:
-        return f"helio://server:{PORT}"
+    def urls(self) -> tuple[str, ...]:
+        return (f"helio://server:{PORT}",)
 
 
-def run(seed: int, *, faults: int = 1_000_000) -> Outcome:
-    """`faults`: no more than so many."""
-    return Single(seed, faults).run()
+def run(seed: int, plan: Plan = STORM) -> Outcome:
+    return Single(seed, plan).run()

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+import msgspec
+
 from simulation.clients import Client
 from simulation.sockets import Sockets
 from simulation.supervisor import Supervisor
@@ -29,6 +31,16 @@ KINDS: Final = (
 )
 
 
+class Plan(msgspec.Struct, frozen=True):
+    """How many faults there are at most, and of which kinds."""
+
+    faults: int = 1_000_000
+    kinds: tuple[str, ...] = KINDS
+
+
+STORM: Final = Plan()
+
+
 class Weather:
     """Faults, one after the other, until it is calm."""
 
@@ -38,7 +50,7 @@ class Weather:
         supervisors: list[Supervisor],
         clients: list[Client],
         sockets: Sockets,
-        faults: int,
+        plan: Plan,
     ) -> None:
         self.world = world
         self.dice = world.dice
@@ -48,7 +60,8 @@ class Weather:
         self._clients = clients
         self._sockets = sockets
         self._pace = world.between(0.1, 2.0)
-        self._left = faults
+        self._left = plan.faults
+        self._kinds = plan.kinds
 
     def begin(self) -> None:
         self.world.after(self.world.between(0.0, self._pace), self._strike)
@@ -67,7 +80,7 @@ class Weather:
             return
         self._left -= 1
         self._supervisor = self.dice.choice(self._supervisors)
-        strike: Callable[[], None] = getattr(self, f"_{(kind := self.dice.choice(KINDS))}")
+        strike: Callable[[], None] = getattr(self, f"_{(kind := self.dice.choice(self._kinds))}")
         strike()
         self.faults[kind] = self.faults.get(kind, 0) + 1
         self.world.note("fault", kind)
