@@ -1,7 +1,7 @@
 """A bus for tests of replication: frames have one order, and everybody is at another place in it.
 
-What a member says waits with it until it gets its place in the order; what is in the order reaches each member in its own
-time. A member that dies takes with it what had no place yet. Commands travel as the bytes they are on a real bus.
+What a member says waits with it until it gets its place in the order; what is in the order reaches each member in its
+own time. A member that dies takes with it what had no place yet. Commands travel as the bytes they are on a real bus.
 """
 
 from __future__ import annotations

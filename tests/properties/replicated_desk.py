@@ -8,6 +8,7 @@ from collections.abc import Callable
 from random import Random
 
 import msgspec
+from crc32c import crc32c
 
 from heliograph.bus.commands import (
     Answered,
@@ -30,13 +31,12 @@ from heliograph.bus.commands import (
 from heliograph.bus.interface import ChannelBus, Incarnation, Origin
 from heliograph.bus.presence import CLIENT_MANAGER, NodeState
 from heliograph.cluster.view import View
-from heliograph.model.block import pack, parse, slice_span, unpack
+from heliograph.model.block import Span, pack, parse, slice_span, unpack
 from heliograph.model.destination import Address
 from heliograph.model.ids import ConsumerId, IdIssuer, LaneId, SessionId, lane_of
 from heliograph.nodes.cluster_clients import ClusterClients
 from heliograph.nodes.cluster_member import ClusterMember
 from heliograph.nodes.tick import Tick
-
 from tests.properties.replicated_judge import Copy, Judge, Letter, Transaction, Violation
 
 WINDOW = 12  # blocks that a sender has on their way
@@ -72,6 +72,7 @@ class Taker(msgspec.Struct):
     tags: dict[int, Letter] = {}
     last: int = 0
     recalled_behind: int | None = None
+    limbo: list[tuple[int, list[Span]]] = []  # came before the word on what is recalled: nobody has seen it
 
 
 class Desk:
@@ -86,7 +87,7 @@ class Desk:
         self._requests = (number + 1) << 32
         self.waiting: dict[int, tuple[str, Callable[[Answered | Rejected], None]]] = {}
         self.tick = Tick(loop, self._broke)
-        self.clients = ClusterClients(self.tick)
+        self.clients = ClusterClients(self.tick, self._begins_anew)
         self.clients.join(self._decided)
         self.member = ClusterMember(
             bus,
@@ -106,6 +107,9 @@ class Desk:
         self.crashes: Callable[[], int] = lambda: 0
         self.begun: Callable[[], int] = lambda: 0
         self.failure: BaseException | None = None
+
+    def _begins_anew(self) -> None:
+        self.failure = Violation(f"{self.name} was told that nobody knows its clients any more")
 
     def _broke(self, bug: Exception) -> None:
         self.failure = self.failure or bug
@@ -223,10 +227,12 @@ class Desk:
         persistent = sender.kind != "volatile" and not (sender.kind == "mixed" and dice.random() < 0.4)
         priority = dice.choice((2, 4, 4, 7)) if sender.kind == "priority" else 4
         due = now + dice.randint(5_000, 60_000) if sender.kind == "delayed" and dice.random() < 0.5 else 0
-        expiry = now + dice.randint(1_000, 100_000) if sender.kind == "expiring" and dice.random() < 0.4 else 0
+        expiry = (
+            now + dice.randint(1_000, 100_000) if sender.kind == "expiring" and dice.random() < 0.4 else 0
+        )
         units = None
         if sender.kind == "unit":
-            base = int.from_bytes(sender.lane[-8:], "big") << 8 & 2**63 - 1
+            base = crc32c(sender.lane) << 8
             units = [base + dice.randint(1, 3) for _ in range(count)]
         letters = [
             Letter(
@@ -299,7 +305,7 @@ class Desk:
         def ready(answer: Answered | Rejected) -> None:
             if isinstance(answer, Rejected) and answer.code == "subscription-in-use":
                 # The consumer of a client manager that died is not gone before the next view.
-                del self.takers[consumer]
+                self.takers.pop(consumer, None)
                 if insists:
                     again()
                 return
@@ -335,9 +341,12 @@ class Desk:
         )
         return taker
 
-    def _given(self, consumer: ConsumerId, tag: int, spans: list) -> None:  # type: ignore[type-arg]
+    def _given(self, consumer: ConsumerId, tag: int, spans: list[Span]) -> None:
         taker = self.takers.get(consumer)
         if taker is None:
+            return
+        if taker.recalled_behind is not None:
+            taker.limbo.append((tag, spans))
             return
         if tag <= taker.last:
             raise Violation(f"tag {tag} after {taker.last}")
@@ -424,17 +433,22 @@ class Desk:
         taker = self.takers.get(command.consumer)
         if taker is None:
             return
-        seen = taker.recalled_behind if taker.recalled_behind is not None else taker.last
         taker.recalled_behind = None
-        for first, last in command.tags:
-            for tag in range(first, last + 1):
-                letter = taker.tags.pop(tag, None)
-                if letter is not None:
-                    copy = letter.copies[taker.of]
-                    copy.holder = None
-                    copy.history.append("recalled")
-                    if tag > seen:
-                        copy.was_seen = False
+        gone = {tag for first, last in command.tags for tag in range(first, last + 1)}
+        for tag in gone:
+            letter = taker.tags.pop(tag, None)
+            if letter is not None:
+                copy = letter.copies[taker.of]
+                copy.holder = None
+                copy.history.append("recalled")
+        limbo, taker.limbo = taker.limbo, []
+        for first, spans in limbo:
+            tag = first
+            for span in spans:
+                for index in range(span.start, span.stop):
+                    if tag not in gone:
+                        self._given(taker.consumer, tag, [span.part(index, index + 1)])
+                    tag += 1
 
     def detach(self, taker: Taker) -> None:
         del self.takers[taker.consumer]
@@ -468,7 +482,9 @@ class Desk:
                 tags = sorted(taker.tags)
                 consumed.append((taker.address, taker.consumer, [(tag, tag) for tag in tags]))
                 for tag in tags:
-                    copies.append(taker.tags.pop(tag).copies[taker.of])
+                    copy = taker.tags.pop(tag).copies[taker.of]
+                    copy.acknowledged_by = taker.consumer
+                    copies.append(copy)
         for copy in copies:
             copy.is_acknowledged, copy.holder = True, None
             copy.history.append("in a commit")

@@ -85,7 +85,9 @@ class Judge:
             raise Violation(f"{body[:40]!r} was never sent so")
         copy = letter.copies.setdefault(of, Copy())
         copy.times += 1
-        copy.history.append(f"given {consumer.hex()[-6:]}#{tag}{' marked' if marked else ''}")
+        copy.history.append(
+            f"given {consumer.hex()[4:8]}.{consumer.hex()[20:28]}#{tag}{' marked' if marked else ''}"
+        )
         self._check_transaction(letter)
         story = f"{name} in {of}: {copy.history}"
         if copy.is_done:
@@ -128,7 +130,7 @@ class Judge:
             if earlier.sequence >= letter.sequence:
                 break
             copy = earlier.copies.get(of)
-            is_over = copy is not None and (copy.is_done or copy.is_acknowledged)
+            is_over = copy is not None and (copy.is_done or copy.is_acknowledged or copy.may_be_done)
             if is_over or (copy is not None and copy.holder == mine.holder and copy.tag < mine.tag):
                 continue
             if earlier.sender_is_gone and copy is None:
@@ -148,8 +150,12 @@ class Judge:
                     continue
                 copy = letter.copies.get(of)
                 may_be_lost = not letter.persistent and crashes > letter.crashes
-                if copy is None or not (copy.is_done or copy.is_acknowledged or copy.may_be_done):
-                    if letter.must_arrive or (letter.confirmed and not letter.expiry and not may_be_lost and not letter.transaction):
-                        missing.append(f"{letter.name} in {of}: {copy and copy.history}")
+                if copy is not None and (copy.is_done or copy.is_acknowledged or copy.may_be_done):
+                    continue
+                is_wanted = (
+                    letter.confirmed and not letter.expiry and not may_be_lost and not letter.transaction
+                )
+                if letter.must_arrive or is_wanted:
+                    missing.append(f"{letter.name} in {of}: {copy and copy.history}")
         if missing:
             raise Violation(f"lost: {len(missing)}, such as {missing[:5]}")

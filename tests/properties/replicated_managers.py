@@ -33,6 +33,7 @@ def settings_of(base: Path, node: int) -> settings.Configuration:
         found,
         journal=replace(found.journal, segment_bytes=1 << 15, snapshot_every_bytes=1 << 15),
         memory=replace(found.memory, resident_bytes=20_000),
+        sessions=replace(found.sessions, lease_seconds=0.05),
     )
 
 
@@ -62,8 +63,26 @@ class Node:
         )
 
     @property
+    def incarnation(self) -> bytes | None:
+        return self.server.member.incarnation if self.server is not None else None
+
+    @property
+    def is_frozen(self) -> bool:
+        stay = self.server.member._stay if self.server is not None else None
+        return stay is None or stay.membership.is_frozen  # type: ignore[attr-defined]
+
+    @property
+    def backups(self) -> list[bytes]:
+        """Whom it counts on, if it leads."""
+        assert self.server is not None
+        assert self.server.replica is not None
+        leading = self.server.replica._leading
+        return list(leading._there) if leading is not None else []
+
+    @property
     def manager(self) -> MessageManager:
-        assert self.server is not None and self.server.replica is not None
+        assert self.server is not None
+        assert self.server.replica is not None
         return self.server.replica.manager
 
     async def stop(self) -> None:
@@ -74,7 +93,8 @@ class Node:
     async def die(self, said: int) -> None:
         """As by kill -9: what it wrote stays, and nothing more comes of it."""
         server, self.server = self.server, None
-        assert server is not None and server.replica is not None
+        assert server is not None
+        assert server.replica is not None
         stay = server.member._stay
         if stay is not None:
             stay.is_over = True
@@ -140,7 +160,10 @@ def _of_destination(state: DestinationState) -> dict[str, Any]:
                 for number in range(entry.number, entry.last + 1)
             ),
         }
-    return {"number": state.number, **{str(each.number): _of_subscription(state, each) for each in state.subscriptions}}
+    return {
+        "number": state.number,
+        **{str(each.number): _of_subscription(state, each) for each in state.subscriptions},
+    }
 
 
 def _waiting(levels: list[LevelState]) -> list[tuple[int, int, int]]:

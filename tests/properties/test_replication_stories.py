@@ -49,7 +49,8 @@ def test_a_newcomer_keeps_what_it_was_given_while_it_caught_up(tmp_path: Path) -
         await first.die(0)
         world.desk.taker("queue:plain", "auto", alone=True)
         await world.until(
-            lambda: all("queue:plain" in each.copies for each in world.judge.letters.values()), lambda: "all of it"
+            lambda: all("queue:plain" in each.copies for each in world.judge.letters.values()),
+            lambda: "all of it",
         )
 
     play(story, tmp_path)

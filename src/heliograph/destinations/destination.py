@@ -302,7 +302,9 @@ class Destination:
     def _settled(self, event: Settled, effects: list[AnyEffect], now: int) -> None:
         messages = self.list_of(event.consumer)
         if messages is None:
-            if event.request:
+            if event.request and event.again:  # it left behind this, which was carried out then
+                effects.append(Multicast(Answered(event.request, {})))
+            elif event.request:
                 effects.append(Multicast(Rejected(event.request, "consumer-unknown", "the consumer is gone")))
             return
         try:

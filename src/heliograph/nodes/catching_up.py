@@ -73,7 +73,8 @@ _encode = msgspec.msgpack.Encoder().encode
 async def _send(writer: asyncio.StreamWriter, message: msgspec.Struct) -> None:
     packed = zlib.compress(_encode(message), _COMPRESSION)
     writer.write(_LENGTH.pack(len(packed)) + packed)
-    await asyncio.wait_for(writer.drain(), _PATIENCE_SECONDS)
+    async with asyncio.timeout(_PATIENCE_SECONDS):  # `wait_for` of Python 3.11 may swallow a cancellation
+        await writer.drain()
 
 
 async def _receive(reader: asyncio.StreamReader, kind: Any) -> Any:

@@ -248,6 +248,10 @@ class Leading:
         if lsn > self._last_lsn:
             self._last_lsn = lsn
             self._marks.append((self._manager.place.index, lsn))
+            if self._there and self._marks[0][0] <= max(self._there.values()):
+                self._manager.soon(
+                    self._tell
+                )  # it concerns this journal alone: nobody will say more about it
         if self._records or self._newly_handled or self._touched or self._introduces or self._decisions:
             for command in self._decisions:
                 self._supply(command)

@@ -657,9 +657,10 @@ class MessageManager:
 
     def journal_stored(self, lsn: int) -> None:
         """Our own disk has it."""
-        if self.shipping is not None:
-            lsn = self.shipping.stored_here(lsn)
-        self.log_stored(lsn)
+        self.log_stored(lsn if self.shipping is None else self.shipping.stored_here(lsn))
+        # Copies concern this journal alone. Until they are held nothing keeps their segment,
+        # so they do not wait for others.
+        self._compactor.stored(lsn)
 
     def log_stored(self, lsn: int) -> None:
         """The log is stored up to here, wherever it has to be."""
@@ -683,7 +684,6 @@ class MessageManager:
         while self._noting and self._noting[0][0] <= lsn:
             _, request, body = self._noting.popleft()
             self._bus.multicast(Answered(request, body))
-        self._compactor.stored(lsn)
         self.large.log_stored(lsn)
         self.administrator.stored(lsn)
         self._tick.ask()

@@ -385,7 +385,7 @@ class Replica:
 
     def _lead(self, view: View, roles: Roles) -> None:
         if self._leading is None:
-            self._begin_to_lead()
+            self._begin_to_lead(view)
         leading = self._leading
         assert leading is not None
         self._entered(view)
@@ -396,14 +396,13 @@ class Replica:
         leading.install(forget_bodies=bool(newcomers))
         leading.only_these_are_here(view.members)
 
-    def _begin_to_lead(self) -> None:
+    def _begin_to_lead(self, view: View) -> None:
         following = self._following
         assert following is not None
-        assert self.channel is not None
         took_over = following.is_synchronised
         if not took_over:
             self._give_up_catching_up()
-        prefix = b"s" + bytes(self.channel.incarnation or b"")
+        prefix = b"s" + view.id
         leading = Leading(
             self.manager, self._say, self._own_disk_has, prefix=prefix, lease_seconds=self._lease_seconds
         )
