@@ -51,6 +51,10 @@ class NodeState(msgspec.Struct, frozen=True, array_like=True):
     is_leading: bool = False
     is_leaving: bool = False  # it wants somebody else to lead
     address: str = ""  # where others catch up from it
+    cluster: str = ""  # identity of the cluster that its data is of
+    essentials: tuple[
+        tuple[str, str], ...
+    ] = ()  # settings that must be the same on every node, as they are here
 
 
 class Hello(Command):

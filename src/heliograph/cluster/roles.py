@@ -34,6 +34,7 @@ def roles_in(view: View) -> Roles:
                 managers[who] = node
             elif node.role == CLIENT_MANAGER and who not in clients:
                 clients.append(who)
+    managers = _of_one_cluster(managers)
     if not managers:
         return Roles(None, (), (), tuple(clients), managers)
     primary = min(managers, key=lambda who: _rank(managers[who], who))
@@ -47,6 +48,20 @@ def roles_in(view: View) -> Roles:
     )
     others = tuple(who for who in managers if who != primary and who not in backups)
     return Roles(primary, backups, others, tuple(clients), managers)
+
+
+def _of_one_cluster(managers: dict[Incarnation, NodeState]) -> dict[Incarnation, NodeState]:
+    """Whose data is of another cluster has no say here, whatever its log is like: those who have the log of a primary
+    are right, or else the most."""
+    votes: dict[str, tuple[bool, int]] = {}
+    for node in managers.values():
+        if node.cluster:
+            synchronised, count = votes.get(node.cluster, (False, 0))
+            votes[node.cluster] = (synchronised or node.is_synchronised, count + 1)
+    if len(votes) <= 1:
+        return managers
+    right = max(votes, key=lambda cluster: (*votes[cluster], cluster))
+    return {who: node for who, node in managers.items() if node.cluster in ("", right)}
 
 
 def _all_are_here(leader: NodeState, managers: dict[Incarnation, NodeState]) -> bool:

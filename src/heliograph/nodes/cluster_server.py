@@ -12,6 +12,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+import msgspec
+
 from heliograph import __version__
 from heliograph.admin.subjects import LOG
 from heliograph.bus.commands import Command
@@ -28,16 +30,20 @@ from heliograph.nodes.client_manager import ClientManager
 from heliograph.nodes.clock import CLOCK, Clock
 from heliograph.nodes.cluster_clients import ClusterClients
 from heliograph.nodes.cluster_member import LEFT, ClusterMember
-from heliograph.nodes.configuration import Configuration
+from heliograph.nodes.configuration import Configuration, essentials_of
 from heliograph.nodes.embedded import journal_settings
 from heliograph.nodes.event_log import ON_THE_BUS, Event, EventLog
 from heliograph.nodes.message_manager import MessageManager
+from heliograph.nodes.node_file import Folder
 from heliograph.nodes.replica import ManagerBus, Replica
 from heliograph.nodes.serving import admission, listen, settle_memory
 from heliograph.nodes.tick import Tick
 
 # The bus could not be entered: nothing was heard since the last time.
 _NOT_ENTERED: Final = "bus-unavailable"
+
+
+_IDENTITY_BYTES: Final = 8
 
 
 class ClusterServer:
@@ -69,6 +75,8 @@ class ClusterServer:
         self._left_because = ""  # the last time, until it was in a view again
         self._ready = asyncio.Event()
         self._roles: Roles | None = None  # of the last view
+        self._folder = Folder(Path(configuration.server.data), disk)
+        self._essentials = essentials_of(configuration)
         self.failed: asyncio.Future[HeliographError] = asyncio.get_running_loop().create_future()
 
     @property
@@ -92,6 +100,7 @@ class ClusterServer:
             node=configuration.identity.node,
             started_ms=self._clock.microseconds() // 1000,
         )
+        self._folder.claim(self.name, cluster.name)
         try:
             if cluster.role != CLIENT_MANAGER:
                 await self._start_replica()
@@ -257,7 +266,34 @@ class ClusterServer:
             states.append(self.replica.state)
         if self.bus is not None:
             states.append(NodeState(self.name, CLIENT_MANAGER))
-        return tuple(states)
+        cluster, essentials = self._folder.cluster_identity, self._essentials
+        return tuple(
+            msgspec.structs.replace(state, cluster=cluster, essentials=essentials) for state in states
+        )
+
+    def _check_belongs(self, roles: Roles) -> None:
+        """M14, M16: raises HeliographError if this node is not one of those who are here."""
+        if roles.primary is None:
+            return
+        leader = roles.states[roles.primary]
+        if roles.primary == self.member.incarnation:
+            if not self._folder.cluster_identity:
+                self._folder.belong(self._clock.secret(_IDENTITY_BYTES).hex())
+            return
+        if leader.cluster:
+            self._folder.belong(leader.cluster)
+        others = dict(leader.essentials)
+        differ = [
+            f"{key} is {ours} here and {others[key]} there"
+            for key, ours in self._essentials
+            if others.get(key, ours) != ours
+        ]
+        if differ:
+            raise HeliographError(
+                f"the settings of this node and of {leader.name}, which leads, must be the same: {'; '.join(differ)}."
+                " Change them here and start again",
+                code="settings-differ",
+            )
 
     # ---- the channel
 
@@ -274,6 +310,13 @@ class ClusterServer:
             self.replica.on_suspend()
 
     def on_install(self, view: View) -> None:
+        try:
+            self._check_belongs(roles_in(view))
+        except HeliographError as error:
+            if not self.failed.done():
+                self.failed.set_result(error)
+            self.member.leave()
+            return
         if self.replica is not None:
             self.replica.on_install(view)
         if self.bus is not None:

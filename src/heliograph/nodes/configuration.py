@@ -345,6 +345,20 @@ class Setting(msgspec.Struct, frozen=True):
         return f"{self.section}.{self.name}"
 
 
+# On these every node of a cluster has to agree (M14): what a client may do and is promised must not depend on where
+# it came in.
+_ESSENTIAL: Final = ("journal.durability", "destinations.", "sessions.")
+
+
+def essentials_of(configuration: Configuration) -> tuple[tuple[str, str], ...]:
+    """The settings on which all nodes of a cluster have to agree, each as it is written in the file."""
+    return tuple(
+        (setting.key, toml_of(getattr(getattr(configuration, setting.section), setting.name)))
+        for setting in settings()
+        if setting.key.startswith(_ESSENTIAL)
+    )
+
+
 def settings() -> list[Setting]:
     """Every key there is, in the order of the file."""
     found = []
