@@ -1,4 +1,4 @@
-"""Whose data a folder holds: `node.json`, written at the first start, so that nobody goes on with what is another's."""
+"""Whose data a folder holds: `node.json`, written at the first start, so that nobody goes on with another's data."""
 
 from __future__ import annotations
 
