@@ -428,8 +428,7 @@ class Replica:
         self.manager.append(RecordKind.VIEW, 0, 0, record)
 
     def _also_holds(self, who: Incarnation) -> None:
-        """Another has the log from here on, and may take over: those who have it too remember that none of them may lead
-        without it."""
+        """Another has the log now, and may take over: those who have it too remember not to lead without it."""
         if self.roles is None or self._view is None or who not in self.roles.states:
             return
         store = self.roles.states[who].store
