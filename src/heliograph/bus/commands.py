@@ -456,7 +456,7 @@ class Standing(msgspec.Struct, array_like=True, gc=False):
     credit: int
     next_tag: int
     is_retired: bool = False
-    is_away: bool = False
+    lease_seconds: float = 0.0  # it is away, and is waited for this much longer
 
 
 class Introduction(msgspec.Struct, array_like=True, gc=False):

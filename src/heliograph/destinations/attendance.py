@@ -66,6 +66,11 @@ class Attendance:
         attendant.away_until = until
         self._away[attendant.consumer] = attendant
 
+    def away_until(self, consumer: ConsumerId) -> float:
+        """When the lease of a consumer passes, 0 if it is there."""
+        attendant = self._consumers.get(consumer)
+        return attendant.away_until if attendant is not None else 0.0
+
     def to_claim(self, session: SessionId) -> list[tuple[int, ConsumerId, Address]]:
         """What a client that resumes its session can go on with: number, id and destination of each."""
         return [(each.number, each.consumer, each.address) for each in self.of(session) if each.away_until]

@@ -374,9 +374,9 @@ class Following:
                 standing.credit,
                 standing.next_tag,
                 retired=standing.is_retired,
-                away=standing.is_away,
+                away=standing.lease_seconds > 0,
             )
-            manager.restore_attendant(known.attached, lead.lease_seconds if standing.is_away else 0)
+            manager.restore_attendant(known.attached, standing.lease_seconds)
         manager.large.takes_over()
         self._restore_producers(lead)
         for lane, last in self._unconfirmed.items():

@@ -104,6 +104,8 @@ _PAIR = struct.Struct("<QQ")
 _HOUSEKEEPING_SECONDS = 5.0
 # How often messages that are past their time are looked for.
 _SWEEP_SECONDS = 1.0
+# Of a lease that has just passed, until that is noticed.
+_LEAST_LEASE_SECONDS = 0.001
 _FULL = StorageFull("the disk, or the quota on it, is full: nothing was stored")
 _TO_ONE_DESTINATION = (Published, Settled, CreditGranted, ConsumerRetired)
 
@@ -416,6 +418,11 @@ class MessageManager:
         number = number_of_consumer(command)
         self.catalogue.attendance.attached(command.session, command.consumer, command.address, number)
         self.run(destination, destination.handle(command, self.microseconds()))
+
+    def lease_of(self, consumer: ConsumerId) -> float:
+        """For how many seconds a consumer that is away is waited for; 0: it is there."""
+        until = self.catalogue.attendance.away_until(consumer)
+        return max(until - self.now(), _LEAST_LEASE_SECONDS) if until else 0.0
 
     def restore_attendant(self, attached: ConsumerAttached, lease_seconds: float) -> None:
         """A consumer that another manager had. With a lease: it is away."""
