@@ -175,9 +175,8 @@ class Following:
         self._given.clear()
         for consumer, tag, first, last in introduction.given:
             self._was_given_numbers(consumer, tag, first, last)
-        if not self.is_synchronised:
-            self.is_synchronised = True
-            self.say_stored()
+        self.is_synchronised = True
+        self.say_stored()  # also if it was before: the primary counts anew whom it introduces
 
     def _payload_of(self, shipped: Shipped) -> bytes:
         if not shipped.named:
@@ -354,6 +353,7 @@ class Following:
         """Be the primary, where the last one stopped."""
         manager = self._manager
         lead.sessions = self.sessions
+        lead.handled_before(self._handled)
         inheritance = manager.take_over(self._given)
         blocks: dict[int, Block] = {}
         for consumer, known in self._consumers.items():

@@ -123,6 +123,10 @@ class Leading:
         self._manager.on_command(fact)
         self._manager.ask_for_tick()
 
+    def handled_before(self, through: dict[Incarnation, int]) -> None:
+        """What primaries before this one handled: whoever is introduced must not think that nobody did."""
+        self._handled.update(through)
+
     def _is_new(self, fact: Command) -> bool:
         """A request may come twice: under way when another led, and asked again."""
         request = getattr(fact, "request", 0)
