@@ -29,7 +29,8 @@ from heliograph.nodes.users import UserStore
 CLIENT_MANAGER = "client-manager"
 MESSAGE_MANAGER = "message-manager"
 # Who may log in where others could reach the nodes: in the namespaces, from this machine.
-USER = PASSWORD = "dev"  # no secret: nobody else reaches that network
+USER = PASSWORD = "dev"
+_NO_SECRET = (16, 8, 1)  # of scrypt: many clients that come again at once share the machine with the nodes
 _PORT = 7700
 _STOP_SECONDS = 15.0
 _RING_SECONDS = 20.0
@@ -272,7 +273,7 @@ class DevCluster:
     def _users(self) -> Path:
         path = self.folder / "users.toml"
         if not path.exists():
-            UserStore.load(path).add(USER, PASSWORD, ["admin"])
+            UserStore.load(path).add(USER, PASSWORD, ["admin"], cost=_NO_SECRET)
         return path
 
 
