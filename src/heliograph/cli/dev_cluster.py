@@ -278,9 +278,9 @@ class DevCluster:
 
 
 def failed(node: Node) -> Unavailable:
-    words = node.last_words.removeprefix("helio: ")
-    sentence = f"{node.name} ended ({words or 'without a word'}); see {node.output}"
-    return Unavailable(sentence, code="node-failed")
+    """What it said last; the whole output is gone with the folder, unless that was given."""
+    words = node.last_words.removeprefix("helio: ") or "it said nothing"
+    return Unavailable(f"{node.name} did not stay: {words}", code="node-failed")
 
 
 def _answers() -> bool:
@@ -294,7 +294,8 @@ def _answers() -> bool:
 def _is_taken() -> bool:
     """Corosync and its clients find each other by the name of an abstract socket."""
     try:
-        return any(line.endswith("@cpg") for line in Path("/proc/net/unix").read_text().splitlines())
+        lines = Path("/proc/net/unix").read_text().splitlines()
+        return any(line.rpartition(" ")[2].strip("@") == "cpg" for line in lines)
     except OSError:
         return False
 
