@@ -8,33 +8,48 @@ import random
 import time
 
 from heliograph.client import Consumer, Producer, Session
-from heliograph.model.errors import ConnectionLost
+from heliograph.model.errors import ConnectionLost, TransactionRolledBack
 from heliograph.model.message import Property
-from tests.crash.ledger import Ledger
+from tests.crash.ledger import LaneBook, Ledger, Receipt
 from tests.crash.load import Load
 
 IN, OUT, UNITS = "queue:in", "queue:out", "queue:units"
 CUSTOMERS = tuple(f"customer {number}" for number in range(8))
+COMPETING = ("-red", "units")  # the lanes of queues that have two consumers
 _PER_TRANSACTION = 5
 
 
 class TimedLedger(Ledger):
-    """Knows how long nobody heard yes."""
+    """Knows how long each lane had to wait for a yes, at most."""
 
     def __init__(self) -> None:
         super().__init__()
         self.longest_pause = 0.0
-        self._last = time.monotonic()
+        self._last: dict[str, float] = {}
+        self._silent: set[str] = set()
 
     def begin_round(self) -> None:
         self.longest_pause = 0.0
-        self._last = time.monotonic()
+        self._last = dict.fromkeys(self.lanes, time.monotonic())
+        self._silent = set(self.lanes)
+
+    @property
+    def all_go_on(self) -> bool:
+        """Whether each lane has heard a yes in this round."""
+        return not self._silent
+
+    def _check_order(self, book: LaneBook, receipt: Receipt, lane: str) -> None:
+        """What a consumer had and its application did not see goes back unmarked when its client manager is lost, and
+        may reach another consumer of the same queue behind later ones."""
+        if not lane.endswith(COMPETING):
+            super()._check_order(book, receipt, lane)
 
     def confirmed(self, lane: str, number: int) -> None:
         super().confirmed(lane, number)
         moment = time.monotonic()
-        self.longest_pause = max(self.longest_pause, moment - self._last)
-        self._last = moment
+        self.longest_pause = max(self.longest_pause, moment - self._last.get(lane, moment))
+        self._last[lane] = moment
+        self._silent.discard(lane)
 
 
 class UnitBook:
@@ -89,12 +104,17 @@ class ClusterLoad(Load):
         self._consumers.append(asyncio.create_task(self._move_on(session, consumer, producer)))
 
     async def _move_on(self, session: Session, consumer: Consumer, producer: Producer) -> None:
-        """What is taken from one queue is in the other: both or neither."""
+        """What is taken from one queue is in the other: both or neither. A client manager that is lost takes the
+        open transaction with it (M8)."""
         while True:
             for message in await consumer.receive_batch(limit=_PER_TRANSACTION):
                 await producer.send(message.body)
-            await session.commit()
-            self.committed += 1
+            try:
+                await session.commit()
+            except TransactionRolledBack:
+                await session.rollback()
+            else:
+                self.committed += 1
 
     # ---- units of order
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from heliograph.cli.dev_cluster import PASSWORD, USER, DevCluster, Node
+from heliograph.cli.dev_cluster import MESSAGE_MANAGER, PASSWORD, USER, DevCluster, Node
 from tests.cluster.cluster_load import ClusterLoad
 from tests.cluster.hosts import require_corosync
 from tests.servers import play, until
@@ -52,7 +52,7 @@ def running(cluster: DevCluster) -> Iterator[DevCluster]:
 
 
 class Killing:
-    """Rounds in which somebody is killed under load. How long nobody heard yes, in each."""
+    """Rounds in which somebody is killed under load. How long anybody waited for a yes, in each."""
 
     def __init__(self, cluster: DevCluster, seed: int) -> None:
         self.cluster = cluster
@@ -84,7 +84,7 @@ class Killing:
         assert host is not None
         await load.flows()
         await asyncio.sleep(self.dice.random() / 2)
-        before = len(_returns(victim))
+        before = len(_places(victim))
         load.ledger.begin_round()
         host.kill_corosync()
         confirmed = load.ledger.confirmed_total
@@ -92,7 +92,7 @@ class Killing:
             lambda: load.ledger.confirmed_total > confirmed + 500, f"it goes on without {victim.name}"
         )
         host.start_again()
-        await until(lambda: len(_returns(victim)) > before, f"{victim.name} is back", START_SECONDS)
+        await until(lambda: len(_places(victim)) > before, f"{victim.name} is back", START_SECONDS)
         await load.flows()
         self.pauses.append((f"{victim.name}'s corosync", load.ledger.longest_pause))
 
@@ -102,8 +102,6 @@ class Killing:
         await load.drain(30)
         print(load.ledger.summary(), f"{load.committed:,} transactions")
         load.check()
-        took_over = sum(_take_overs(node) for node in self.cluster.message_managers)
-        assert took_over >= len(self.pauses) // 3, f"only {took_over} of the killed were the ones that led"
         for node in self.cluster.nodes:
             said = node.output.read_text(errors="replace")
             assert "Traceback" not in said, f"{node.name}: {said[-4000:]}"
@@ -114,12 +112,21 @@ def _events(node: Node) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
-def _take_overs(node: Node) -> int:
-    return sum(1 for event in _events(node) if event["event"] == "replica-leads" and event["took_over"])
+def _leads_since(node: Node) -> float:
+    return max(
+        (float(event["time"]) for event in _events(node) if event["event"] == "replica-leads"), default=0.0
+    )
 
 
-def _returns(node: Node) -> list[dict[str, Any]]:
-    return [event for event in _events(node) if event["event"] in {"replica-caught-up", "replica-leads"}]
+def leader(cluster: DevCluster) -> Node:
+    return max(cluster.message_managers, key=_leads_since)
+
+
+def _places(node: Node) -> list[dict[str, Any]]:
+    """Each time it found its place in the cluster."""
+    is_manager = node.role == MESSAGE_MANAGER
+    found = {"replica-caught-up", "replica-leads"} if is_manager else {"node-entered-the-channel"}
+    return [event for event in _events(node) if event["event"] in found]
 
 
 @asynccontextmanager
@@ -148,23 +155,25 @@ async def kill_corosyncs_in_turn(cluster: DevCluster, seed: int, victims: list[N
             await killing.kill_corosync(victim)
 
 
-def in_turn(cluster: DevCluster, rounds: int) -> list[Node]:
-    """Message managers only: sessions do not move between client managers yet."""
-    managers = cluster.message_managers
-    return [managers[number % len(managers)] for number in range(rounds)]
+async def kill_whoever_leads(cluster: DevCluster, seed: int) -> None:
+    """And, by turns, whom its clients came to."""
+    async with under_load(cluster, seed, PAUSE_SECONDS) as killing:
+        for clients in cluster.client_managers:
+            await killing.kill(leader(cluster))
+            await killing.kill(clients)
 
 
-@pytest.mark.req("M9", "J3", "J4")
+@pytest.mark.req("M8", "M9", "J3", "J4")
 @pytest.mark.timeout(120)
 def test_killed_nodes_are_not_missed(cluster: DevCluster, seed: int) -> None:
-    play(kill_in_turn(cluster, seed, in_turn(cluster, 4)), 110)
+    play(kill_whoever_leads(cluster, seed), 110)
 
 
 @pytest.mark.nightly
-@pytest.mark.req("M9", "J3", "J4")
+@pytest.mark.req("M8", "M9", "J3", "J4")
 @pytest.mark.timeout(900)
 def test_killed_nodes_are_not_missed_for_long(cluster: DevCluster, seed: int) -> None:
-    play(kill_in_turn(cluster, seed, in_turn(cluster, 20 * 3)), 880)
+    play(kill_in_turn(cluster, seed, cluster.nodes * 20), 880)
 
 
 @pytest.fixture
@@ -175,7 +184,7 @@ def hosts(tmp_path: Path) -> Iterator[DevCluster]:
 
 
 @pytest.mark.nightly
-@pytest.mark.req("M9", "J3", "J4")
+@pytest.mark.req("M8", "M9", "J3", "J4")
 @pytest.mark.timeout(900)
 def test_a_host_whose_corosync_is_killed_is_not_missed(hosts: DevCluster, seed: int) -> None:
-    play(kill_corosyncs_in_turn(hosts, seed, in_turn(hosts, 20)), 880)
+    play(kill_corosyncs_in_turn(hosts, seed, hosts.nodes * 4), 880)

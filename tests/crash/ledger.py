@@ -77,6 +77,10 @@ class Ledger:
         consumer, number = receipt.consumer, receipt.number
         if earlier:
             self._fault(f"{lane}/{number} came to {consumer} again, unmarked, after {earlier[-1]}")
+        self._check_order(book, receipt, lane)
+
+    def _check_order(self, book: LaneBook, receipt: Receipt, lane: str) -> None:
+        consumer, number = receipt.consumer, receipt.number
         last = book.last_fresh.get(consumer, 0)
         if number <= last:
             self._fault(f"{lane}: {consumer} received {number} after {last}, neither marked as redelivered")

@@ -69,6 +69,8 @@ _UNREACHABLE: Final = {
     2: _NOT_RUNNING,
     6: "corosync is still starting on this host: try again",
     9: _NOT_RUNNING,
+    12: "the corosync of this host cannot share memory with this process: it runs in namespaces of its own, as that"
+    " of `helio cluster dev` does",
 }
 
 # (node id, process id, reason)

@@ -179,7 +179,9 @@ class _Show:
             commands.append(f"export HELIO_USER={described['user']} HELIO_PASSWORD={described['password']}")
         commands += ['helio send queue:hello "Hello, world"', "helio receive queue:hello"]
         victim = cluster.message_managers[0]
-        commands.append(f"kill -9 {victim.pid}    # {victim.name}: if it leads, another takes over")
+        alone = len(cluster.message_managers) == 1
+        then = "it comes back" if alone else "if it leads, another takes over"
+        commands.append(f"kill -9 {victim.pid}    # {victim.name}: {then}")
         for command in commands:
             typer.secho(f"    {command}", fg="cyan")
         typer.echo("\n  Ctrl-C stops all of it.\n")

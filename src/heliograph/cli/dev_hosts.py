@@ -126,8 +126,11 @@ class Host:
         assert self.corosync is not None, "its corosync was not started"
         said = self.log.read_bytes()[self._log_began :] if self.log.exists() else b""
         if self.corosync.poll() is not None:
-            last = said.decode(errors="replace").strip().rpartition("\n")[2]
-            raise Unavailable(f"corosync ended ({last}); see {self.log}", code="corosync-failed")
+            lines = [
+                line for line in said.decode(errors="replace").splitlines() if "exiting with" not in line
+            ]
+            last = lines[-1].rpartition("]")[2].strip() if lines else "it said nothing"
+            raise Unavailable(f"corosync did not stay: {last}", code="corosync-failed")
         return b"ready to provide service" in said
 
     def kill_corosync(self) -> None:

@@ -72,7 +72,8 @@ class ClusterServer:
         self._server: asyncio.Server | None = None
         self._clients: ClientManager | None = None
         self._left = asyncio.Event()
-        self._left_because = ""  # the last time, until it was in a view again
+        self._is_in = False  # in a view, which may be over
+        self._left_because = ""
         self._ready = asyncio.Event()
         self._roles: Roles | None = None  # of the last view
         self._folder = Folder(Path(configuration.server.data), disk)
@@ -322,7 +323,9 @@ class ClusterServer:
         if self.bus is not None:
             self.bus.go_on()  # what clients wanted before this process was in the channel
         self._roles = roles_in(view)
-        self._left_because = ""
+        if not self._is_in:
+            self._is_in, self._left_because = True, ""
+            self._events.record("node-entered-the-channel", members=len(view.members))
         self._look_whether_ready()
 
     def on_arrive(self, incarnation: Incarnation, agrees: bool) -> None: ...
@@ -346,7 +349,7 @@ class ClusterServer:
             return
         if why != self._left_because:
             self._events.record("node-left-the-channel", why=why)
-        self._left_because = why
+        self._is_in, self._left_because = False, why
         if why != _NOT_ENTERED:
             self._begin_anew()
             if self.replica is not None:

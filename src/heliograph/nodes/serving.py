@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
 from functools import partial
 
 from heliograph.model.errors import Unavailable
@@ -38,8 +39,9 @@ async def listen(configuration: Configuration, clients: ClientManager) -> asynci
             partial(Connection, clients), server.host, server.port, backlog=_BACKLOG
         )
     except OSError as error:
+        why = os.strerror(error.errno) if error.errno and error.errno > 0 else error
         raise Unavailable(
-            f"cannot listen on {server.host}:{server.port}: {error.strerror or error}; is another server"
+            f"cannot listen on {server.host}:{server.port}: {why}; is another server"
             " running there? Choose another port with --port",
             code="address-unavailable",
         ) from None

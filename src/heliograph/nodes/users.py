@@ -66,10 +66,10 @@ _HEADER = """\
 # ---- passwords
 
 
-def hash_password(password: str) -> str:
-    """The textual form `scrypt$n$r$p$salt$hash` with a fresh salt."""
+def hash_password(password: str, *, cost: tuple[int, int, int] = _COST) -> str:
+    """The textual form `scrypt$n$r$p$salt$hash` with a fresh salt. A password that is no secret may cost less."""
     salt = secrets.token_bytes(_SALT_BYTES)
-    return _textual(_COST, salt, _scrypt(password, salt, _COST))
+    return _textual(cost, salt, _scrypt(password, salt, cost))
 
 
 def verify_password(password: str, textual: str) -> bool:
@@ -169,7 +169,14 @@ class UserStore:
         matches = verify_password(password, self._nobody if user is None else user.password)
         return Identity(name, user.roles) if user is not None and matches else None
 
-    def add(self, name: str, password: str, roles: Sequence[str] = ()) -> None:
+    def add(
+        self,
+        name: str,
+        password: str,
+        roles: Sequence[str] = (),
+        *,
+        cost: tuple[int, int, int] = _COST,
+    ) -> None:
         """Add a user and write the file. Raises ClientFault `user-exists`, `user-invalid`."""
         _check_word(name, "user")
         for role in roles:
@@ -181,7 +188,9 @@ class UserStore:
                 f"there is a user {name!r} already; `helio user remove {name}` first to replace it",
                 code="user-exists",
             )
-        self._write({**self.users, name: User(hash_password(password), tuple(dict.fromkeys(roles)))})
+        self._write(
+            {**self.users, name: User(hash_password(password, cost=cost), tuple(dict.fromkeys(roles)))}
+        )
 
     def remove(self, name: str) -> None:
         """Remove a user and write the file. Raises ClientFault `user-unknown`."""
