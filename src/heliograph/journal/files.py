@@ -174,8 +174,13 @@ class Journal:
 
     @property
     def is_all_stored(self) -> bool:
-        """Whether everything that was appended is on disk, as far as the durability asks for it."""
-        return self._stored_lsn >= self.next_lsn - 1
+        """Whether everything that was appended and not refused is on disk, as far as the durability asks for it."""
+        return not self._writer.count and self._stored_lsn >= self._writer.written_lsn
+
+    @property
+    def written_lsn(self) -> int:
+        """The last record that was handed to the system. Behind it there may be some that were refused."""
+        return self._writer.written_lsn
 
     def sync_soon(self) -> None:
         """Somebody waits for what was written, whoever wrote it."""

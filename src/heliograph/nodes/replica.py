@@ -483,7 +483,7 @@ class Replica:
         if journal.is_all_stored:
             then()
             return
-        self._forcing.append((journal.next_lsn - 1, then))
+        self._forcing.append((journal.written_lsn, then))
         journal.sync_soon()
 
     def _own_disk_has(self, lsn: int) -> None:
