@@ -31,6 +31,8 @@ SETTINGS: Final[dict[str, object]] = {
     "journal.snapshot_every_bytes": 128 * 1024,
     "memory.resident_bytes": 1024 * 1024,
     "limits.heartbeat_seconds": 1.0,
+    "sessions.reconnect_seconds": 2.0,
+    "sessions.lease_seconds": 5.0,
     "policies": [
         {"destinations": "queue:*", "redelivery_limit": 0},
         {"destinations": "topic:*", "redelivery_limit": 0},

@@ -56,6 +56,8 @@ def test_a_full_quota_refuses_messages_takes_acknowledgements_and_resumes(tmp_pa
         assert node.journal.is_full
         assert node.journal.disk_bytes <= settings.quota_bytes
         assert node.notes.refused == [len(positions) + 1]
+        assert node.journal.is_all_stored, "what was refused is not waited for"
+        assert node.journal.written_lsn == len(positions)
         assert await node.load(positions) == [block(n, size=8 * KIB) for n in range(1, len(positions) + 1)]
         await drain(node, positions)
         assert node.notes.failures == []
