@@ -17,7 +17,7 @@ import msgspec
 from heliograph import __version__
 from heliograph.admin.subjects import LOG
 from heliograph.bus.commands import Command
-from heliograph.bus.interface import ChannelBus, Incarnation, Origin
+from heliograph.bus.interface import ChannelBus, Damage, Incarnation, Origin
 from heliograph.bus.presence import CLIENT_MANAGER, MESSAGE_MANAGER, NodeState
 from heliograph.cluster.roles import Roles, roles_in
 from heliograph.cluster.view import View
@@ -132,6 +132,7 @@ class ClusterServer:
             loop=loop,
             clock=loop.time,
             number=self.replica.manager.place.lineage if self.replica is not None else 0,
+            on_damage=self._damaged,
         )
         for part in (self.replica, self.bus):
             if part is not None:
@@ -305,6 +306,10 @@ class ClusterServer:
             self.bus.on_apply(origin, commands)
         if not self._ready.is_set():
             self._look_whether_ready()
+
+    def _damaged(self, damage: Damage) -> None:
+        """Bytes that were not understood: of a stranger, or of a node of another version."""
+        self._events.record("bus-damage", code=damage.code, sentence=damage.sentence, node=damage.place.node)
 
     def on_suspend(self) -> None:
         if self.replica is not None:

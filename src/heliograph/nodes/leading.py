@@ -333,7 +333,12 @@ class Leading:
         if consumer is None or messages is None:
             return None
         return Standing(
-            identity, messages.number, consumer.credit, consumer.next_tag, consumer.retired, consumer.away
+            identity,
+            messages.number,
+            consumer.credit,
+            consumer.next_tag,
+            consumer.retired,
+            self._manager.lease_of(identity),
         )
 
     def _supply(self, command: Command) -> None:
