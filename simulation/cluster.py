@@ -32,7 +32,12 @@ class Cluster(Play):
         machine = Machine(self.world, self.sockets, f"node{host}")
         machine.on_crash = partial(self.bus.crash, host)
         machine.on_boot = partial(self.bus.boot, host)
-        cluster = {"cluster.name": "sim", "cluster.role": role, "cluster.seniority": host}
+        cluster = {
+            "cluster.name": "sim",
+            "cluster.role": role,
+            "cluster.seniority": host,
+            "cluster.message_managers": _MESSAGE_MANAGERS,
+        }
         configuration = load(None, {**SETTINGS, **cluster, "identity.node": host})
         return Supervisor(machine, self._server(host, configuration))
 

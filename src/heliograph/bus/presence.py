@@ -51,7 +51,8 @@ class NodeState(msgspec.Struct, frozen=True, array_like=True):
     is_leading: bool = False
     is_leaving: bool = False  # it wants somebody else to lead
     address: str = ""  # where others catch up from it
-    cluster: str = ""  # identity of the cluster that its data is of
+    cluster: bytes = b""  # identity of the cluster that its data is of
+    expected: int = 1  # message managers that must be there at the very first start
     essentials: tuple[
         tuple[str, str], ...
     ] = ()  # settings that must be the same on every node, as they are here

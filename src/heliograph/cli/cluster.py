@@ -52,12 +52,12 @@ def init(
         parsed = [parse_host(host) for host in hosts]
         files = {CONFIGURATION: render(parsed, cluster=name, key_file=f"{_INSTALLED}/{KEY}", token_ms=token)}
         for number, host in enumerate(parsed, 1):
-            files[f"{host.name}.toml"] = _node(host, number, name)
+            files[f"{host.name}.toml"] = _node(host, number, name, len(parsed))
         _write(output, files, secrets.token_bytes(KEY_BYTES))
         _say_how_to_go_on(parsed, output)
 
 
-def _node(host: RingHost, number: int, cluster: str) -> str:
+def _node(host: RingHost, number: int, cluster: str, count: int) -> str:
     """The settings of a server on that host, for a cluster in which all are alike."""
     from heliograph.nodes.configuration import toml_of
 
@@ -71,6 +71,7 @@ def _node(host: RingHost, number: int, cluster: str) -> str:
         "[cluster]\n"
         f"name = {toml_of(cluster)}\n"
         'role = "both"\n'
+        f"message_managers = {count}\n"
         f"seniority = {number}\n"
     )
 

@@ -264,7 +264,12 @@ class DevCluster:
             identity["users_file"] = str(self._users())
         elif self._port:
             server["port"] = self._port + number - 1
-        cluster = {"name": self.name, "role": node.role, "seniority": number}
+        cluster = {
+            "name": self.name,
+            "role": node.role,
+            "message_managers": self._counts[1],
+            "seniority": number,
+        }
         sections = {"server": server, "identity": identity, "cluster": cluster}
         for section, keys in self._settings.items():
             sections[section] = {**sections.get(section, {}), **keys}

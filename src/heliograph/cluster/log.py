@@ -37,12 +37,13 @@ class ViewMark(msgspec.Struct, frozen=True, array_like=True):
 class LogPlace:
     """How far a log reaches, and through what views it came there."""
 
-    __slots__ = ("chain", "index", "views")
+    __slots__ = ("chain", "identity", "index", "views")
 
     def __init__(self, index: int = 0, chain: int = 0) -> None:
         self.index = index
         self.chain = chain
         self.views: list[ViewMark] = []
+        self.identity = b""  # of the cluster: its log begins with it
 
     @property
     def lineage(self) -> int:
@@ -50,12 +51,12 @@ class LogPlace:
         return self.views[-1].number if self.views else 0
 
     @property
-    def state(self) -> tuple[int, int, list[bytes]]:
+    def state(self) -> tuple[int, int, list[bytes], bytes]:
         """As a snapshot keeps it."""
-        return self.index, self.chain, [_encode(mark) for mark in self.views]
+        return self.index, self.chain, [_encode(mark) for mark in self.views], self.identity
 
-    def restore(self, index: int, chain: int, views: list[bytes]) -> None:
-        self.index, self.chain = index, chain
+    def restore(self, index: int, chain: int, views: list[bytes], identity: bytes) -> None:
+        self.index, self.chain, self.identity = index, chain, identity
         self.views = [_decode_view(mark) for mark in views]
 
     @property
@@ -77,6 +78,8 @@ class LogPlace:
         """One record more. A block has a checksum of its own in its header: more of it need not be looked at."""
         if kind == RecordKind.VIEW:
             self._entered(_decode_view(payload))
+        elif kind == RecordKind.IDENTITY:
+            self.identity = bytes(payload)
         if kind in LOCAL:
             return
         self.index += 1

@@ -53,7 +53,7 @@ def roles_in(view: View) -> Roles:
 def _of_one_cluster(managers: dict[Incarnation, NodeState]) -> dict[Incarnation, NodeState]:
     """Whose data is of another cluster has no say here, whatever its log is like: those who have the log of a primary
     are right, or else the most."""
-    votes: dict[str, tuple[bool, int]] = {}
+    votes: dict[bytes, tuple[bool, int]] = {}
     for node in managers.values():
         if node.cluster:
             synchronised, count = votes.get(node.cluster, (False, 0))
@@ -61,12 +61,14 @@ def _of_one_cluster(managers: dict[Incarnation, NodeState]) -> dict[Incarnation,
     if len(votes) <= 1:
         return managers
     right = max(votes, key=lambda cluster: (*votes[cluster], cluster))
-    return {who: node for who, node in managers.items() if node.cluster in ("", right)}
+    return {who: node for who, node in managers.items() if node.cluster in (b"", right)}
 
 
 def _all_are_here(leader: NodeState, managers: dict[Incarnation, NodeState]) -> bool:
     """PROTOCOL 3, rule 3: whoever was not there at the end may not know the end. Only when all who had the log in the
     last view that anybody remembers are here again is it certain that nothing is missing."""
+    if not leader.holders:
+        return len(managers) >= leader.expected  # the very first start
     here = [node.store for node in managers.values()]
     return all(store in here for store in leader.holders)
 

@@ -51,7 +51,7 @@ class Log(Protocol):
 
     index: int
 
-    def restore(self, index: int, chain: int, views: list[bytes]) -> None: ...
+    def restore(self, index: int, chain: int, views: list[bytes], identity: bytes) -> None: ...
 
     def add(self, kind: int, destination: int, list_number: int, payload: bytes | memoryview) -> None: ...
 
@@ -147,7 +147,7 @@ class CatalogueRecovery:
             return
         self.started_on, self.stopped_clean = state.boot, state.stopped_clean
         if self._log is not None:
-            self._log.restore(state.index, state.chain, state.views)
+            self._log.restore(state.index, state.chain, state.views, state.identity)
         for session in state.sessions:
             lanes = {lane: Address(address) for lane, address in session.lanes}
             known = KnownSession(

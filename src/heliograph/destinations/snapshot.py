@@ -96,8 +96,8 @@ class StageState(msgspec.Struct, array_like=True):
     block: bytes
 
 
-LogState = tuple[int, int, list[bytes]]
-"""Where a log stands that several servers have: index, chain, and the views it came through."""
+LogState = tuple[int, int, list[bytes], bytes]
+"""Where a log stands that several servers have: index, chain, the views it came through, the cluster's identity."""
 
 
 class CatalogueState(msgspec.Struct, array_like=True):
@@ -111,6 +111,7 @@ class CatalogueState(msgspec.Struct, array_like=True):
     index: int = 0  # of the last record, in a log that several servers have (docs/decisions/0010)
     chain: int = 0
     views: list[bytes] = []  # that the log came through
+    identity: bytes = b""  # of the cluster whose log it is
     stopped_clean: bool = False
 
 
@@ -130,7 +131,7 @@ encode_state = msgspec.msgpack.Encoder(enc_hook=_dump).encode
 decode_state = msgspec.msgpack.Decoder(CatalogueState, dec_hook=_restore).decode
 
 
-def snapshot_of(catalogue: Catalogue, boot: bytes, place: LogState = (0, 0, [])) -> bytes:
+def snapshot_of(catalogue: Catalogue, boot: bytes, place: LogState = (0, 0, [], b"")) -> bytes:
     destinations = [
         _state_of(destination)
         for destination in catalogue.all_destinations()

@@ -57,6 +57,7 @@ class RecordKind(enum.IntEnum):
     UNSEEN = 15
     ADOPTED = 16
     VIEW = 17
+    IDENTITY = 18
 
 
 _SPILLED: Final = 2

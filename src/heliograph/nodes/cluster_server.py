@@ -43,9 +43,6 @@ from heliograph.nodes.tick import Tick
 _NOT_ENTERED: Final = "bus-unavailable"
 
 
-_IDENTITY_BYTES: Final = 8
-
-
 class ClusterServer:
     """The nodes of one process. Everything is set up in `start` and given back in `stop`."""
 
@@ -148,6 +145,7 @@ class ClusterServer:
             record=self._events.record,
             clock=self._clock,
             lease_seconds=self.configuration.sessions.lease_seconds,
+            expected=self.configuration.cluster.message_managers,
         )
         await replica.open(self.configuration.server.host)
         self.replica = replica
@@ -268,22 +266,20 @@ class ClusterServer:
             states.append(self.replica.state)
         if self.bus is not None:
             states.append(NodeState(self.name, CLIENT_MANAGER))
-        cluster, essentials = self._folder.cluster_identity, self._essentials
-        return tuple(
-            msgspec.structs.replace(state, cluster=cluster, essentials=essentials) for state in states
-        )
+        return tuple(msgspec.structs.replace(state, essentials=self._essentials) for state in states)
 
     def _check_belongs(self, roles: Roles) -> None:
         """M14, M16: raises HeliographError if this node is not one of those who are here."""
-        if roles.primary is None:
+        if roles.primary is None or roles.primary == self.member.incarnation:
             return
         leader = roles.states[roles.primary]
-        if roles.primary == self.member.incarnation:
-            if not self._folder.cluster_identity:
-                self._folder.belong(self._clock.secret(_IDENTITY_BYTES).hex())
-            return
-        if leader.cluster:
-            self._folder.belong(leader.cluster)
+        ours = self.replica.manager.place.identity if self.replica is not None else b""
+        if ours and leader.cluster and ours != leader.cluster:
+            raise HeliographError(
+                f"this node's data is of another cluster that is called {self.configuration.cluster.name!r} too: give"
+                " it an empty folder with --data, and it gets a copy of what is here",
+                code="data-of-another-cluster",
+            )
         others = dict(leader.essentials)
         differ = [
             f"{key} is {ours} here and {others[key]} there"

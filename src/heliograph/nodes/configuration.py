@@ -244,6 +244,15 @@ class ClusterSettings(_Section, frozen=True):
             " stored, clients never come. both: one process does both."
         ),
     ] = "both"
+    message_managers: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=100,
+            description="How many message managers the sub-cluster has. When it is started for the very first time,"
+            " all of them must be there before it begins to work.",
+        ),
+    ] = 1
     seniority: Annotated[
         int,
         Meta(
@@ -347,7 +356,7 @@ class Setting(msgspec.Struct, frozen=True):
 
 # On these every node of a cluster has to agree (M14): what a client may do and is promised must not depend on where
 # it came in.
-_ESSENTIAL: Final = ("journal.durability", "destinations.", "sessions.")
+_ESSENTIAL: Final = ("journal.durability", "destinations.", "sessions.", "cluster.message_managers")
 
 
 def essentials_of(configuration: Configuration) -> tuple[tuple[str, str], ...]:

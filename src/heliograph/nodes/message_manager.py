@@ -10,6 +10,7 @@ import asyncio
 import struct
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -104,6 +105,7 @@ _PAIR = struct.Struct("<QQ")
 _HOUSEKEEPING_SECONDS = 5.0
 # How often messages that are past their time are looked for.
 _SWEEP_SECONDS = 1.0
+_IDENTITY_BYTES = 8
 # Of a lease that has just passed, until that is noticed.
 _LEAST_LEASE_SECONDS = 0.001
 _FULL = StorageFull("the disk, or the quota on it, is full: nothing was stored")
@@ -154,6 +156,7 @@ class MessageManager:
         self._loop = asyncio.get_running_loop()
         self.now, self.microseconds = clock.now, clock.microseconds
         self._boot = clock.boot_id()
+        self._new_identity = partial(clock.secret, _IDENTITY_BYTES)
         self.record = record
         self.catalogue = Catalogue(Residence(resident_bytes), rules, is_replicated=is_replicated)
         self.journal = Journal(directory, settings=settings, listener=self, loop=self._loop, disk=disk)
@@ -225,6 +228,8 @@ class MessageManager:
             self.large.counted_anew(files, self.journal.next_lsn)
         else:
             self.large.start(self.catalogue.sessions.__contains__)
+        if self.catalogue.is_replicated and not self.place.identity:
+            self.append(RecordKind.IDENTITY, 0, 0, self._new_identity())
         self.append(RecordKind.STARTED, 0, 0, self._boot)
         self._begin()
 

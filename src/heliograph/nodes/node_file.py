@@ -14,11 +14,10 @@ _NAME: Final = "node.json"
 
 
 class NodeFile(msgspec.Struct):
-    """What the file says. `identity`: the cluster's, which is given to it once, whatever it is called."""
+    """What the file says."""
 
     node: str
     cluster: str
-    identity: str = ""
 
 
 class Folder:
@@ -27,11 +26,6 @@ class Folder:
     def __init__(self, folder: Path, disk: Disk) -> None:
         self._folder = folder
         self._disk = disk
-        self._file: NodeFile | None = None
-
-    @property
-    def cluster_identity(self) -> str:
-        return self._file.identity if self._file is not None else ""
 
     def claim(self, node: str, cluster: str) -> None:
         """Raises HeliographError if the folder is another's."""
@@ -48,23 +42,8 @@ class Folder:
                 " folder with --data, or set identity.site and identity.node as they were",
                 code="data-of-another-node",
             )
-        self._file = found or NodeFile(node, cluster)
         if found is None:
-            self._write()
-
-    def belong(self, identity: str) -> None:
-        """The cluster that this node is in. Raises HeliographError if it is another than before."""
-        assert self._file is not None, "a folder is claimed first"
-        if not self._file.identity:
-            self._file.identity = identity
-            self._write()
-        elif self._file.identity != identity:
-            raise HeliographError(
-                f"this node's data is of another cluster that is called {self._file.cluster!r} too"
-                f" ({self._file.identity}; here is {identity}): give it an empty folder with --data, and it gets a"
-                " copy of what is here",
-                code="data-of-another-cluster",
-            )
+            self._write(NodeFile(node, cluster))
 
     def _read(self) -> NodeFile | None:
         try:
@@ -78,9 +57,8 @@ class Folder:
                 code="data-of-another-node",
             ) from None
 
-    def _write(self) -> None:
+    def _write(self, file: NodeFile) -> None:
         """Whole or not at all."""
-        assert self._file is not None
         self._disk.make_folder(self._folder)
         path, new = self._folder / _NAME, self._folder / f"{_NAME}.new"
         try:
@@ -89,7 +67,7 @@ class Folder:
             descriptor = self._disk.open(new, CHANGE)
             self._disk.truncate(descriptor, 0)
         try:
-            self._disk.pwrite(descriptor, msgspec.json.format(msgspec.json.encode(self._file)), 0)
+            self._disk.pwrite(descriptor, msgspec.json.format(msgspec.json.encode(file)), 0)
             self._disk.fsync(descriptor)
         finally:
             self._disk.close(descriptor)

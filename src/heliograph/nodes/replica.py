@@ -101,9 +101,11 @@ class Replica:
         record: Record = ignore,
         clock: Clock = CLOCK,
         lease_seconds: float = 0.0,
+        expected: int = 1,
     ) -> None:
         """`lease_seconds`: what consumers have is kept for them for so long when their client manager is gone."""
         self._lease_seconds = lease_seconds
+        self._expected = expected  # before one leads for the very first time, so many must be there
         self.name = name
         self._make_manager = make_manager
         self._seniority = seniority
@@ -181,6 +183,8 @@ class Replica:
             is_leading=self._leading is not None,
             is_leaving=self._is_leaving or self._is_full,
             address=self.host.address,
+            cluster=place.identity,
+            expected=self._expected,
         )
 
     @property
