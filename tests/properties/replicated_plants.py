@@ -9,7 +9,6 @@ from typing import Any
 from unittest.mock import patch
 
 from heliograph.bus.commands import Command, Dispatched, Leads, Parcelled
-from heliograph.destinations.message_list import MessageList
 from heliograph.destinations.recovery import CatalogueRecovery
 from heliograph.journal.files import Journal
 from heliograph.journal.records import RecordKind
@@ -22,10 +21,6 @@ from heliograph.nodes.replica import Replica
 Plant = Callable[[], AbstractContextManager[Any]]
 _wrote, _decided, _take_over = Leading.wrote, Following.decided, Following.take_over
 _other = ClusterClients._other
-
-
-def stored_before_a_backup_has_it() -> AbstractContextManager[Any]:
-    return patch.object(Leading, "_stored", lambda self: self._here)
 
 
 def what_is_handed_out_is_not_in_the_log() -> AbstractContextManager[Any]:
@@ -56,16 +51,6 @@ def facts_that_nobody_handled_are_dropped() -> AbstractContextManager[Any]:
     return patch.object(Following, "take_over", take_over)
 
 
-def what_returned_at_a_take_over_is_not_written() -> AbstractContextManager[Any]:
-
-    original = CatalogueRecovery.take_over
-
-    def of_recovery(self: CatalogueRecovery, given: Any, holder: Any) -> Any:
-        return original(self, given, holder)._replace(returned=[])
-
-    return patch.object(CatalogueRecovery, "take_over", of_recovery)
-
-
 def what_flew_is_not_said_again() -> AbstractContextManager[Any]:
     original = Leading.install
 
@@ -88,15 +73,6 @@ def every_log_is_taken_for_the_primarys() -> AbstractContextManager[Any]:
     return patch.object(replica, "has_log_of", lambda _leader, _node: True)
 
 
-def credit_is_not_inherited() -> AbstractContextManager[Any]:
-    original = MessageList.restore_standing
-
-    def restore(self: MessageList, consumer: Any, _credit: int, *rest: Any, **facts: Any) -> None:
-        original(self, consumer, 0, *rest, **facts)
-
-    return patch.object(MessageList, "restore_standing", restore)
-
-
 def nobody_asks_again() -> AbstractContextManager[Any]:
     def other(self: ClusterClients, command: Command) -> None:
         if not isinstance(command, Leads):
@@ -114,17 +90,14 @@ def stages_are_held_by_nobody() -> AbstractContextManager[Any]:
 
 
 PLANTS: list[Plant] = [
-    stored_before_a_backup_has_it,
     what_is_handed_out_is_not_in_the_log,
     nobody_remembers_who_was_given_what,
     facts_are_never_covered,
     facts_that_nobody_handled_are_dropped,
-    what_returned_at_a_take_over_is_not_written,
     what_flew_is_not_said_again,
     a_log_is_not_cut_at_the_fork,
     what_is_brought_is_not_kept,
     every_log_is_taken_for_the_primarys,
-    credit_is_not_inherited,
     nobody_asks_again,
     requests_are_carried_out_twice,
     stages_are_held_by_nobody,

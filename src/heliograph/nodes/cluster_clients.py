@@ -20,6 +20,7 @@ from heliograph.bus.commands import (
     Command,
     ConsumerAttached,
     ConsumerDetached,
+    ConsumerRetired,
     Dispatched,
     FetchAllowed,
     FetchBegun,
@@ -29,6 +30,7 @@ from heliograph.bus.commands import (
     Parcelled,
     Published,
     Rejected,
+    RollbackAsked,
     SessionClosed,
     SessionLost,
     Settled,
@@ -161,12 +163,21 @@ class ClusterClients:
             if download is not None:
                 download.offset += len(command.data)
         if isinstance(command, Answered | Rejected):
-            self._unanswered.pop(command.request, None)
+            self._answered(self._unanswered.pop(command.request, None))
         waiting = self._waiting.get(getattr(command, "consumer", _NOBODY))
         if waiting is not None:
             waiting.append(command)  # in order
         else:
             self._tell(command)
+
+    def _answered(self, fact: Command | None) -> None:
+        """What was handed out before a rollback, or before a consumer retired, went back with it. If it still waits
+        for its bytes it must not come behind the answer, as if it were new."""
+        if isinstance(fact, RollbackAsked):
+            for _, consumer, _ in fact.consumers:
+                self._waiting.pop(consumer, None)
+        elif isinstance(fact, ConsumerRetired):
+            self._waiting.pop(fact.consumer, None)
 
     def _keep(self, name: bytes, block: Block) -> None:
         # A copy: a message manager in the same process lets go of the bytes when it likes.
