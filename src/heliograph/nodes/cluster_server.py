@@ -25,7 +25,7 @@ from heliograph.journal.disk import DISK, Disk
 from heliograph.model.destination import EVENT_LOG
 from heliograph.model.errors import HeliographError, Unavailable
 from heliograph.model.ids import IdIssuer
-from heliograph.model.limits import LEAVING_SECONDS, NOBODY_LEADS_SECONDS
+from heliograph.model.limits import DRAIN_SECONDS, LEAVING_SECONDS, NOBODY_LEADS_SECONDS
 from heliograph.nodes.client_manager import ClientManager
 from heliograph.nodes.clock import CLOCK, Clock
 from heliograph.nodes.cluster_clients import ClusterClients
@@ -237,6 +237,8 @@ class ClusterServer:
         if self._server is not None:
             self._server.close()
         if self._clients is not None:
+            if self._roles is not None and len(self._roles.client_managers) > 1:
+                await self._clients.drain(DRAIN_SECONDS)  # the others take them
             self._clients.stop()
             await asyncio.sleep(0)  # let connections send their last bytes and end
         if self.replica is not None:
