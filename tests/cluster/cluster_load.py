@@ -80,6 +80,7 @@ class ClusterLoad(Load):
         self.ledger = TimedLedger()
         self.units = UnitBook()
         self.committed = 0
+        self.rolled_back = 0
 
     async def start(self) -> None:
         await super().start()
@@ -112,6 +113,7 @@ class ClusterLoad(Load):
             try:
                 await session.commit()
             except TransactionRolledBack:
+                self.rolled_back += 1
                 await session.rollback()
             else:
                 self.committed += 1

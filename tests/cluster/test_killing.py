@@ -125,7 +125,7 @@ def leader(cluster: DevCluster) -> Node:
 def _places(node: Node) -> list[dict[str, Any]]:
     """Each time it found its place in the cluster."""
     is_manager = node.role == MESSAGE_MANAGER
-    found = {"replica-caught-up", "replica-leads"} if is_manager else {"node-entered-the-channel"}
+    found = {"replica-caught-up", "replica-leads"} if is_manager else {"message-manager-found"}
     return [event for event in _events(node) if event["event"] in found]
 
 

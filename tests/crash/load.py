@@ -162,17 +162,20 @@ class Load:
             await asyncio.gather(*self._producers)
 
     async def drain(self, seconds: float) -> None:
-        """Until everything confirmed was received; what is missing then is found by the ledger."""
+        """Until everything confirmed was received, or nothing came for so long; what is missing then is found by the
+        ledger."""
         ledger = self.ledger
-
-        def is_over() -> bool:
-            return ledger.distinct >= ledger.confirmed_total or self._has_failed()
-
-        with suppress(AssertionError):  # `check` says exactly what is missing
-            await until(is_over, "all is received", seconds)
+        received = -1
+        while not self._is_over() and received != ledger.distinct:
+            received = ledger.distinct
+            with suppress(AssertionError):  # `check` says exactly what is missing
+                await until(self._is_over, "all is received", seconds)
         for task in self._consumers:
             if task.done():
                 task.result()
+
+    def _is_over(self) -> bool:
+        return self.ledger.distinct >= self.ledger.confirmed_total or self._has_failed()
 
     def _has_failed(self) -> bool:
         return any(task.done() for task in self._consumers)

@@ -49,7 +49,7 @@ async def kill_again_and_again(folder: Path, seed: int, kills: int) -> None:
                 await server.restart()
             print(f"{kills} kills in {time.monotonic() - began:.0f} s: {load.ledger.summary()}")
             await load.stop_sending(60)
-            await load.drain(60)
+            await load.drain(20)
             print(f"at the end: {load.ledger.summary()}")
             load.ledger.check()
             assert not load.errors

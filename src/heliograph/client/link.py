@@ -58,7 +58,7 @@ LONGEST_PAUSE_SECONDS = 5.0
 # A link that held this long, or moved messages, worked: the next loss begins a new count.
 STABLE_SECONDS = 5.0
 # Ways to lose a connection that need no word to the application while it is being made again.
-_QUIET_CODES = frozenset({"connection-lost", "silent", "closed", "server-stopping", MOVING})
+_QUIET_CODES = frozenset({"connection-lost", "silent", "closed", "server-stopping", "server-moved", MOVING})
 # A client that is asked to move has this share of the time for what is under way, and the rest for going.
 _MOVE_PATIENCE = 0.5
 _MOVE_POLL_SECONDS = 0.005

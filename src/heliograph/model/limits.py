@@ -268,6 +268,10 @@ VIEW_TICK_SECONDS = BEAT_SECONDS / 2
 RETURN_SECONDS = (0.01, 1.0)
 # How long a process that ends waits until the bus has let it go; the others notice in any case.
 LEAVING_SECONDS = 3.0
+# How long the clients of a node that is stopped have to go elsewhere by themselves, with nothing under way.
+DRAIN_SECONDS = 5.0
+# How long a client manager lets its clients wait for somebody who leads, before it sends them elsewhere.
+NOBODY_LEADS_SECONDS = 3.0
 
 # ---- the cluster
 

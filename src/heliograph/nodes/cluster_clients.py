@@ -73,6 +73,8 @@ class ClusterClients:
         self._downloads: dict[tuple[SessionId, int], FetchBegun] = {}
         self._waiting: dict[ConsumerId, deque[Command]] = {}  # decisions that wait for a body
         self._unsaid: deque[Command] = deque()
+        self.may_speak = True  # somebody hears it who will act upon it
+        self.has_spoken = False  # since it is who it is in the channel
 
     # ---- the bus of the client manager
 
@@ -116,12 +118,13 @@ class ClusterClients:
     def go_on(self) -> None:
         """Say what waits, as far as the bus takes it."""
         unsaid = self._unsaid
-        while unsaid and self.channel is not None:
+        while unsaid and self.may_speak and self.channel is not None:
             try:
                 self.channel.multicast(unsaid[0])
             except Unavailable:
                 return  # `on_flow` says when, or `on_left` that it is over
             unsaid.popleft()
+            self.has_spoken = True
 
     # ---- deliveries
 
@@ -254,3 +257,4 @@ class ClusterClients:
         self._downloads.clear()
         self._waiting.clear()
         self._unsaid.clear()
+        self.has_spoken = False

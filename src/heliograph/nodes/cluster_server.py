@@ -20,12 +20,12 @@ from heliograph.bus.commands import Command
 from heliograph.bus.interface import ChannelBus, Damage, Incarnation, Origin
 from heliograph.bus.presence import CLIENT_MANAGER, MESSAGE_MANAGER, NodeState
 from heliograph.cluster.roles import Roles, roles_in
-from heliograph.cluster.view import View
+from heliograph.cluster.view import View, straight
 from heliograph.journal.disk import DISK, Disk
 from heliograph.model.destination import EVENT_LOG
 from heliograph.model.errors import HeliographError, Unavailable
 from heliograph.model.ids import IdIssuer
-from heliograph.model.limits import LEAVING_SECONDS
+from heliograph.model.limits import DRAIN_SECONDS, LEAVING_SECONDS, NOBODY_LEADS_SECONDS
 from heliograph.nodes.client_manager import ClientManager
 from heliograph.nodes.clock import CLOCK, Clock
 from heliograph.nodes.cluster_clients import ClusterClients
@@ -69,6 +69,7 @@ class ClusterServer:
         self._server: asyncio.Server | None = None
         self._clients: ClientManager | None = None
         self._left = asyncio.Event()
+        self._looking_again: asyncio.TimerHandle | None = None
         self._is_in = False  # in a view, which may be over
         self._left_because = ""
         self._ready = asyncio.Event()
@@ -109,6 +110,8 @@ class ClusterServer:
             raise
         self._events.start(self._publish)
         self._enter(f"heliograph/{cluster.name}/{cluster.sub_cluster}")
+        if self.bus is not None:
+            self._looking_again = loop.call_later(NOBODY_LEADS_SECONDS, self._send_elsewhere)
         address = self.address
         self._events.record(
             "server-started",
@@ -183,6 +186,7 @@ class ClusterServer:
         configuration = self.configuration
         access, users = admission(configuration)
         self.bus = ClusterClients(self._tick, self._begin_anew)
+        self.bus.may_speak = False  # until there is a view in which somebody leads
         if self.replica is None:  # otherwise it records what it decides itself
             self.bus.join(self._events.on_command, ON_THE_BUS)
         clients = ClientManager(
@@ -233,6 +237,8 @@ class ClusterServer:
         if self._server is not None:
             self._server.close()
         if self._clients is not None:
+            if self._roles is not None and len(self._roles.client_managers) > 1:
+                await self._clients.drain(DRAIN_SECONDS)  # the others take them
             self._clients.stop()
             await asyncio.sleep(0)  # let connections send their last bytes and end
         if self.replica is not None:
@@ -246,6 +252,8 @@ class ClusterServer:
         await self._events.stop()
 
     async def _stop_nodes(self) -> None:
+        if self._looking_again is not None:
+            self._looking_again.cancel()
         if self._server is not None:
             self._server.close()
         if self.replica is not None:
@@ -321,13 +329,35 @@ class ClusterServer:
             return
         if self.replica is not None:
             self.replica.on_install(view)
-        if self.bus is not None:
-            self.bus.go_on()  # what clients wanted before this process was in the channel
         self._roles = roles_in(view)
+        self._let_clients_speak(view, self._roles)
         if not self._is_in:
             self._is_in, self._left_because = True, ""
             self._events.record("node-entered-the-channel", members=len(view.members))
         self._look_whether_ready()
+
+    def _let_clients_speak(self, view: View, roles: Roles) -> None:
+        """What clients want is said where somebody leads, and to one who heard all that was said before. Otherwise
+        it would be lost with nobody knowing: a primary that comes from another part of a cut asks for nothing."""
+        if self.bus is None:
+            return
+        me, primary = self.member.incarnation, roles.primary
+        assert me is not None, "a view is installed by a member"
+        came_along = primary is not None and primary in (me, *straight(view).get(me, ()))
+        if self.bus.has_spoken and not came_along:
+            self._begin_anew()
+        if primary is not None and not self.bus.may_speak:
+            self._events.record("message-manager-found", leads=roles.states[primary].name)
+        self.bus.may_speak = primary is not None
+        self.bus.go_on()
+
+    def _send_elsewhere(self) -> None:
+        """PROTOCOL 4: where nobody leads, clients do not wait for ever. They may be better off with another."""
+        assert self.bus is not None, "clients come here"
+        if not self.bus.may_speak:
+            self._begin_anew()
+        loop = asyncio.get_running_loop()
+        self._looking_again = loop.call_later(NOBODY_LEADS_SECONDS, self._send_elsewhere)
 
     def on_arrive(self, incarnation: Incarnation, agrees: bool) -> None: ...
 
@@ -351,6 +381,8 @@ class ClusterServer:
         if why != self._left_because:
             self._events.record("node-left-the-channel", why=why)
         self._is_in, self._left_because = False, why
+        if self.bus is not None:
+            self.bus.may_speak = False
         if why != _NOT_ENTERED:
             self._begin_anew()
             if self.replica is not None:
