@@ -60,7 +60,9 @@ def out_of_order(history: History) -> Iterator[str]:
     highest: dict[tuple[str, str], int] = {}
     for (place, key), hand_outs in history.by_place.items():  # in the order of first hand-outs
         sent = history.sent.get(key)
-        if sent is None or len(consumers[place]) > 1 or sent.transaction or hand_outs[0].is_marked:
+        if sent is None or len(consumers[place]) > 1 or hand_outs[0].is_marked:
+            continue
+        if sent.transaction or sent.unit:  # those have rules of their own
             continue
         before = highest.get((place, sent.producer), 0)
         if sent.number < before:

@@ -16,7 +16,6 @@ from heliograph.journal import reader
 from heliograph.journal.directory import Directory
 from heliograph.journal.files import Journal
 from heliograph.journal.records import Record, RecordKind
-from heliograph.journal.segments import Segments
 from heliograph.journal.syncing import Synced, Syncer
 from heliograph.model.block import Block
 from heliograph.model.ids import LaneId
@@ -36,7 +35,6 @@ _resume = Intake.resume
 _run = Syncer._run
 _run_for = MessageManager._run_for
 _await_commit = MessageManager.await_commit
-_finished = Segments.finished
 
 
 def _confirm_before_sync(self: Journal, **options: Any) -> None:
@@ -131,10 +129,6 @@ def _believe(_payload: bytes) -> bool:
     return True
 
 
-def _delete_too_soon(self: Segments, durable_lsn: int) -> Any:
-    return _finished(self, 1 << 62)
-
-
 def _send_before_writing(self: Tick) -> None:
     self._asked = self._at_last_journal = False
     for send in self._sends:
@@ -160,7 +154,6 @@ PLANTS: dict[str, Plant] = {
     "confirm an acknowledgement before sync": ((MessageManager, "_run_for", _acknowledge_at_once),),
     "any unit to anybody": ((Units, "route", _any_unit_to_anybody),),
     "believe what is read": ((reader, "verify_checksum", _believe),),
-    "delete segments too soon": ((Segments, "finished", _delete_too_soon),),
     "hand out before it is written down": ((Tick, "run", _send_before_writing),),
 }
 
