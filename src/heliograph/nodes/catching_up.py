@@ -23,11 +23,12 @@ import msgspec
 
 from heliograph.cluster.fork import fork_of
 from heliograph.cluster.log import ViewMark
-from heliograph.destinations.snapshot import decode_state, encode_state
+from heliograph.destinations.snapshot import CatalogueState, decode_state, encode_state
 from heliograph.destinations.state_transfer import Place, blocks_of, relocate_state
 from heliograph.journal.records import RecordKind
+from heliograph.model.block import parse_trusted
 from heliograph.model.errors import CorruptJournal, HeliographError, StorageFull, Unavailable
-from heliograph.model.large import FileId
+from heliograph.model.large import FileId, LargeReference, reference_of
 from heliograph.model.limits import MAX_CHUNK_BYTES
 from heliograph.nodes.message_manager import MessageManager
 
@@ -195,8 +196,10 @@ async def catch_up(address: str, manager: MessageManager, cut: Callable[[int], M
                 moves[position] = _append(manager, block)
             manager.journal.end_of_tick()
         await _send(writer, Missing([]))
-        for file in manager.large.lacks(FileId(file) for position, file in state.large if position in moves):
-            await bring_file(address, manager, file)
+        for file, position in _files_of(state, moves):
+            if manager.large.lacks([file]):
+                block = parse_trusted(manager.journal.read_now(position))
+                await bring_file(address, manager, reference_of(block))
         relocate_state(state, moves)
         await _store(manager, encode_state(state))
     except BaseException:
@@ -215,12 +218,12 @@ async def _connect(address: str) -> tuple[asyncio.StreamReader, asyncio.StreamWr
     return reader, writer, bytes.fromhex(key)
 
 
-async def bring_file(address: str, manager: MessageManager, file: FileId) -> None:
+async def bring_file(address: str, manager: MessageManager, reference: LargeReference) -> None:
     """Get the content of a large message."""
     reader, writer, key = await _connect(address)
     try:
-        await _send(writer, Wanted(key, [], 0, file))
-        await manager.large.bring(file, _pieces(reader))
+        await _send(writer, Wanted(key, [], 0, reference.file))
+        await manager.large.bring(reference, _pieces(reader))
     finally:
         writer.close()
 
@@ -231,6 +234,11 @@ async def _pieces(reader: asyncio.StreamReader) -> AsyncIterator[bytes]:
         if not blocks.blocks:
             return
         yield blocks.blocks[0]
+
+
+def _files_of(state: CatalogueState, moves: dict[int, int]) -> list[tuple[FileId, int]]:
+    """Files that messages refer to, each with the position here of one of those."""
+    return list({FileId(file): moves[at] for at, file in state.large if at in moves}.items())
 
 
 def _at_host(state: Any) -> list[tuple[int, Place]]:

@@ -40,7 +40,7 @@ from heliograph.model.block import LARGE, Block, Span, parse_trusted
 from heliograph.model.destination import Address
 from heliograph.model.errors import HeliographError, Unavailable
 from heliograph.model.ids import ConsumerId, LaneId, SessionId, lane_number, session_of
-from heliograph.model.large import FileId, file_in
+from heliograph.model.large import FileId, LargeReference, reference_of
 from heliograph.nodes.large_store import CONCERNED, FETCHES
 from heliograph.nodes.leading import Leading
 from heliograph.nodes.message_manager import MessageManager
@@ -95,7 +95,7 @@ class Following:
         self._files: dict[
             FileId, int
         ] = {}  # content that is not on disk yet, and the index that waits for it
-        self.lacking: dict[FileId, None] = {}  # and of that what somebody has to bring
+        self.lacking: dict[FileId, LargeReference] = {}  # and of that what somebody has to bring
 
     # ---- deliveries
 
@@ -220,16 +220,17 @@ class Following:
             if shipped.kind == RecordKind.PUBLISHED:
                 self._unconfirmed[header.lane] = header.last
             if header.flags & LARGE:
-                self._refers(file_in(payload))
+                self._refers(reference_of(parse_trusted(payload)))
 
-    def _refers(self, file: FileId) -> None:
+    def _refers(self, reference: LargeReference) -> None:
         """A message has its content in a file: it is not stored before that is."""
+        file = FileId(reference.file)
         is_here = self._manager.large.refers(file, partial(self._has_file, file))
         if not is_here:
             self._files[file] = self._manager.place.index
             if is_here is None:
                 return
-            self.lacking[file] = None
+            self.lacking[file] = reference
 
     def _has_file(self, file: FileId) -> None:
         self._files.pop(file, None)

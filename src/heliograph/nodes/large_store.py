@@ -47,7 +47,7 @@ from heliograph.destinations.large_references import LargeReferences
 from heliograph.destinations.large_uploads import Uploads
 from heliograph.journal.workers import Worker
 from heliograph.model.block import Block
-from heliograph.model.errors import ClientFault
+from heliograph.model.errors import ClientFault, Unavailable
 from heliograph.model.ids import SessionId
 from heliograph.model.large import FileId, LargeReference, reference_of
 from heliograph.nodes.large_files import LargeFiles, storage_fault
@@ -165,23 +165,27 @@ class LargeStore:
         self._awaited[file] = then
         return None if is_upload else False
 
-    async def bring(self, file: FileId, pieces: AsyncIterator[bytes]) -> None:
-        """Take in a file that another manager has. Raises StorageFull, OSError."""
+    async def bring(self, reference: LargeReference, pieces: AsyncIterator[bytes]) -> None:
+        """Take in a file that another manager has. Raises StorageFull, OSError, and Unavailable if what came is not
+        what the message refers to."""
+        file = FileId(reference.file)
         await self._do(lambda: self._files.make(file, _FROM_ANOTHER))
         try:
             offset = 0
             async for piece in pieces:
                 await self._do(partial(self._files.write, file, offset, piece))
                 offset += len(piece)
-            await self._do(lambda: self._files.store(file))
+            checksum = await self._do(lambda: self._files.store(file))
+            if (offset, checksum) != (reference.size, reference.checksum):
+                raise Unavailable("the content of a large message came damaged", code="large-damaged")
         except BaseException:
             self._remove(file)
             raise
         self._publish(file)
         self._is_here(file)
 
-    async def _do(self, job: Callable[[], object]) -> None:
-        done = self._loop.create_future()
+    async def _do(self, job: Callable[[], object]) -> object:
+        done: asyncio.Future[object] = self._loop.create_future()
 
         def then(result: object) -> None:
             if done.done():
@@ -189,10 +193,10 @@ class LargeStore:
             if isinstance(result, Exception):
                 done.set_exception(result)
             else:
-                done.set_result(None)
+                done.set_result(result)
 
         self._writer.post(job, then)
-        await done
+        return await done
 
     async def read(self, file: FileId, offset: int, size: int) -> bytes:
         """For another manager. Raises OSError."""

@@ -361,9 +361,9 @@ class Replica:
         """Content of large messages whose sending began before this manager was there."""
         following = self._following
         while following is not None and following is self._following and following.lacking:
-            file = next(iter(following.lacking))
+            reference = next(iter(following.lacking.values()))
             try:
-                await bring_file(self._host(), self.manager, file)
+                await bring_file(self._host(), self.manager, reference)
             except (OSError, EOFError, TimeoutError, HeliographError, msgspec.DecodeError) as error:
                 self._lost_place(LostPlace(f"the content of a large message could not be had: {error}"))
                 return
