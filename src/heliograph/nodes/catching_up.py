@@ -198,8 +198,8 @@ async def catch_up(address: str, manager: MessageManager, cut: Callable[[int], M
         await _send(writer, Missing([]))
         for file, position in _files_of(state, moves):
             if manager.large.lacks([file]):
-                block = parse_trusted(manager.journal.read_now(position))
-                await bring_file(address, manager, reference_of(block))
+                message = parse_trusted(manager.journal.read_now(position))
+                await bring_file(address, manager, reference_of(message))
         relocate_state(state, moves)
         await _store(manager, encode_state(state))
     except BaseException:
