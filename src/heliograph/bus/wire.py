@@ -128,7 +128,7 @@ class _SpanFields(msgspec.Struct, array_like=True, gc=False):
     expiry: int
     delivery_time: int
     number: int
-    name: bytes = b""  # under which its bytes were supplied; empty: as they were published
+    name: bytes = b""  # under which its bytes were published or supplied
 
 
 class _LoggedFields(msgspec.Struct, array_like=True, gc=False):

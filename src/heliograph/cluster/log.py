@@ -13,11 +13,12 @@ import msgspec
 from crc32c import crc32c
 
 from heliograph.journal.records import RecordKind
-from heliograph.model.block import HEADER_BYTES, Block
+from heliograph.model.block import CHECKSUM, HEADER_BYTES, Block
 from heliograph.model.limits import REMEMBERED_VIEWS
 
 _FACTS = struct.Struct("<BII I")  # kind, destination, list, bytes of the payload
-_NAME = struct.Struct("<16sQII")  # lane, first sequence, messages, bytes
+# Lane, first sequence, bytes, checksum: a lane of which something was refused may use its sequences again.
+_NAME = struct.Struct("<16sQI4s")
 
 # These concern one journal alone.
 LOCAL: Final[dict[int, None]] = dict.fromkeys(
@@ -93,4 +94,7 @@ _decode_view = msgspec.msgpack.Decoder(ViewMark).decode
 
 def name_of(block: Block) -> bytes:
     """What everybody calls a block who heard it published. One that was put together since has its own name."""
-    return block.name or _NAME.pack(block.lane, block.first, block.count, block.size)
+    if not block.name:
+        assert block.buffer is not None, "who names a block has its bytes"
+        block.name = _NAME.pack(block.lane, block.first, block.size, block.buffer[CHECKSUM])
+    return block.name

@@ -43,6 +43,8 @@ PREFIX_BYTES: Final = _PREFIX.size
 HEADER_BYTES: Final = _HEADER.size
 assert PREFIX_BYTES + _REST.size == HEADER_BYTES == 80
 
+# Where the header has the checksum of all that follows it.
+CHECKSUM: Final = slice(8, 12)
 # Where the header has the length of all heads, and behind it of all bodies.
 _TOTALS = struct.Struct("<II")
 _TOTALS_AT: Final = 20

@@ -49,6 +49,7 @@ def test_what_was_rolled_back_while_its_bytes_were_missing_does_not_come_behind_
         clients.multicast(RollbackAsked(2, SESSION, 1, [(ORDERS, CONSUMER, 0)]))
         block = parse(pack_lone(b"body", lane=LaneId(b"l" * 16), sequence=1))
         named = parse(pack_lone(b"body", lane=LaneId(b"l" * 16), sequence=1))
+        name_of(named)
         named.buffer = None
 
         def decided(*decisions: Command) -> None:
