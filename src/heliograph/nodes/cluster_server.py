@@ -215,7 +215,10 @@ class ClusterServer:
         if roles is None:
             return "the nodes that are here to agree on who is in the cluster"
         if roles.primary is None and roles.others:
-            return "a message manager that is missing and may have later messages than those that are here"
+            return (
+                "a message manager that is missing: it may have later messages than those that are here, and at"
+                " the very first start all must be there"
+            )
         if roles.primary is None:
             return "a message manager: start one with --role message-manager"
         if self.replica is not None and not self.replica.state.is_synchronised:
