@@ -15,11 +15,13 @@ import time
 import msgspec
 
 from simulation import cluster, single
-from simulation.plants import PLANTS, planted
+from simulation.cluster_plants import CLUSTER_PLANTS
+from simulation.plants import PLANTS, Plant, planted
 from simulation.play import Outcome
 from simulation.weather import KINDS, STORM, Plan
 
 _WORKLOADS = {"single": single.run, "cluster": cluster.run}
+_PLANTS: dict[str, dict[str, Plant]] = {"single": PLANTS, "cluster": CLUSTER_PLANTS}
 
 
 class Summary(msgspec.Struct):
@@ -59,7 +61,7 @@ def summarise(
     summary = Summary()
     simulate = _WORKLOADS[workload]
     began = time.perf_counter()
-    with planted(plant):
+    with planted(_PLANTS[workload][plant] if plant else ()):
         for seed in seeds:
             outcome = simulate(seed, plan)
             summary.add(outcome)
@@ -92,7 +94,7 @@ def _shrunk(workload: str, seed: int, plan: Plan) -> int:
 
 def _try_plants(workload: str, seeds: range) -> int:
     missed = 0
-    for name in PLANTS:
+    for name in _PLANTS[workload]:
         summary = summarise(workload, seeds, plant=name)
         found = [sentence for sentences in summary.violations.values() for sentence in sentences]
         print(f"{name}: {f'after {summary.seeds} seeds: {found[0]}' if found else 'NOT CAUGHT'}", flush=True)
@@ -104,7 +106,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--workload", choices=sorted(_WORKLOADS), default="single")
     parser.add_argument("--seeds", default="0:20", help="FROM:TO")
-    parser.add_argument("--plant", choices=sorted(PLANTS), default="", metavar="NAME")
+    parser.add_argument("--plant", choices=sorted(PLANTS | CLUSTER_PLANTS), default="", metavar="NAME")
     parser.add_argument("--plants", action="store_true", help="try every planted bug")
     parser.add_argument("--shrink", action="store_true", help="find the least faults with which a seed fails")
     parser.add_argument("--faults", default=",".join(KINDS), help="only these, with commas between")
