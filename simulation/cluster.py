@@ -28,7 +28,7 @@ class Cluster(Play):
         roles = ["client-manager"] * _CLIENT_MANAGERS + ["message-manager"] * _MESSAGE_MANAGERS
         self.bus = SimBus(self.world, len(roles))
         nodes = [self._node(host, role) for host, role in enumerate(roles, start=1)]
-        self.holding = Holding(nodes[_CLIENT_MANAGERS:])
+        self.holding = Holding(self.history, nodes[_CLIENT_MANAGERS:])
         self.history.on_confirmed = self.holding.confirmed
         return nodes
 

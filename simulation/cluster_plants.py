@@ -24,9 +24,7 @@ from heliograph.nodes.replica import Replica
 from simulation.plants import PLANTS, Plant
 
 _accept = Intake.accept
-_compare = catching_up._compare
 _decided = Following.decided
-_fork_of = catching_up.fork_of
 _install = Leading.install
 _lead_init = Leading.__init__
 _other = ClusterClients._other
@@ -114,8 +112,7 @@ def _not_cut(self: Replica, _index: int) -> Any:
     return self.manager
 
 
-def _all_in_common(host: Any, views: Any, index: int) -> int:
-    _fork_of(host, views, index)
+def _all_in_common(_host: Any, _views: Any, index: int) -> int:
     return index
 
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 from heliograph.nodes.leading import Leading
+from simulation.history import History
 from simulation.supervisor import Supervisor
 
 if TYPE_CHECKING:
@@ -23,9 +24,10 @@ _EVERY: Final = 4
 class Holding:
     """Looks at disks while a run goes on."""
 
-    def __init__(self, managers: list[Supervisor]) -> None:
+    def __init__(self, history: History, managers: list[Supervisor]) -> None:
         self.violations: list[str] = []
         self.looked = 0
+        self._history = history
         self._managers = managers
         self._confirmed = 0
         self._backups: object = None  # as the primary knew them
@@ -35,12 +37,17 @@ class Holding:
     def confirmed(self, key: str) -> None:
         """A client hears now that this message is safe."""
         self._confirmed += 1
-        if self._counts_on_backups() and self._confirmed % _EVERY == 0:
+        if self._counts_on_backups() and self._confirmed % _EVERY == 0 and not self._may_be_done(key):
             self.looked += 1
             needle = f"{key}|".encode()
             holders = sum(1 for manager in self._managers if _has(manager.machine.disk, needle))
             if holders < 2:
                 self.violations.append(f"{key} was confirmed and is on {holders} disks")
+
+    def _may_be_done(self, key: str) -> bool:
+        """What a consumer has need not be on any disk any more when its sender hears of it."""
+        history = self._history
+        return any((place, key) in history.by_place for place in history.places_of(history.sent[key]))
 
     def _counts_on_backups(self) -> bool:
         """Whether there is one primary whose backups have been the same since some index, and have that."""
