@@ -39,8 +39,8 @@ types: $(STAMP_DEV) ## types, strictly
 imports: $(STAMP_DEV) ## the direction of imports, and engines kept free of I/O
 	$(BIN)/lint-imports
 
-sim: $(STAMP_DEV) ## a server and its clients on virtual time, under every fault (SEEDS=200)
-	$(BIN)/python -m simulation --seeds 0:$(SEEDS) --shrink
+sim: $(STAMP_DEV) ## a cluster and its clients on virtual time, under every fault, on all cores (SEEDS=200)
+	$(BIN)/python -m simulation --workload cluster --seeds 0:$(SEEDS) --shrink --processes 0 --json
 
 # pytest ends with 5 when there was nothing to run, which is no failure here.
 nightly: $(STAMP_DEV) ## the long tests

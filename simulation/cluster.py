@@ -11,6 +11,7 @@ from heliograph.model.errors import HeliographError
 from heliograph.nodes.cluster_server import ClusterServer
 from heliograph.nodes.configuration import Configuration, load
 from simulation.bus import SimBus
+from simulation.holding import Holding
 from simulation.machines import Machine, Process
 from simulation.play import PORT, SETTINGS, Outcome, Play
 from simulation.supervisor import Server, Supervisor
@@ -26,7 +27,13 @@ class Cluster(Play):
     def servers(self) -> list[Supervisor]:
         roles = ["client-manager"] * _CLIENT_MANAGERS + ["message-manager"] * _MESSAGE_MANAGERS
         self.bus = SimBus(self.world, len(roles))
-        return [self._node(host, role) for host, role in enumerate(roles, start=1)]
+        nodes = [self._node(host, role) for host, role in enumerate(roles, start=1)]
+        self.holding = Holding(self.history, nodes[_CLIENT_MANAGERS:])
+        self.history.on_confirmed = self.holding.confirmed
+        return nodes
+
+    def judge(self) -> list[str]:
+        return super().judge() + self.holding.violations
 
     def _node(self, host: int, role: str) -> Supervisor:
         machine = Machine(self.world, self.sockets, f"node{host}")

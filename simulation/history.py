@@ -3,7 +3,7 @@ judge it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import msgspec
 
@@ -59,6 +59,7 @@ class History:
 
     def __init__(self, world: World) -> None:
         self._world = world
+        self.on_confirmed: Callable[[str], None] | None = None
         self.sent: dict[str, Sent] = {}
         self.hand_outs: list[HandOut] = []
         self.by_place: dict[tuple[str, str], list[HandOut]] = {}
@@ -74,6 +75,8 @@ class History:
 
     def confirmed(self, key: str) -> None:
         self.sent[key].confirmed_at = self._world.now
+        if self.on_confirmed is not None:
+            self.on_confirmed(key)
         self._world.note("confirmed", key)
 
     def refused(self, key: str) -> None:

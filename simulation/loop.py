@@ -13,6 +13,7 @@ import asyncio
 import contextvars
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator
+from functools import partial
 from typing import Any, Final, cast
 
 from simulation.sockets import SimServer, SimTransport, Sockets
@@ -114,7 +115,7 @@ class ProcessLoop:
         context: contextvars.Context | None = None,
     ) -> SimHandle:
         handle = SimHandle(callback, args, self.time() + delay)
-        self.world.after(max(delay, 0.0) + self._spent, lambda: self._due(handle))
+        self.world.after(max(delay, 0.0) + self._spent, partial(self._due, handle))
         return handle
 
     def call_at(
@@ -127,10 +128,17 @@ class ProcessLoop:
         return self.call_later(when - self.time(), callback, *args)
 
     def _due(self, handle: SimHandle) -> None:
-        if handle.callback is not None and not self.is_dead:
-            self._ready.append(handle)
-            if not self._is_awake:
-                self._wake()
+        if handle.callback is None or self.is_dead:
+            return
+        self._ready.append(handle)
+        if self._is_awake or self.is_stopped:
+            return
+        if self._busy_until > self.world.now:
+            self._wake()
+        else:  # nobody else acts now: it wakes here
+            self._is_awake = True
+            self._spent = _WAKE_SECONDS * self.slowness
+            self._turn()
 
     def _wake(self) -> None:
         self._is_awake = True
@@ -138,25 +146,35 @@ class ProcessLoop:
         self.world.after(delay if delay > 0 else _WAKE_SECONDS * self.slowness, self._turn)
 
     def _turn(self) -> None:
+        """What is ready, and what that makes ready, until it sleeps or somebody else acts meanwhile."""
         if self.is_dead or self.is_stopped:
             return
-        ready = self._ready
-        asyncio._set_running_loop(self.as_loop)
+        world, ready = self.world, self._ready
+        world.turn_of(self.as_loop)
         try:
-            for _ in range(len(ready)):
-                handle = ready.popleft()
-                if handle.callback is not None:
-                    self._spent += _CALLBACK_SECONDS * self.slowness
-                    self._run(handle)
-                    if self.is_dead:
-                        return
+            while True:
+                self._run_ready()
+                if self.is_dead:
+                    return
+                if not ready or self.is_stopped or not world.passes_alone(self._spent):
+                    break
+                self._spent = 0.0
         finally:
-            asyncio._set_running_loop(None)
-            self._busy_until = self.world.now + self._spent
+            self._busy_until = world.now + self._spent
             self._spent = 0.0
         self._is_awake = False
         if ready:
             self._wake()
+
+    def _run_ready(self) -> None:
+        ready = self._ready
+        for _ in range(len(ready)):
+            handle = ready.popleft()
+            if handle.callback is not None:
+                self._spent += _CALLBACK_SECONDS * self.slowness
+                self._run(handle)
+                if self.is_dead:
+                    return
 
     def _run(self, handle: SimHandle) -> None:
         assert handle.callback is not None

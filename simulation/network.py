@@ -184,6 +184,9 @@ class Network:
             self._hand_over(ring, host, ring.log[at])
 
     def _holder(self, ring: SimRing, at: int, number: int) -> bool:
+        sayer = ring.log[at].host
+        if self.hosts[sayer].ring is ring and self.reaches(sayer, number):
+            return True
         return any(
             (ring.log[at].host == other or ring.delivered[other] > at)
             and self.hosts[other].ring is ring

@@ -159,9 +159,8 @@ PLANTS: dict[str, Plant] = {
 
 
 @contextlib.contextmanager
-def planted(name: str) -> Iterator[None]:
-    """With this bug, if there is a name."""
-    plant = PLANTS[name] if name else ()
+def planted(plant: Plant) -> Iterator[None]:
+    """With this bug, if there is one."""
     former = [(owner, attribute, getattr(owner, attribute)) for owner, attribute, _ in plant]
     try:
         for owner, attribute, bug in plant:

@@ -141,10 +141,14 @@ class Play:
         senders = (client for client in self.clients if isinstance(client, Sending | Streaming))
         return [client.name for client in senders if not client.is_through]
 
-    def _judged(self) -> Outcome:
+    def judge(self) -> list[str]:
+        """What is wrong, in sentences."""
         found = [f"{name} is not through with what it sent" for name in self._unfinished()]
         found += violations(self.history)
         found += ["a defect: " + "".join(format_exception(error)) for error in self.world.failures]
+        return found
+
+    def _judged(self) -> Outcome:
         faults = dict(self.weather.faults)
         for supervisor in self.supervisors:
             for why, count in supervisor.endings.items():
@@ -158,5 +162,5 @@ class Play:
             dict(sorted(faults.items())),
             self.history.counts(),
             dict(sorted(self.scene.faults.items())),
-            found,
+            self.judge(),
         )

@@ -19,6 +19,7 @@ KINDS: Final = (
     "kill_at_call",
     "power",
     "power_at_call",
+    "blackout",
     "break",
     "client",
     "stop",
@@ -103,6 +104,11 @@ class Weather:
             process.mount.calls_left = self.dice.randint(0, 60)
             supervisor, seconds = self._supervisor, self.world.between(0.05, 2.0)
             process.mount.kill = lambda: supervisor.power_off(seconds)
+
+    def _blackout(self) -> None:
+        """All at once, and they come back one by one."""
+        for supervisor in self._supervisors:
+            supervisor.power_off(self.world.between(0.05, 0.5))
 
     def _break(self) -> None:
         self.world.note("broke", self._sockets.break_one())

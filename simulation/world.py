@@ -5,10 +5,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
-import heapq
 from collections.abc import Callable
 from functools import partial
+from heapq import heappop, heappush
 from random import Random
 from typing import Any
 
@@ -36,15 +37,24 @@ class World:
         self.events = 0
         self.failures: list[BaseException] = []  # what nobody caught
         self.graveyard: list[Any] = []  # what is kept until the end, so that nothing of it ever runs
-        self._queue: list[tuple[float, int, Timer]] = []
+        self._queue: list[tuple[float, int, Action]] = []
         self._count = 0
+        self._until = 0.0
+        self._running: asyncio.AbstractEventLoop | None = None  # whose turn it was last
         self._trace = hashlib.blake2b(digest_size=16)
 
-    def after(self, delay: float, action: Action) -> Timer:
+    def after(self, delay: float, action: Action) -> None:
         self._count += 1
-        timer = Timer(action)
-        heapq.heappush(self._queue, (self.now + delay, self._count, timer))
-        return timer
+        heappush(self._queue, (self.now + delay, self._count, action))
+
+    def passes_alone(self, seconds: float) -> bool:
+        """Let time pass for whoever acts now, if nothing else happens meanwhile. Whether it did."""
+        moment = self.now + seconds
+        if moment > self._until or (self._queue and self._queue[0][0] <= moment):
+            return False
+        self.now = moment
+        self.events += 1
+        return True
 
     def between(self, low: float, high: float) -> float:
         return low + (high - low) * self.dice.random()
@@ -59,21 +69,24 @@ class World:
     def digest(self) -> str:
         return self._trace.hexdigest()
 
+    def turn_of(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Code of this process runs now. Telling asyncio costs a system call."""
+        if self._running is not loop:
+            self._running = loop
+            asyncio._set_running_loop(loop)
+
     def run(self, until: float) -> None:
         """Up to a moment of virtual time."""
-        while self._queue and self._queue[0][0] <= until:
-            self.step()
-        self.now = until
-
-    def step(self) -> bool:
-        """The next thing. False: nothing will ever happen again."""
-        while self._queue:
-            self.now, _, timer = heapq.heappop(self._queue)
-            if timer.action is not None:
+        queue, self._until = self._queue, until
+        try:
+            while queue and queue[0][0] <= until:
+                self.now, _, action = heappop(queue)
                 self.events += 1
-                timer.action()
-                return True
-        return False
+                action()
+        finally:
+            self._running = None
+            asyncio._set_running_loop(None)
+        self.now = until
 
 
 class SimLoop:

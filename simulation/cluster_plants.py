@@ -1,0 +1,180 @@
+"""Bugs to plant in a cluster: each breaks one rule of replication, fail-over or sessions that move."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+
+from heliograph.bus.commands import Command, Dispatched, Leads, Logged, Parcelled, Shipped
+from heliograph.cluster import roles
+from heliograph.cluster.roles import _rank
+from heliograph.cluster.views import Views
+from heliograph.destinations.intake import Intake
+from heliograph.destinations.message_list import MessageList
+from heliograph.destinations.recovery import CatalogueRecovery
+from heliograph.frontends.native import conversation
+from heliograph.frontends.native.frames import pack_delivery
+from heliograph.journal.records import RecordKind
+from heliograph.model.block import Block
+from heliograph.nodes import catching_up, replica
+from heliograph.nodes.cluster_clients import ClusterClients
+from heliograph.nodes.following import Following
+from heliograph.nodes.leading import Leading
+from heliograph.nodes.replica import Replica
+from simulation.plants import PLANTS, Plant
+
+_accept = Intake.accept
+_decided = Following.decided
+_install = Leading.install
+_lead_init = Leading.__init__
+_other = ClusterClients._other
+_recover_take_over = CatalogueRecovery.take_over
+_restore_standing = MessageList.restore_standing
+_take_over = Following.take_over
+_wrote = Leading.wrote
+
+
+def _stored_here_is_enough(self: Leading) -> int:
+    return self._here
+
+
+def _believe_the_log(self: Following, logged: Logged) -> list[Shipped]:
+    known = self._manager.place.index + 1 - logged.first
+    return logged.records[max(known, 0) :]
+
+
+def _shortest_log_first(node: Any, who: Any) -> Any:
+    synchronised, lineage, leaving, leading, order, *rest = _rank(node, who)
+    return synchronised, -lineage, leaving, leading, order if node.is_synchronised else -order, *rest
+
+
+def _yes(*_: object) -> bool:
+    return True
+
+
+def _nothing(*_: object) -> None:
+    """What should be done is not."""
+
+
+def _drop_facts(self: Following, lead: Leading) -> None:
+    self._facts.clear()
+    _take_over(self, lead)
+
+
+def _facts_twice(self: Following, lead: Leading) -> None:
+    """As if no `Logged` had said what it covers."""
+    self._handled.clear()
+    _take_over(self, lead)
+
+
+def _drop_returned(self: CatalogueRecovery, given: Any, holder: Any) -> Any:
+    return _recover_take_over(self, given, holder)._replace(returned=[])
+
+
+def _forget_given(self: Following, decision: Command) -> None:
+    if not isinstance(decision, Dispatched | Parcelled):
+        _decided(self, decision)
+
+
+def _forget_flying(self: Leading, *, forget_bodies: bool) -> None:
+    self._flying = deque()
+    _install(self, forget_bodies=forget_bodies)
+
+
+def _in_any_view(self: Views, _origin: Any) -> bool:
+    return self.view is not None
+
+
+def _hand_outs_stay_here(self: Leading, kind: int, *rest: Any) -> None:
+    if kind != RecordKind.DISPATCHED:
+        _wrote(self, kind, *rest)
+
+
+def _forget_stages(self: CatalogueRecovery, given: Any, holder: Any) -> Any:
+    self._stages = {}
+    return _recover_take_over(self, given, holder)
+
+
+def _no_credit(self: MessageList, consumer: Any, _credit: int, *rest: Any, **facts: Any) -> None:
+    _restore_standing(self, consumer, 0, *rest, **facts)
+
+
+def _same_tags_again(self: MessageList, consumer: Any, credit: int, _next_tag: int, **facts: Any) -> None:
+    _restore_standing(self, consumer, credit, 1, **facts)
+
+
+def _ask_once(self: ClusterClients, command: Command) -> None:
+    if not isinstance(command, Leads):
+        _other(self, command)
+
+
+def _not_cut(self: Replica, _index: int) -> Any:
+    return self.manager
+
+
+def _all_in_common(_host: Any, _views: Any, index: int) -> int:
+    return index
+
+
+def _no_lease(self: Leading, *arguments: Any, **options: Any) -> None:
+    _lead_init(self, *arguments, **{**options, "lease_seconds": 0.0})
+
+
+def _accept_again(self: Intake, block: Block, effects: Any, *, number: bool = True) -> bool:
+    if block.last <= self._marks.get(block.lane, 0):
+        self._marks[block.lane] = block.first - 1
+    return _accept(self, block, effects, number=number)
+
+
+def _first_delivery(consumer: int, _deliveries: int, tag: int, user_bytes: int) -> bytes:
+    return pack_delivery(consumer, 0, tag, user_bytes)
+
+
+def _forget_sessions(self: Following, lead: Leading) -> None:
+    self.sessions = {}
+    _take_over(self, lead)
+
+
+def _forget_the_unconfirmed(self: Following, lead: Leading) -> None:
+    self._unconfirmed.clear()
+    _take_over(self, lead)
+
+
+CLUSTER_PLANTS: dict[str, Plant] = {
+    "confirm before a backup has it": ((Leading, "_stored", _stored_here_is_enough),),
+    "skip the chain check": ((Following, "_behind", _believe_the_log),),
+    "wrong rank": ((roles, "_rank", _shortest_log_first),),
+    "lead although a holder is missing": ((roles, "_all_are_here", _yes),),
+    "forget holders that joined later": ((Replica, "_also_holds", _nothing),),
+    "handle facts twice": ((Following, "take_over", _facts_twice),),
+    "drop facts at a take-over": ((Following, "take_over", _drop_facts),),
+    "forget what returned at a take-over": ((CatalogueRecovery, "take_over", _drop_returned),),
+    "forget who was given what": ((Following, "decided", _forget_given),),
+    "do not say again what flew": ((Leading, "install", _forget_flying),),
+    "apply decisions of another view": ((Views, "_is_in_view", _in_any_view),),
+    "hand-outs are not in the log": ((Leading, "wrote", _hand_outs_stay_here),),
+    "forget staged blocks at a take-over": ((CatalogueRecovery, "take_over", _forget_stages),),
+    "forget credit at a take-over": ((MessageList, "restore_standing", _no_credit),),
+    "give tags again after a take-over": ((MessageList, "restore_standing", _same_tags_again),),
+    "do not ask again": ((ClusterClients, "_other", _ask_once),),
+    "do not cut the log at the fork": ((Replica, "_cut", _not_cut),),
+    "keep what is beyond the fork": ((catching_up, "fork_of", _all_in_common),),
+    "take every log for the primary's": ((replica, "has_log_of", _yes),),
+    "forget the lease": ((Leading, "__init__", _no_lease),),
+    "skip a sequence check": ((Intake, "accept", _accept_again),),
+    "stored before the file is there": ((Following, "_refers", _nothing),),
+    "deliver without the redelivered mark": ((conversation, "pack_delivery", _first_delivery),),
+    "forget sessions at a take-over": ((Following, "take_over", _forget_sessions),),
+    "forget who waits for a confirmation": ((Following, "take_over", _forget_the_unconfirmed),),
+    **{
+        name: PLANTS[name]
+        for name in (
+            "confirm before sync",
+            "replay twice",
+            "forget an acknowledgement at recovery",
+            "replay a commit in part",
+            "commit before it is stored",
+            "any unit to anybody",
+        )
+    },
+}

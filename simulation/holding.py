@@ -1,0 +1,80 @@
+"""Who has what on disk when a client of a cluster is told that its message is safe (PROTOCOL 5): the primary and,
+where a backup counts, another.
+
+Clients alone cannot see it: a message that is on one disk only comes back with that disk, and nobody leads without
+it. So this looks at the disks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
+
+from heliograph.nodes.leading import Leading
+from simulation.history import History
+from simulation.supervisor import Supervisor
+
+if TYPE_CHECKING:
+    from simulation.disk import SimDisk
+
+# One confirmation in so many is looked at: it takes a search through files.
+_EVERY: Final = 4
+
+
+class Holding:
+    """Looks at disks while a run goes on."""
+
+    def __init__(self, history: History, managers: list[Supervisor]) -> None:
+        self.violations: list[str] = []
+        self.looked = 0
+        self._history = history
+        self._managers = managers
+        self._confirmed = 0
+        self._backups: object = None  # as the primary knew them
+        self._known = 0  # how many there were
+        self._since = 0  # the index from which they had to have everything before it was confirmed
+
+    def confirmed(self, key: str) -> None:
+        """A client hears now that this message is safe."""
+        self._confirmed += 1
+        if self._counts_on_backups() and self._confirmed % _EVERY == 0 and not self._may_be_done(key):
+            self.looked += 1
+            needle = f"{key}|".encode()
+            holders = sum(1 for manager in self._managers if _has(manager.machine.disk, needle))
+            if holders < 2:
+                self.violations.append(f"{key} was confirmed and is on {holders} disks")
+
+    def _may_be_done(self, key: str) -> bool:
+        """What a consumer has need not be on any disk any more when its sender hears of it."""
+        history = self._history
+        return any((place, key) in history.by_place for place in history.places_of(history.sent[key]))
+
+    def _counts_on_backups(self) -> bool:
+        """Whether there is one primary whose backups have been the same since some index, and have that."""
+        leading = list(self._leading())
+        if len(leading) != 1:
+            self._backups = None
+            return False
+        backups = leading[0]._there
+        if backups is not self._backups or len(backups) != self._known:
+            self._backups, self._known = backups, len(backups)
+            self._since = leading[0]._manager.place.index
+        return bool(backups) and max(backups.values()) >= self._since
+
+    def _leading(self) -> Iterator[Leading]:
+        for manager in self._managers:
+            replica = getattr(manager.server, "replica", None)
+            if manager.is_running and replica is not None and replica._leading is not None:
+                yield replica._leading
+
+
+def _has(disk: SimDisk, needle: bytes) -> bool:
+    """Whether a loss of power would leave it."""
+    for path in sorted(disk.files, reverse=True):
+        file = disk.files[path]
+        at = file.data.find(needle) if path.endswith(".segment") or "/large/" in path else -1
+        if at >= 0:
+            return not any(
+                new is not None and offset <= at < offset + len(new) for offset, new, _ in file.changes
+            )
+    return False
