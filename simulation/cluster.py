@@ -19,6 +19,8 @@ from simulation.weather import STORM, Plan
 
 _CLIENT_MANAGERS: Final = 2
 _MESSAGE_MANAGERS: Final = 3
+# When everything is calm, so long at most until all have the same log.
+_TO_AGREE_SECONDS: Final = 10.0
 
 
 class Cluster(Play):
@@ -33,7 +35,8 @@ class Cluster(Play):
         return nodes
 
     def judge(self) -> list[str]:
-        return super().judge() + self.holding.violations
+        self._until(lambda: not self.holding.differences(), _TO_AGREE_SECONDS)
+        return super().judge() + self.holding.violations + self.holding.differences()
 
     def _node(self, host: int, role: str) -> Supervisor:
         machine = Machine(self.world, self.sockets, f"node{host}")

@@ -61,12 +61,6 @@ def _drop_facts(self: Following, lead: Leading) -> None:
     _take_over(self, lead)
 
 
-def _facts_twice(self: Following, lead: Leading) -> None:
-    """As if no `Logged` had said what it covers."""
-    self._handled.clear()
-    _take_over(self, lead)
-
-
 def _drop_returned(self: CatalogueRecovery, given: Any, holder: Any) -> Any:
     return _recover_take_over(self, given, holder)._replace(returned=[])
 
@@ -146,7 +140,7 @@ CLUSTER_PLANTS: dict[str, Plant] = {
     "wrong rank": ((roles, "_rank", _shortest_log_first),),
     "lead although a holder is missing": ((roles, "_all_are_here", _yes),),
     "forget holders that joined later": ((Replica, "_also_holds", _nothing),),
-    "handle facts twice": ((Following, "take_over", _facts_twice),),
+    "handle facts twice": ((Following, "_drop_handled", _nothing),),
     "drop facts at a take-over": ((Following, "take_over", _drop_facts),),
     "forget what returned at a take-over": ((CatalogueRecovery, "take_over", _drop_returned),),
     "forget who was given what": ((Following, "decided", _forget_given),),

@@ -1,5 +1,5 @@
 """Who has what on disk when a client of a cluster is told that its message is safe (PROTOCOL 5): the primary and,
-where a backup counts, another.
+where a backup counts, another. And whether they all have the same in the end.
 
 Clients alone cannot see it: a message that is on one disk only comes back with that disk, and nobody leads without
 it. So this looks at the disks.
@@ -10,7 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
+from heliograph.nodes.cluster_server import ClusterServer
 from heliograph.nodes.leading import Leading
+from heliograph.nodes.replica import Replica
 from simulation.history import History
 from simulation.supervisor import Supervisor
 
@@ -44,6 +46,24 @@ class Holding:
             if holders < 2:
                 self.violations.append(f"{key} was confirmed and is on {holders} disks")
 
+    def differences(self) -> list[str]:
+        """When it is calm one leads, all others follow, and their logs are one."""
+        found = [
+            f"{manager.machine.name} is not running" for manager in self._managers if not manager.is_running
+        ]
+        replicas = [replica for manager in self._managers if (replica := replica_of(manager)) is not None]
+        leading = [replica for replica in replicas if replica.is_leading]
+        if len(leading) != 1:
+            return [*found, f"{len(leading)} lead"]
+        ours = leading[0].manager.place
+        for replica in replicas:
+            place = replica.manager.place
+            if not replica.state.is_synchronised:
+                found.append(f"{replica.name} does not follow")
+            elif (place.index, place.chain) != (ours.index, ours.chain):
+                found.append(f"the logs of {replica.name} and of {leading[0].name} are not the same")
+        return found
+
     def _may_be_done(self, key: str) -> bool:
         """What a consumer has need not be on any disk any more when its sender hears of it."""
         history = self._history
@@ -63,9 +83,16 @@ class Holding:
 
     def _leading(self) -> Iterator[Leading]:
         for manager in self._managers:
-            replica = getattr(manager.server, "replica", None)
-            if manager.is_running and replica is not None and replica._leading is not None:
+            replica = replica_of(manager)
+            if replica is not None and replica._leading is not None:
                 yield replica._leading
+
+
+def replica_of(manager: Supervisor) -> Replica | None:
+    """The message manager that runs there now."""
+    if not manager.is_running or not isinstance(manager.server, ClusterServer):
+        return None
+    return manager.server.replica
 
 
 def _has(disk: SimDisk, needle: bytes) -> bool:

@@ -62,7 +62,13 @@ class Weather:
         self._sockets = sockets
         self._pace = world.between(0.1, 2.0)
         self._left = plan.faults
+        # Half of the seeds have a weather of their own: few kinds, or few that they strike, meet more often.
         self._kinds = plan.kinds
+        if world.chance(0.5):
+            self._kinds = tuple(self.dice.sample(plan.kinds, self.dice.randint(1, min(4, len(plan.kinds)))))
+        self._victims = supervisors
+        if world.chance(0.5):
+            self._victims = self.dice.sample(supervisors, self.dice.randint(1, len(supervisors)))
 
     def begin(self) -> None:
         self.world.after(self.world.between(0.0, self._pace), self._strike)
@@ -80,7 +86,7 @@ class Weather:
         if not self._left:
             return
         self._left -= 1
-        self._supervisor = self.dice.choice(self._supervisors)
+        self._supervisor = self.dice.choice(self._victims)
         strike: Callable[[], None] = getattr(self, f"_{(kind := self.dice.choice(self._kinds))}")
         strike()
         self.faults[kind] = self.faults.get(kind, 0) + 1

@@ -12,7 +12,10 @@ from pathlib import Path
 import pytest
 
 from simulation.__main__ import summarise
+from simulation.cluster import Cluster
 from simulation.cluster_plants import CLUSTER_PLANTS
+from simulation.holding import replica_of
+from simulation.weather import Plan
 
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.slow
@@ -62,3 +65,29 @@ def test_a_seed_says_all_about_a_cluster_whatever_the_hash_seed() -> None:
         told.append(run.stdout.partition('"digests"')[2].partition("}")[0])
     assert told[0] == told[1]
     assert len(told[0]) > 60
+
+
+def test_a_manager_that_cannot_read_its_journal_again_leaves_it_as_it_is_and_stops() -> None:
+    cluster = Cluster(0, Plan(faults=0))
+    for supervisor in cluster.supervisors:
+        supervisor.start()
+    cluster.world.run(3.0)
+    assert cluster.holding.differences() == []
+    backup = next(
+        each for each in cluster.supervisors if (found := replica_of(each)) and not found.is_leading
+    )
+    replica = replica_of(backup)
+    assert replica is not None
+    assert backup.process is not None
+    files = backup.machine.disk.files
+    stamp = files["/data/journal/FORMAT"].data
+    stamp[0] ^= 1  # as a disk gives it back on a bad day
+    before = {path: bytes(file.data).rstrip(b"\0") for path, file in files.items() if ".segment" in path}
+    backup.process.loop.call_soon(replica.begin_anew)
+    cluster.world.run(4.0)
+    assert [path for path in files if ".segment" in path] == list(before), "nothing was begun"
+    assert all(files[path].data.startswith(was) for path, was in before.items())
+    assert sum(backup.endings.values()) > 0, "it ended, and was started again"
+    stamp[0] ^= 1
+    cluster.world.run(10.0)
+    assert cluster.holding.differences() == []

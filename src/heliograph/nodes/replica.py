@@ -314,8 +314,8 @@ class Replica:
             self._catching_up = asyncio.get_running_loop().create_task(self._try_to_catch_up())
 
     async def _try_to_catch_up(self) -> None:
-        """Until it worked, or this manager leads."""
-        while self._following is not None and not self._following.has_log:
+        """Until it worked, or this manager leads, or has no journal any more."""
+        while self._following is not None and not self._following.has_log and not self.manager.failed.done():
             address = self._host()
             if address:
                 try:
@@ -381,7 +381,12 @@ class Replica:
     def _reopen(self, until: int | None = None) -> None:
         self.manager.stop(led=False)
         self.manager = self._make_manager(self._bus)
-        self.manager.open(until)
+        try:
+            self.manager.open(until)
+        except (HeliographError, OSError) as error:
+            # Nothing may be written to a journal that could not be read: this node stops, as if it had just started.
+            self.manager.journal_failed(error)
+            raise
         if self._following is not None:
             self.manager.shipping = self._following  # it says when something is on disk
 
@@ -460,7 +465,8 @@ class Replica:
             if task is not None:
                 task.cancel()
         self._catching_up = self._bringing = None
-        self._reopen()
+        with contextlib.suppress(HeliographError, OSError):  # then the node stops
+            self._reopen()
         self._following = self._follow()
 
     # ---- the disk
