@@ -16,6 +16,7 @@ from heliograph.bus.commands import (
     DECISIONS,
     Answered,
     BodyWanted,
+    BrowseEnded,
     ChunkRead,
     Command,
     ConsumerAttached,
@@ -69,6 +70,7 @@ class ClusterClients:
         self._receivers: list[tuple[Receiver, Collection[type[Command]] | None]] = []
         self._bodies: Bodies[Block] = Bodies(BODY_CACHE_BYTES)
         self._consumers: dict[ConsumerId, Address] = {}
+        self._browsers: dict[ConsumerId, None] = {}
         self._unanswered: dict[int, Command] = {}
         self._downloads: dict[tuple[SessionId, int], FetchBegun] = {}
         self._waiting: dict[ConsumerId, deque[Command]] = {}  # decisions that wait for a body
@@ -84,6 +86,8 @@ class ClusterClients:
     def multicast(self, fact: Command) -> None:
         if isinstance(fact, ConsumerAttached):
             self._consumers[fact.consumer] = fact.address
+            if fact.browse:
+                self._browsers[fact.consumer] = None
         elif isinstance(fact, ConsumerDetached):
             self._detached(fact.consumer)
         elif isinstance(fact, FetchBegun | FetchAllowed | FetchEnded | SessionLost | SessionClosed):
@@ -110,6 +114,7 @@ class ClusterClients:
 
     def _detached(self, consumer: ConsumerId) -> None:
         self._consumers.pop(consumer, None)
+        self._browsers.pop(consumer, None)
         self._waiting.pop(consumer, None)
         for request, asked in list(self._unanswered.items()):
             if isinstance(asked, ConsumerAttached) and asked.consumer == consumer:
@@ -247,12 +252,21 @@ class ClusterClients:
             again = msgspec.structs.replace(fact, again=True) if isinstance(fact, Settled) else fact
             self._unsaid.append(again)
         self._unsaid.extend(msgspec.structs.replace(each) for each in self._downloads.values())
+        self._end_browsing()
         self.go_on()
+
+    def _end_browsing(self) -> None:
+        """Who looks through a queue is known to the primary alone: it has seen what it has seen."""
+        asked = [fact.consumer for fact in self._unanswered.values() if isinstance(fact, ConsumerAttached)]
+        for consumer in [each for each in self._browsers if each not in asked]:
+            del self._browsers[consumer]
+            self._tell(BrowseEnded(consumer))
 
     def forget(self) -> None:
         """This process is somebody else in the channel now: nothing it had asked or was told counts."""
         self._bodies.clear()
         self._consumers.clear()
+        self._browsers.clear()
         self._unanswered.clear()
         self._downloads.clear()
         self._waiting.clear()

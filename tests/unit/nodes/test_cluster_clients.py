@@ -6,9 +6,11 @@ import asyncio
 
 from heliograph.bus.commands import (
     Answered,
+    BrowseEnded,
     Command,
     ConsumerAttached,
     Dispatched,
+    Leads,
     Logged,
     RollbackAsked,
     Supplied,
@@ -37,6 +39,22 @@ class Channel:
 
     def multicast(self, command: Command) -> None:
         self.said.append(command)
+
+
+def test_a_browser_ends_when_another_leads_unless_it_has_not_begun() -> None:
+    async def story() -> None:
+        told: list[Command] = []
+        clients = ClusterClients(Tick(asyncio.get_running_loop(), lambda _: None), lambda: None)
+        clients.channel = Channel()
+        clients.join(told.append)
+        clients.multicast(ConsumerAttached(1, ORDERS, CONSUMER, SESSION, 5, browse=True))
+        leads = Logged(1, 0, [], [], decisions=[Leads(0)])
+        clients.on_apply(PRIMARY, [leads])
+        assert told == []
+        clients.on_apply(PRIMARY, [Logged(1, 0, [], [], decisions=[Answered(1, {})]), leads, leads])
+        assert told == [Answered(1, {}), BrowseEnded(CONSUMER)]
+
+    asyncio.run(story())
 
 
 def test_what_was_rolled_back_while_its_bytes_were_missing_does_not_come_behind_the_answer() -> None:
