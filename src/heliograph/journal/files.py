@@ -178,6 +178,11 @@ class Journal:
         return not self.has_pending and self._stored_lsn >= self._writer.written_lsn
 
     @property
+    def sync_age(self) -> float:
+        """For how many seconds the disk has been asked to make something durable, and has not."""
+        return self._syncer.age
+
+    @property
     def written_lsn(self) -> int:
         """The last record that has left for the disk."""
         return self._writer.written_lsn

@@ -59,6 +59,8 @@ class Syncer:
         self._on_done = on_done
         self._sealed: list[Sealed] = []
         self.running = False
+        self._loop = loop
+        self._began = 0.0
         self.average_seconds = 0.0
         self.inline_count = 0
         self.thread_count = 0
@@ -66,6 +68,11 @@ class Syncer:
     @property
     def has_sealed(self) -> bool:
         return bool(self._sealed)
+
+    @property
+    def age(self) -> float:
+        """For how many seconds the one that runs has gone on."""
+        return self._loop.time() - self._began if self.running else 0.0
 
     def seal(self, descriptor: int, number: int, size: int) -> None:
         """This segment is written to no more and has this size. The next sync covers it."""
@@ -88,6 +95,7 @@ class Syncer:
             return
         self.thread_count += 1
         self.running = True
+        self._began = self._loop.time()
         self._sealed = []
         self._worker.post(lambda: self._run(descriptor, job), self._returned)
 

@@ -282,3 +282,5 @@ BODY_CACHE_BYTES = 64 * MIB
 REMEMBERED_VIEWS = 1_000
 # Requests that a primary remembers having carried out. One that comes twice does so within a moment of a take-over.
 REMEMBERED_REQUESTS = 10_000
+# A primary whose disk has not answered for so long lets a backup lead: as long as silence is suffered.
+STUCK_SECONDS = SILENCE_SECONDS

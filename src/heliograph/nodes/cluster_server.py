@@ -133,6 +133,7 @@ class ClusterServer:
             clock=loop.time,
             number=self.replica.manager.place.lineage if self.replica is not None else 0,
             on_damage=self._damaged,
+            sync_age=self.replica.sync_age if self.replica is not None else None,
         )
         for part in (self.replica, self.bus):
             if part is not None:

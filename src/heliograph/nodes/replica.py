@@ -41,6 +41,7 @@ from heliograph.cluster.roles import Roles, has_log_of, roles_in
 from heliograph.cluster.view import View
 from heliograph.journal.records import RecordKind
 from heliograph.model.errors import HeliographError, Unavailable
+from heliograph.model.limits import STUCK_SECONDS
 from heliograph.nodes.catching_up import Host, bring_file, catch_up
 from heliograph.nodes.clock import CLOCK, Clock
 from heliograph.nodes.event_log import Record, ignore
@@ -120,6 +121,7 @@ class Replica:
         self._is_installed = False
         self._is_leaving = False
         self._is_full = False
+        self._is_stuck = False
         self._known_clients: tuple[Incarnation, ...] = ()
         self._unread: list[Command] = []  # decisions that came before it had the log they go on from
         self._catching_up: asyncio.Task[None] | None = None
@@ -477,6 +479,24 @@ class Replica:
             self._note_full(self.manager.journal.is_full)
         if self._leading is not None:
             self._leading.end_of_tick()
+
+    def sync_age(self) -> float:
+        """How long the disk has been at it.
+
+        M9: a primary that makes no progress steps down. It says no hello before its disk has answered, so a new view
+        is one without it.
+        """
+        age = self.manager.journal.sync_age
+        if age < STUCK_SECONDS:
+            self._is_stuck = False
+        elif (
+            not self._is_stuck and self._leading is not None and self.roles is not None and self.roles.backups
+        ):
+            self._is_stuck = True
+            self._record("replica-stuck", seconds=round(age, 3))
+            assert self.channel is not None
+            self.channel.nodes_changed()
+        return age
 
     def _note_full(self, is_full: bool) -> None:
         """M9: a primary that cannot store steps down, if a backup can."""

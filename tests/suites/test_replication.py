@@ -1,0 +1,254 @@
+"""A whole cluster in one process, with real journals and the real client: what happens to clients when managers come,
+go, die or are stuck."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+import heliograph
+from heliograph.bus import wire
+from heliograph.bus.commands import Command
+from heliograph.bus.interface import Listener, Origin, Reason
+from heliograph.bus.local_channels import LocalChannels, LocalMembership
+from heliograph.journal.disk import DISK, Disk
+from heliograph.model.errors import HeliographError
+from heliograph.model.limits import INLINE_SYNC_BYTES, KIB
+from heliograph.nodes import configuration as settings
+from heliograph.nodes.cluster_server import ClusterServer
+from tests.servers import play, until
+
+CLIENTS, MESSAGES = "client-manager", "message-manager"
+
+
+class Channels(LocalChannels):
+    """Commands travel as bytes, as between processes: no two nodes share an object."""
+
+    def enter(self, channel: str, listener: Listener) -> LocalMembership:
+        return super().enter(channel, _Reader(listener))
+
+
+class _Reader:
+    def __init__(self, listener: Listener) -> None:
+        self._listener = listener
+        self.on_configuration = listener.on_configuration
+        self.on_flow = listener.on_flow
+        self.on_damage = listener.on_damage
+        self.on_ended = listener.on_ended
+
+    def on_frame(self, origin: Origin, commands: list[Command]) -> None:
+        parts: list[wire.Bytes] = []
+        for command in commands:
+            wire.append(command, parts)
+        self._listener.on_frame(origin, wire.read(b"".join(parts)))
+
+
+class Cluster:
+    """One client manager, and message managers as they are wanted."""
+
+    def __init__(self, base: Path) -> None:
+        self._base = base
+        self._bus = Channels()
+        self.nodes: dict[int, ClusterServer] = {}
+
+    def settings(self, node: int, role: str, **other: object) -> settings.Configuration:
+        given = {name.replace("__", "."): value for name, value in other.items()}
+        return settings.load(
+            None,
+            {
+                "server.data": str(self._base / f"n{node}"),
+                "server.port": 0,
+                "identity.node": node,
+                "cluster.name": "here",
+                "cluster.role": role,
+                "cluster.seniority": node,
+                **given,
+            },
+        )
+
+    async def add(self, node: int, role: str = MESSAGES, disk: Disk = DISK, **other: object) -> ClusterServer:
+        server = ClusterServer(self.settings(node, role, **other), self._bus, disk=disk, owns_process=False)
+        await server.start()
+        self.nodes[node] = server
+        if role == MESSAGES:
+            await until(lambda: self._counts(server) or server.failed.done(), "it leads or follows")
+        return server
+
+    def _counts(self, server: ClusterServer) -> bool:
+        return server.replica is not None and server.replica.state.is_synchronised
+
+    def leader(self) -> int:
+        return next(number for number, node in self.nodes.items() if node.replica and node.replica.is_leading)
+
+    def crash(self, number: int) -> None:
+        """As with kill -9: nothing more is said or heard."""
+        server = self.nodes.pop(number)
+        stay = server.member._stay
+        assert stay is not None
+        assert server.replica is not None
+        for part, name in (
+            (server, "on_apply"),
+            (server, "on_install"),
+            (server, "on_left"),
+            (server.replica, "_say"),
+        ):
+            setattr(part, name, lambda *_: None)
+        if server.member._ticking is not None:
+            server.member._ticking.cancel()
+        membership = stay.membership
+        assert isinstance(membership, LocalMembership)
+        membership.leave(Reason.DIED)
+        server.replica.manager.journal._directory.close()
+
+    async def stop(self) -> None:
+        for server in reversed(self.nodes.values()):
+            await server.stop()
+
+
+def told(base: Path, story: Callable[[Cluster], Awaitable[None]]) -> None:
+    async def whole() -> None:
+        cluster = Cluster(base)
+        await cluster.add(1, CLIENTS)
+        try:
+            await story(cluster)
+        finally:
+            await cluster.stop()
+
+    play(whole(), 60)
+
+
+def url(cluster: Cluster) -> str:
+    address = cluster.nodes[1].address
+    assert address is not None
+    return "helio://{}:{}".format(*address)
+
+
+@pytest.mark.req("M9")
+def test_clients_notice_nothing_when_the_one_that_leads_dies_and_when_it_returns(tmp_path: Path) -> None:
+    async def story(cluster: Cluster) -> None:
+        for node in (2, 3):
+            await cluster.add(node)
+        async with heliograph.connect(url(cluster)) as connection:
+            session = await connection.session()
+            producer = await session.producer("queue:orders")
+            consumer = await session.consumer("queue:orders")
+            expected: list[bytes] = []
+            for number in range(6):
+                for _ in range(20):
+                    expected.append(b"%d" % len(expected))
+                    await producer.send_confirmed(expected[-1])
+                led = cluster.leader()
+                cluster.crash(led)
+                await producer.send_confirmed(b"after %d" % number)
+                expected.append(b"after %d" % number)
+                await cluster.add(led)
+            got = [await consumer.receive(timeout=10) for _ in expected]
+            assert [message.body for message in got if message is not None] == expected
+            assert not any(message.redelivered for message in got if message is not None)
+
+    told(tmp_path, story)
+
+
+@pytest.mark.req("M6", "M9")
+def test_a_large_message_is_sent_and_read_to_its_end_whoever_dies(tmp_path: Path) -> None:
+    pieces = [os.urandom(256 * KIB) for _ in range(60)]
+
+    async def story(cluster: Cluster) -> None:
+        await cluster.add(2)
+        await cluster.add(3)
+
+        async def content() -> AsyncIterator[bytes]:
+            for number, piece in enumerate(pieces):
+                if number == 20:
+                    await cluster.add(4)  # it has not heard the beginning
+                if number == 40:
+                    cluster.crash(cluster.leader())
+                yield piece
+
+        async with heliograph.connect(url(cluster)) as connection:
+            session = await connection.session()
+            producer = await session.producer("queue:films")
+            await producer.send_stream(content())
+            message = await (await session.consumer("queue:films")).receive(timeout=20)
+            assert message is not None
+            read = hashlib.sha256()
+            async with message.open() as stream:
+                count = 0
+                async for data in stream:
+                    read.update(data)
+                    count += 1
+                    if count == 10:
+                        cluster.crash(cluster.leader())
+            assert read.hexdigest() == hashlib.sha256(b"".join(pieces)).hexdigest()
+
+    told(tmp_path, story)
+
+
+class StuckDisk(Disk):
+    """Syncs on a thread do not return while it is stuck."""
+
+    def __init__(self) -> None:
+        self.answers = threading.Event()
+        self.answers.set()
+
+    def fdatasync(self, descriptor: int) -> None:
+        if threading.current_thread() is not threading.main_thread():
+            self.answers.wait(30)
+        super().fdatasync(descriptor)
+
+
+@pytest.mark.req("M9")
+def test_a_primary_whose_disk_is_stuck_lets_a_backup_lead(tmp_path: Path) -> None:
+    async def story(cluster: Cluster) -> None:
+        disk = StuckDisk()
+        await cluster.add(2, disk=disk)
+        await cluster.add(3)
+        try:
+            async with heliograph.connect(url(cluster)) as connection:
+                session = await connection.session()
+                producer = await session.producer("queue:orders")
+                await producer.send_confirmed(b"first")
+                assert cluster.leader() == 2
+                disk.answers.clear()
+                await producer.send_confirmed(bytes(4 * INLINE_SYNC_BYTES))
+                backup = cluster.nodes[3].replica
+                assert backup is not None
+                assert backup.is_leading
+        finally:
+            disk.answers.set()
+
+    told(tmp_path, story)
+
+
+@pytest.mark.req("M14", "M16")
+def test_a_node_that_does_not_belong_does_not_start_and_says_what_to_do(tmp_path: Path) -> None:
+    async def refused(cluster: Cluster, node: int, **other: object) -> HeliographError:
+        try:
+            server = await cluster.add(node, **other)  # type: ignore[arg-type]
+        except HeliographError as error:
+            return error
+        await until(server.failed.done, "it gives up")
+        return server.failed.result()
+
+    async def story(cluster: Cluster) -> None:
+        await cluster.add(2)
+        here = await refused(cluster, 3, sessions__lease_seconds=7.0)
+        assert here.code == "settings-differ"
+        assert "sessions.lease_seconds is 7.0 here and 60.0 there" in here.sentence
+        other = {"server__data": str(tmp_path / "n2")}
+        assert (await refused(cluster, 4, **other)).code == "data-of-another-node"
+        assert (await refused(cluster, 2, cluster__name="there")).code == "data-of-another-cluster"
+        elsewhere = Cluster(tmp_path / "elsewhere")
+        await elsewhere.add(5)
+        await elsewhere.stop()
+        foreign = {"server__data": str(tmp_path / "elsewhere" / "n5")}
+        found = await refused(cluster, 5, **foreign)
+        assert found.code == "data-of-another-cluster"
+        assert "--data" in found.sentence
+
+    told(tmp_path, story)
