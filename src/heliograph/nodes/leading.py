@@ -229,6 +229,11 @@ class Leading:
         self._there = dict.fromkeys(backups, 0)
         self._tell()
 
+    @property
+    def has_backup(self) -> bool:
+        """Whether anybody else has the log."""
+        return bool(self._there)
+
     def _tell(self) -> None:
         self._manager.log_stored(self._stored())
 

@@ -142,7 +142,7 @@ class Replica:
     async def hand_over(self) -> bool:
         """Let a backup lead, as before this node is stopped: no client notices. Whether one does."""
         self._is_leaving = True
-        if self.channel is None or self.roles is None or not (self._leading and self.roles.backups):
+        if self.channel is None or not self._has_backup:
             return self._leading is None
         self.channel.nodes_changed()
         try:
@@ -158,8 +158,7 @@ class Replica:
             if task is not None:
                 task.cancel()
         await self.host.stop()
-        alone = self.roles is None or not self.roles.backups
-        self.manager.stop(led=alone)
+        self.manager.stop(led=not self._has_backup)
 
     def _follow(self) -> Following:
         following = Following(self.manager, self._say, self._own_disk_has)
@@ -192,6 +191,11 @@ class Replica:
     @property
     def is_leading(self) -> bool:
         return self._leading is not None
+
+    @property
+    def _has_backup(self) -> bool:
+        """Whether it leads, and another could."""
+        return self._leading is not None and self._leading.has_backup
 
     def _say(self, command: Command) -> None:
         """Raises Unavailable."""
@@ -489,9 +493,7 @@ class Replica:
         age = self.manager.journal.sync_age
         if age < STUCK_SECONDS:
             self._is_stuck = False
-        elif (
-            not self._is_stuck and self._leading is not None and self.roles is not None and self.roles.backups
-        ):
+        elif not self._is_stuck and self._has_backup:
             self._is_stuck = True
             self._record("replica-stuck", seconds=round(age, 3))
             assert self.channel is not None
@@ -501,7 +503,7 @@ class Replica:
     def _note_full(self, is_full: bool) -> None:
         """M9: a primary that cannot store steps down, if a backup can."""
         self._is_full = is_full
-        if is_full and self._leading is not None and self.roles is not None and self.roles.backups:
+        if is_full and self._has_backup:
             assert self.channel is not None
             self.channel.nodes_changed()
 
