@@ -64,6 +64,21 @@ class Run:
     connections: dict[str, float] | None = None
     _rates: dict[tuple[str, str], float] = field(default_factory=dict)
 
+    def go_on_from(self, results: Path) -> None:
+        """Add to the rounds of an earlier run, if there was one."""
+        if not results.exists():
+            return
+        raw = json.loads(results.read_text())
+        for backups, runs in raw["heliograph"]["queue"].items():
+            self.own[int(backups)] = [ClusterFigures(**each) for each in runs]
+        self.own_sync = [ClusterFigures(**each) for each in raw["heliograph"]["sync"]]
+        self.theirs, self.connections = raw["peers"], raw["connections"]
+
+    @property
+    def rounds(self) -> int:
+        """How many there are of what is compared."""
+        return len(self.own.get(1, []))
+
     def measure_own(self, backups: int, *, with_sync: bool) -> None:
         """A cluster of ours, fresh."""
         key = f"own-{backups}"
@@ -196,12 +211,12 @@ def judge(run: Run) -> list[Bar]:
     ]
 
 
-def page(run: Run, bars: Sequence[Bar], rounds: int) -> str:
+def page(run: Run, bars: Sequence[Bar]) -> str:
     """The page, in Markdown."""
     lines = [[name, value] for name, value in machine(run.data).items()]
     sections = [
         "# Replicated queues, side by side\n",
-        PREAMBLE.format(rounds=rounds),
+        PREAMBLE.format(rounds=run.rounds),
         table(["", ""], lines),
         "## The bars\n",
         table(
@@ -294,6 +309,11 @@ def _arguments(command_line: Sequence[str] | None) -> argparse.Namespace:
         help=f"which of {', '.join(PARTS)} (default: all)",
     )
     parser.add_argument("--runs", type=int, default=3, help="rounds; medians are reported (default 3)")
+    parser.add_argument(
+        "--add",
+        action="store_true",
+        help="more rounds of the run whose results are there, on the same machine",
+    )
     parser.add_argument("--seconds", type=float, default=SECONDS_PER_MEASUREMENT, help="of each measurement")
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results"), help="where the results go")
     parser.add_argument("--data", type=Path, default=None, help="where all servers keep their data")
@@ -334,22 +354,25 @@ def main(command_line: Sequence[str] | None = None) -> None:
     peers = _usable(arguments.no_install) if "peers" in arguments.parts else []
     with _data_folder(arguments.data) as data:
         run = Run(data=data, seconds=arguments.seconds)
+        if arguments.add:
+            run.go_on_from(arguments.out / "cluster.json")
         _rounds(run, arguments.parts, arguments.runs, peers)
         if "connections" in arguments.parts:
             run.measure_connections()
         bars = judge(run)
-        _write(run, bars, arguments.out, arguments.runs, peers)
+        _write(run, bars, arguments.out)
     print()
     for bar in bars:
         print(f"{bar.verdict:12} {bar.promise}: {bar.figure}")
     print(f"\n{time.monotonic() - began:.0f} s. Written to {arguments.out}: cluster.md, cluster.json")
 
 
-def _write(run: Run, bars: Sequence[Bar], out: Path, rounds: int, peers: Sequence[Peer]) -> None:
+def _write(run: Run, bars: Sequence[Bar], out: Path) -> None:
+    measured = [peer for key, peer in cluster_peers().items() if key in run.theirs]
     raw = {
         "machine": machine(run.data),
         "measured_at": datetime.now(UTC).isoformat(timespec="seconds"),
-        "versions": {"heliograph": own_version(), **{peer.key: peer.server_version() for peer in peers}},
+        "versions": {"heliograph": own_version(), **{peer.key: peer.server_version() for peer in measured}},
         "bars": [asdict(bar) for bar in bars],
         "heliograph": {
             "queue": {str(backups): [asdict(each) for each in runs] for backups, runs in run.own.items()},
@@ -359,7 +382,7 @@ def _write(run: Run, bars: Sequence[Bar], out: Path, rounds: int, peers: Sequenc
         "connections": run.connections,
     }
     out.mkdir(parents=True, exist_ok=True)
-    (out / "cluster.md").write_text(page(run, bars, rounds))
+    (out / "cluster.md").write_text(page(run, bars))
     (out / "cluster.json").write_text(json.dumps(raw, indent=1, ensure_ascii=False) + "\n")
 
 
