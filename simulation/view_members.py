@@ -322,6 +322,10 @@ class OverheardMembership:
     def may_send(self) -> bool:
         return self._membership.may_send
 
+    @property
+    def heard_bytes(self) -> int:
+        return self._membership.heard_bytes
+
     def multicast(self, command: Command) -> None:
         if isinstance(command, Hello):
             self._member.says_hello(command)

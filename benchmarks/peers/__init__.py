@@ -34,6 +34,16 @@ def all_peers() -> dict[str, Peer]:
     return {peer.key: peer for peer in peers}
 
 
+@cache
+def cluster_peers() -> dict[str, Peer]:
+    """Those that keep every message in three places, for `benchmarks.cluster`."""
+    from benchmarks.peers.nats_cluster import NatsCluster
+    from benchmarks.peers.rabbitmq_cluster import RabbitMQCluster
+
+    peers: list[Peer] = [RabbitMQCluster(), NatsCluster()]
+    return {peer.key: peer for peer in peers}
+
+
 def peer_named(key: str) -> Peer:
     """The peer of that name."""
-    return all_peers()[key]
+    return {**all_peers(), **cluster_peers()}[key]

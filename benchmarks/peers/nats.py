@@ -22,6 +22,9 @@ WINDOW: Final = 2_000
 """Unconfirmed messages: 8,000 was slower, 500 not clearly different."""
 ACK_EVERY: Final = 200
 TICK_SECONDS: Final = 0.001
+CLUSTER_KEY: Final = "nats-cluster"
+"""The peer whose streams have replicas; see `nats_cluster.py`."""
+REPLICAS: Final = 3
 
 
 class NatsJetStream(Peer):
@@ -71,7 +74,8 @@ async def _connect(plan: Plan) -> Any:
 
 
 async def _add_stream(plan: Plan, stream: Any) -> None:
-    await stream.add_stream(name=plan.destination, subjects=[plan.destination])
+    replicas = REPLICAS if plan.peer == CLUSTER_KEY else 1
+    await stream.add_stream(name=plan.destination, subjects=[plan.destination], num_replicas=replicas)
 
 
 async def _produce(plan: Plan, line: StartingLine) -> Outcome:

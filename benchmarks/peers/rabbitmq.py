@@ -29,6 +29,37 @@ ACK_EVERY: Final = 200
 TICK_SECONDS: Final = 0.001
 
 
+# The scripts in /usr/sbin would change to another user; those in the library folder run as we are.
+SCRIPTS: Final = Path("/usr/lib/rabbitmq/bin")
+
+
+def name_server(folder: Path, port: int) -> Child:
+    """Where the nodes of one folder find each other."""
+    return Child([program("epmd"), "-port", str(port), "-address", "127.0.0.1"], folder=folder, name="epmd")
+
+
+def node_name(port: int) -> str:
+    """Of the node that clients reach at that port."""
+    return f"bench{port}@localhost"
+
+
+def node_environment(folder: Path, port: int, names_port: int) -> dict[str, str]:
+    """What makes a node share nothing with an installed one."""
+    return {
+        "HOME": str(folder),
+        "ERL_EPMD_PORT": str(names_port),
+        "RABBITMQ_NODENAME": node_name(port),
+        "RABBITMQ_NODE_IP_ADDRESS": "127.0.0.1",
+        "RABBITMQ_NODE_PORT": str(port),
+        "RABBITMQ_DIST_PORT": str(free_port()),
+        "RABBITMQ_MNESIA_BASE": str(folder / "data"),
+        "RABBITMQ_LOG_BASE": str(folder / "log"),
+        "RABBITMQ_CONF_ENV_FILE": os.devnull,
+        "RABBITMQ_CONFIG_FILE": str(folder / "rabbitmq"),
+        "RABBITMQ_ENABLED_PLUGINS_FILE": str(folder / "plugins"),
+    }
+
+
 class RabbitServer(Server):
     """The broker together with a name server of its own, so that none is left running afterwards."""
 
@@ -70,27 +101,14 @@ class RabbitMQ(Peer):
 
     def start(self, folder: Path, port: int) -> Server:
         """Start a node that shares nothing with an installed one: own name server, cookie, data and ports."""
-        names_port, distribution_port = free_port(), free_port()
-        names = Child(
-            [program("epmd"), "-port", str(names_port), "-address", "127.0.0.1"], folder=folder, name="epmd"
+        names_port = free_port()
+        server = RabbitServer(
+            [SCRIPTS / "rabbitmq-server"],
+            folder=folder,
+            name=self.key,
+            environment=node_environment(folder, port, names_port),
         )
-        environment = {
-            "HOME": str(folder),
-            "ERL_EPMD_PORT": str(names_port),
-            "RABBITMQ_NODENAME": f"bench{port}@localhost",
-            "RABBITMQ_NODE_IP_ADDRESS": "127.0.0.1",
-            "RABBITMQ_NODE_PORT": str(port),
-            "RABBITMQ_DIST_PORT": str(distribution_port),
-            "RABBITMQ_MNESIA_BASE": str(folder / "data"),
-            "RABBITMQ_LOG_BASE": str(folder / "log"),
-            "RABBITMQ_CONF_ENV_FILE": os.devnull,
-            "RABBITMQ_CONFIG_FILE": str(folder / "none"),
-            "RABBITMQ_ENABLED_PLUGINS_FILE": str(folder / "plugins"),
-        }
-        # The script in /usr/sbin would change to another user; the one in its library folder runs as we are.
-        script = "/usr/lib/rabbitmq/bin/rabbitmq-server"
-        server = RabbitServer([script], folder=folder, name=self.key, environment=environment)
-        server.names = names
+        server.names = name_server(folder, names_port)
         return server.wait_until(port_answers(port))
 
     def produce(self, plan: Plan, line: StartingLine) -> Outcome:
@@ -109,7 +127,7 @@ def _parameters(plan: Plan) -> Any:
 
 
 def _queue_kind(plan: Plan) -> dict[str, str]:
-    return {"x-queue-type": "quorum" if plan.peer == RabbitMQQuorum.key else "classic"}
+    return {"x-queue-type": "quorum" if plan.peer.startswith(RabbitMQQuorum.key) else "classic"}
 
 
 def _properties(plan: Plan) -> Any:
@@ -272,7 +290,7 @@ class RabbitMQQuorum(RabbitMQ):
     key = "rabbitmq-quorum"
     title = "RabbitMQ, quorum queue (pika)"
     durability = "write-ahead log synced before the confirm (group commit)"
-    workloads = ("queue", "queue-1k", "sync", "latency")
+    workloads: ClassVar[tuple[str, ...]] = ("queue", "queue-1k", "sync", "latency")
 
     def synced(self, kind: Kind) -> Synced:
         """The write-ahead log comes first, whoever consumes."""

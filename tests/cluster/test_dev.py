@@ -74,6 +74,32 @@ async def say_and_hear(described: dict[str, Any], words: bytes) -> object:
         return message.body
 
 
+async def carried_while_sending(described: dict[str, Any], bodies: list[bytes]) -> int:
+    """Bytes on the bus, of all members, while these went from a producer to a consumer."""
+    options = {"user": described["user"], "password": described["password"]}
+    async with connect(described["url"], **options) as connection:
+        session = await connection.session()
+        producer = await session.producer("queue:once")
+        consumer = await session.consumer("queue:once")
+        before = (await connection.ask("bus"))["heard_bytes"]
+        for body in bodies:
+            await producer.send(body)
+        await producer.flush()
+        for body in bodies:
+            message = await consumer.receive(timeout=20)
+            assert message is not None
+            assert message.body == body
+        after = (await connection.ask("bus"))["heard_bytes"]
+        return int(after - before)
+
+
+def test_a_body_crosses_the_bus_once(dev: Dev) -> None:
+    """To the primary, its backup and the client manager that hands it out."""
+    bodies = [number.to_bytes(2, "big") * 5_000 for number in range(200)]
+    carried = play(carried_while_sending(dev.next_line(), bodies))
+    assert sum(map(len, bodies)) < carried < 1.3 * sum(map(len, bodies))
+
+
 def test_a_cluster_comes_up_survives_a_kill_and_leaves_nothing(dev: Dev, tmp_path: Path) -> None:
     described = dev.next_line()
     assert len(described["client_managers"]) == 1

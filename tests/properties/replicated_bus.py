@@ -77,6 +77,8 @@ class SlowBus:
 class SlowMember:
     """A member's hold on the channel."""
 
+    heard_bytes = 0
+
     def __init__(self, bus: SlowBus, listener: Listener, number: int) -> None:
         self.place = Place(1, number)
         self.incarnation = Incarnation(number.to_bytes(INCARNATION_BYTES, "big"))

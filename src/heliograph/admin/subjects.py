@@ -12,8 +12,10 @@ Arguments = dict[str, Any]
 
 # The last events; whoever may receive them may ask.
 LOG: Final = "log"
+# What the bus of a cluster carried, as the primary heard it.
+BUS: Final = "bus"
 # About the server as a whole.
-OVER_SERVER: Final = ("server", "sessions", "policies", "destinations")
+OVER_SERVER: Final = ("server", "sessions", "policies", "destinations", BUS)
 # About the destination that the argument `destination` names.
 OVER_DESTINATION: Final = (
     "destination.show",

@@ -132,6 +132,7 @@ class CorosyncMembership:
         process: int,
     ) -> None:
         self.incarnation = incarnation
+        self.heard_bytes = 0
         self._loop = loop
         self._listener = listener
         self._writer = FrameWriter(self.incarnation)
@@ -255,6 +256,7 @@ class CorosyncMembership:
             self._configured(self._held)
         if self._is_over or not self._is_in:
             return
+        self.heard_bytes += len(message)
         place = Place(node, process)
         try:
             frame = self._assembler.receive(place, message)

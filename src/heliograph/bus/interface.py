@@ -141,6 +141,11 @@ class Membership(Protocol):
     def may_send(self) -> bool:
         """False while more waits than is good. A member that goes on all the same meets `bus-full`."""
 
+    @property
+    def heard_bytes(self) -> int:
+        """What was delivered here, of all members, headers included: what the bus carried. 0 where nothing leaves
+        the process."""
+
     def multicast(self, command: Command) -> None:
         """Nothing takes effect now; it does when it is delivered. Raises Unavailable, and has then taken nothing:
         `bus-full`, or `bus-lost` when the membership is over."""

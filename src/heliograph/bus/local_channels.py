@@ -114,6 +114,8 @@ class _Channel:
 class LocalMembership:
     """A member's hold on a channel. Each has a process number of its own, as if it were one."""
 
+    heard_bytes = 0
+
     def __init__(self, channel: _Channel, listener: Listener, number: int) -> None:
         self.place = Place(1, number)
         self.incarnation = Incarnation(number.to_bytes(INCARNATION_BYTES, "big"))

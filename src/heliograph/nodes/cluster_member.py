@@ -142,6 +142,11 @@ class ClusterMember:
         return self._stay is not None and self._stay.membership.may_send
 
     @property
+    def heard_bytes(self) -> int:
+        """What the bus carried since this incarnation entered the channel, from whomever."""
+        return self._stay.membership.heard_bytes if self._stay is not None else 0
+
+    @property
     def delivered(self) -> int:
         """How much was delivered since the view was installed, what is being applied included.
 

@@ -15,7 +15,8 @@ from typing import Final
 import msgspec
 
 from heliograph import __version__
-from heliograph.admin.subjects import LOG
+from heliograph.admin.administration import Outcome
+from heliograph.admin.subjects import BUS, LOG, Arguments
 from heliograph.bus.commands import Command
 from heliograph.bus.interface import ChannelBus, Damage, Incarnation, Origin
 from heliograph.bus.presence import CLIENT_MANAGER, MESSAGE_MANAGER, NodeState
@@ -176,8 +177,13 @@ class ClusterServer:
         )
         manager.failed.add_done_callback(self._manager_failed)
         manager.administrator.administration.register(LOG, self._events.ask)
+        manager.administrator.administration.register(BUS, self._bus_figures)
         bus.join(self._events.on_command, ON_THE_BUS)
         return manager
+
+    def _bus_figures(self, _arguments: Arguments) -> Outcome:
+        """Everybody hears everything, so who leads can say what all members sent."""
+        return Outcome({"node": self.name, "heard_bytes": self.member.heard_bytes})
 
     def _manager_failed(self, failed: asyncio.Future[HeliographError]) -> None:
         if not failed.cancelled() and not self.failed.done():

@@ -225,6 +225,7 @@ class Connection(asyncio.Protocol):
         welcome = self._manager.welcome(self.user, self._heartbeat_seconds)
         self._outgoing.append(self._conversation.admit(welcome))
         self.flush()
+        self._proving = None  # a task that is done still takes room
 
     def _requested(self, message: frames.OpenSession | frames.CloseSession | frames.Ask) -> None:
         if isinstance(message, frames.OpenSession):

@@ -92,7 +92,18 @@ class Session:
         )
         self._transactions = Transactions(identity, self._consumers, self._requests)
         self._transfers = Transfers(identity)
-        self._handlers: dict[type, Callable[..., list[AnySessionEffect]]] = {
+        # Made when there is something to handle: many a connection only holds its place, and these are most of it.
+        self._handlers: dict[type, Callable[..., list[AnySessionEffect]]] = {}
+        self._answers: dict[type, Callable[[Request, dict[str, Any]], list[AnySessionEffect]]] = {}
+
+    def handle(self, event: AnyCommand | Decision) -> list[AnySessionEffect]:
+        """Raises ClientFault where the client broke the protocol beyond repair: the connection ends."""
+        if not self._handlers:
+            self._make_handlers()
+        return self._handlers[type(event)](event)
+
+    def _make_handlers(self) -> None:
+        self._handlers = {
             Publish: self._publish,
             Confirmed: self._confirmed,
             OpenLane: self._open_lane,
@@ -110,7 +121,7 @@ class Session:
             **self._transfers.handlers(),
         }
         # By what was asked. Where nothing stands here, the client is told that it is done.
-        self._answers: dict[type, Callable[[Request, dict[str, Any]], list[AnySessionEffect]]] = {
+        self._answers = {
             OpenLane: self._lane_ready,
             Settle: lambda asked, _: [SettlementStored(asked.number)],
             BeginUpload: self._upload_ready,
@@ -119,10 +130,6 @@ class Session:
             Resumption: lambda asked, body: [Tell(asked.request, {"resumed": False, **body})],
             **self._consumers.many.answers(),
         }
-
-    def handle(self, event: AnyCommand | Decision) -> list[AnySessionEffect]:
-        """Raises ClientFault where the client broke the protocol beyond repair: the connection ends."""
-        return self._handlers[type(event)](event)
 
     # ---- sending
 
