@@ -49,6 +49,11 @@ nodes, the producer and the consumer in processes of their own, and data on the 
 `cluster.json`. Heliograph: one client manager, one primary and as many backups as are named, on a Corosync ring of
 one host; a confirmation means that the primary and a backup have synced.
 """
+ON_COSTS = """\
+Processor time, user and system, connecting included; of several backups, the mean. A consumer that is more than
+32 MiB behind its producer makes the primary send bodies once more: where there are more bytes on the bus than a
+message has, part of the primary's, the client manager's and Corosync's time is that, and no backup's.
+"""
 
 
 @dataclass(slots=True)
@@ -225,7 +230,9 @@ def page(run: Run, bars: Sequence[Bar]) -> str:
     ]
     if run.own.get(1) or run.theirs:
         sections += ["## Pipelined queue, and one message at a time\n", _comparison(run)]
-    sections += ["## What each process costs, by number of backups\n", _costs(run)] if run.own else []
+    sections += (
+        ["## What each process costs, by number of backups\n", ON_COSTS, _costs(run)] if run.own else []
+    )
     if run.connections:
         figures = run.connections
         sections += [
