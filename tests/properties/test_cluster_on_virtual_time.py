@@ -11,10 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from heliograph.nodes.catching_up import _connect
 from simulation.__main__ import summarise
 from simulation.cluster import Cluster
 from simulation.cluster_plants import CLUSTER_PLANTS
 from simulation.holding import replica_of
+from simulation.machines import Machine, Process
 from simulation.weather import Plan
 
 ROOT = Path(__file__).parents[2]
@@ -91,3 +93,18 @@ def test_a_manager_that_cannot_read_its_journal_again_leaves_it_as_it_is_and_sto
     stamp[0] ^= 1
     cluster.world.run(10.0)
     assert cluster.holding.differences() == []
+
+
+def test_a_host_that_lost_its_power_is_not_waited_for() -> None:
+    cluster = Cluster(0, Plan(faults=0))
+    cluster.supervisors[2].machine.crash()
+    gave_up: list[float] = []
+
+    async def ask(process: Process) -> None:
+        with pytest.raises(TimeoutError):
+            await _connect("node3:40000/00")
+        gave_up.append(process.world.now)
+
+    Machine(cluster.world, cluster.sockets, "asker").start("asker", ask)
+    cluster.world.run(5.0)
+    assert gave_up, "the system would wait for minutes"
