@@ -138,6 +138,7 @@ CLUSTER_PLANTS: dict[str, Plant] = {
     "confirm before a backup has it": ((Leading, "_stored", _stored_here_is_enough),),
     "wrong rank": ((roles, "_rank", _shortest_log_first),),
     "lead although a holder is missing": ((roles, "_all_are_here", _yes),),
+    "handle facts twice": ((Following, "_drop_handled", _nothing),),
     "drop facts at a take-over": ((Following, "take_over", _drop_facts),),
     "forget who was given what": ((Following, "decided", _forget_given),),
     "do not say again what flew": ((Leading, "install", _forget_flying),),
@@ -174,6 +175,5 @@ HIDDEN_PLANTS: dict[str, Plant] = {
     "apply decisions of another view": ((Views, "_is_in_view", _in_any_view),),
     "forget holders that joined later": ((Replica, "_also_holds", _nothing),),
     "forget staged blocks at a take-over": ((CatalogueRecovery, "take_over", _forget_stages),),
-    "handle facts twice": ((Following, "_drop_handled", _nothing),),
     "skip a sequence check": ((Intake, "accept", _accept_again),),
 }
