@@ -22,7 +22,7 @@ from typing import Any
 import msgspec
 
 from simulation import cluster, single
-from simulation.cluster_plants import CLUSTER_PLANTS
+from simulation.cluster_plants import CLUSTER_PLANTS, HIDDEN_PLANTS
 from simulation.plants import PLANTS, Plant, planted
 from simulation.play import Outcome
 from simulation.weather import KINDS, STORM, Plan
@@ -97,7 +97,7 @@ class Job(msgspec.Struct, frozen=True):
         # Coroutines of the dead wait for the end of their world: nothing is gained by looking at them before.
         gc.set_threshold(200_000, 50, 100)
         began = time.process_time()
-        with planted(_PLANTS[self.workload][self.plant] if self.plant else ()):
+        with planted((HIDDEN_PLANTS | _PLANTS[self.workload])[self.plant] if self.plant else ()):
             outcome = _WORKLOADS[self.workload](seed, self.plan)
             spent = time.process_time() - began
             shrinks = self.shrinks and outcome.violations
@@ -191,7 +191,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--workload", choices=sorted(_WORKLOADS), default="single")
     parser.add_argument("--seeds", default="0:20", help="FROM:TO")
-    parser.add_argument("--plant", choices=sorted(PLANTS | CLUSTER_PLANTS), default="", metavar="NAME")
+    parser.add_argument(
+        "--plant", choices=sorted(PLANTS | CLUSTER_PLANTS | HIDDEN_PLANTS), default="", metavar="NAME"
+    )
     parser.add_argument("--plants", action="store_true", help="try every planted bug")
     parser.add_argument("--shrink", action="store_true", help="find the least faults with which a seed fails")
     parser.add_argument("--faults", default=",".join(KINDS), help="only these, with commas between")

@@ -311,6 +311,8 @@ class Transacting(Client):
                     self._take(transaction, another)
             try:
                 await self._send(transaction, producers)
+                if self.world.chance(0.2):
+                    await self.pause(1.0)  # with everything staged and nothing decided
                 if self.world.chance(0.1):
                     await session.rollback()
                     self.history.decided(transaction, "rolled back")

@@ -167,25 +167,22 @@ class ProcessLoop:
             self._wake()
 
     def _run_ready(self) -> None:
-        ready = self._ready
+        ready, cost = self._ready, _CALLBACK_SECONDS * self.slowness
         for _ in range(len(ready)):
             handle = ready.popleft()
-            if handle.callback is not None:
-                self._spent += _CALLBACK_SECONDS * self.slowness
-                self._run(handle)
-                if self.is_dead:
-                    return
-
-    def _run(self, handle: SimHandle) -> None:
-        assert handle.callback is not None
-        try:
-            handle.callback(*handle.arguments)
-        except Killed:
-            assert self.is_dead
-        except (KeyboardInterrupt, SystemExit):
-            raise
-        except BaseException as error:  # as asyncio does
-            self.call_exception_handler({"message": "a callback failed", "exception": error})
+            if handle.callback is None:
+                continue
+            self._spent += cost
+            try:
+                handle.callback(*handle.arguments)
+            except Killed:
+                assert self.is_dead
+            except (KeyboardInterrupt, SystemExit):
+                raise
+            except BaseException as error:  # as asyncio does
+                self.call_exception_handler({"message": "a callback failed", "exception": error})
+            if self.is_dead:
+                return
 
     # ---- futures, tasks, threads
 
@@ -254,7 +251,8 @@ class ProcessLoop:
         """There is something to read, until the reader has been called."""
         if fd not in self._woken:
             self._woken[fd] = None
-            self.call_later(self.world.between(1e-5, 1e-4), self._read, fd)
+            delay = self._spent + self.world.between(1e-5, 1e-4)
+            self.world.after(delay, partial(self._due, SimHandle(self._read, (fd,))))
 
     def _read(self, fd: int) -> None:
         self._woken.pop(fd, None)

@@ -38,6 +38,9 @@ _MAX_MESSAGE: Final = 2**31
 _BATCH: Final = 256
 _COMPRESSION: Final = 1  # the fastest: the network inside a cluster is fast too
 _PATIENCE_SECONDS: Final = 30.0
+# A machine that is there takes a connection in milliseconds. One without power says nothing, and the system would
+# wait for minutes.
+_CONNECT_SECONDS: Final = 2.0
 
 
 class Wanted(msgspec.Struct, array_like=True):
@@ -214,7 +217,8 @@ async def catch_up(address: str, manager: MessageManager, cut: Callable[[int], M
 async def _connect(address: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter, bytes]:
     where, _, key = address.partition("/")
     name, _, port = where.rpartition(":")
-    reader, writer = await asyncio.open_connection(name, int(port))
+    async with asyncio.timeout(_CONNECT_SECONDS):
+        reader, writer = await asyncio.open_connection(name, int(port))
     return reader, writer, bytes.fromhex(key)
 
 
