@@ -45,7 +45,7 @@ PARTS: Final = ("peers", "backups", "connections")
 PREAMBLE = """\
 `make bench-cluster`. Everything ran on this machine in the same run, in turns, one cluster at a time, with all of its
 nodes, the producer and the consumer in processes of their own, and data on the same file system. One message of
-256 B per call of the client's send function. Figures are medians of {rounds} rounds; all of them are in
+256 B per call of the client's send function. Rounds: {rounds}; figures are their medians, and all are in
 `cluster.json`. Heliograph: one client manager, one primary and as many backups as are named, on a Corosync ring of
 one host; a confirmation means that the primary and a backup have synced.
 """
