@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from heliograph.nodes.catching_up import _connect
-from simulation.__main__ import summarise
 from simulation.cluster import Cluster
 from simulation.cluster_plants import CLUSTER_PLANTS
 from simulation.holding import replica_of
 from simulation.machines import Machine, Process
+from simulation.runs import summarise
 from simulation.weather import Plan
 
 ROOT = Path(__file__).parents[2]

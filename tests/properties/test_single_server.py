@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from simulation.__main__ import summarise
 from simulation.plants import PLANTS
+from simulation.runs import summarise
 
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.slow
