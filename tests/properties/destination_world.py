@@ -279,6 +279,12 @@ class World:
             self.delete_temporary(client, address)
         client.staged.clear()
 
+    def move_session(self, client: Client) -> None:
+        """Its client comes back before anybody has noticed that it was gone: a resumption is a loss first."""
+        for taker in [each for each in self.model.takers.values() if each.session == client.session]:
+            self.model.detached(taker.identity)
+        self.resume_session(client)
+
     def resume_session(self, client: Client) -> None:
         """The client learns how far each lane has come, and sends again what is missing."""
         heard: list[Command] = []

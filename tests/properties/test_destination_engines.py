@@ -213,7 +213,7 @@ class Destinations(RuleBasedStateMachine):
         elif end == "lost":
             self.world.lose_session(client)
         elif not client.staged:
-            self.world.resume_session(client)
+            self.world.move_session(client)
 
     # ---- transactions
 
