@@ -311,7 +311,7 @@ class Transacting(Client):
                     self._take(transaction, another)
             try:
                 await self._send(transaction, producers)
-                if self.world.chance(0.2):
+                if self.world.chance(0.03):
                     await self.pause(1.0)  # with everything staged and nothing decided
                 if self.world.chance(0.1):
                     await session.rollback()
