@@ -17,6 +17,7 @@ import hmac
 import struct
 import zlib
 from collections.abc import AsyncIterator, Callable
+from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -27,9 +28,10 @@ from heliograph.destinations.snapshot import CatalogueState, decode_state, encod
 from heliograph.destinations.state_transfer import Place, blocks_of, relocate_state
 from heliograph.journal.records import RecordKind
 from heliograph.model.block import parse_trusted
-from heliograph.model.errors import CorruptJournal, HeliographError, StorageFull, Unavailable
+from heliograph.model.errors import HeliographError, StorageFull, Unavailable
 from heliograph.model.large import FileId, LargeReference, reference_of
 from heliograph.model.limits import MAX_CHUNK_BYTES
+from heliograph.nodes.awaiting import answer_to
 from heliograph.nodes.message_manager import MessageManager
 
 _LENGTH = struct.Struct("<I")
@@ -158,18 +160,8 @@ class Host:
 
 
 async def _read(manager: MessageManager, positions: list[int]) -> list[bytes]:
-    done: asyncio.Future[list[bytes]] = asyncio.get_running_loop().create_future()
-
-    def read(found: list[bytes] | CorruptJournal) -> None:
-        if done.done():
-            return
-        if isinstance(found, CorruptJournal):
-            done.set_exception(found)
-        else:
-            done.set_result(found)
-
-    manager.journal.load(positions, read)
-    return await done
+    blocks: list[bytes] = await answer_to(partial(manager.journal.load, positions))
+    return blocks
 
 
 async def catch_up(address: str, manager: MessageManager, cut: Callable[[int], MessageManager]) -> int:
@@ -273,15 +265,4 @@ async def _store(manager: MessageManager, state: bytes) -> None:
     """A snapshot that the manager can start from."""
     while manager.journal.is_snapshotting:
         await asyncio.sleep(0.01)
-    done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-    def stored(error: Exception | None) -> None:
-        if done.done():
-            return
-        if error is not None:
-            done.set_exception(error)
-        else:
-            done.set_result(None)
-
-    manager.journal.snapshot([state], stored)
-    await done
+    await answer_to(partial(manager.journal.snapshot, [state]))

@@ -50,6 +50,7 @@ from heliograph.model.block import Block
 from heliograph.model.errors import ClientFault, Unavailable
 from heliograph.model.ids import SessionId
 from heliograph.model.large import FileId, LargeReference, reference_of
+from heliograph.nodes.awaiting import answer_to
 from heliograph.nodes.large_files import LargeFiles, storage_fault
 from heliograph.nodes.tick import Tick
 
@@ -79,7 +80,6 @@ class LargeStore:
         self._references = references
         self._bus = bus
         self._tick = tick
-        self._loop = loop
         self._uploads = Uploads()
         self._fetches = Fetches(references.is_referenced)
         self._examiner = files.disk.worker("large-examiner", loop)
@@ -185,33 +185,14 @@ class LargeStore:
         self._is_here(file)
 
     async def _do(self, job: Callable[[], object]) -> object:
-        done: asyncio.Future[object] = self._loop.create_future()
-
-        def then(result: object) -> None:
-            if done.done():
-                return
-            if isinstance(result, Exception):
-                done.set_exception(result)
-            else:
-                done.set_result(result)
-
-        self._writer.post(job, then)
-        return await done
+        return await answer_to(partial(self._writer.post, job))
 
     async def read(self, file: FileId, offset: int, size: int) -> bytes:
         """For another manager. Raises OSError."""
-        done: asyncio.Future[bytes] = self._loop.create_future()
-
-        def then(result: bytes | Exception) -> None:
-            if done.done():
-                return
-            if isinstance(result, Exception):
-                done.set_exception(result)
-            else:
-                done.set_result(result)
-
-        self._reader.post(lambda: self._files.read(file, offset, size), then)
-        return await done
+        read: bytes = await answer_to(
+            partial(self._reader.post, lambda: self._files.read(file, offset, size))
+        )
+        return read
 
     def lacks(self, files: Iterable[FileId]) -> list[FileId]:
         return [file for file in files if not self._files.has(file)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
 import pytest
@@ -15,6 +15,7 @@ from heliograph.bus.local import LocalBus
 from heliograph.destinations.large_references import LargeReferences
 from heliograph.model.block import Block, BodyKind, pack_lone, parse
 from heliograph.model.destination import Address
+from heliograph.model.errors import Unavailable
 from heliograph.model.ids import LaneId, SessionId
 from heliograph.model.large import FileId, LargeReference, encode_reference
 from heliograph.nodes.large_files import LargeFiles
@@ -162,3 +163,32 @@ def test_a_server_that_sees_no_large_message_starts_no_thread_for_them(tmp_path:
 
     told(tmp_path, story)
     assert threads() == []
+
+
+@pytest.mark.req("M6", "M9")
+def test_content_that_another_manager_brings_is_taken_only_as_its_message_describes_it(
+    tmp_path: Path,
+) -> None:
+    async def pieces(*brought: bytes) -> AsyncIterator[bytes]:
+        for piece in brought:
+            yield piece
+
+    async def whole() -> None:
+        world = World(tmp_path)
+        world.store.start(lambda _: False)
+        said: list[str] = []
+        assert world.store.refers(FILE, lambda: said.append("here")) is False
+        reference = LargeReference(FILE, len(CONTENT), 0x364B3FB7)
+        for damaged in ((b"abd",), (b"ab",), (b"ab", b"cc")):
+            with pytest.raises(Unavailable) as refused:
+                await world.store.bring(reference, pieces(*damaged))
+            assert refused.value.code == "large-damaged"
+            await until(lambda: world.names == [], "nothing of it stays")
+            assert said == []
+        await world.store.bring(reference, pieces(b"a", b"bc"))
+        assert said == ["here"]
+        await until(lambda: world.names == [f"{FILE.hex()}.message"], "it has its name")
+        assert (world.folder / f"{FILE.hex()}.message").read_bytes() == CONTENT
+        world.store.stop()
+
+    play(whole())
