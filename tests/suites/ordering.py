@@ -37,6 +37,8 @@ class Plan:
     processes: int = 5
     kill_seconds: float = 3.0
     seed: int = 1
+    returned: float = 0.01  # of messages, by consumers that acknowledge one by one
+    cut: float = 0.005  # of batches, whose consumers lose their connection
 
 
 @dataclass(slots=True, kw_only=True)
@@ -75,12 +77,14 @@ class Company:
         self._members: list[tuple[range, subprocess.Popen[bytes]]] = []
 
     def hire(self) -> None:
+        plan = self._plan
         lives = range(self._next_life, self._next_life + self._each)
+        numbers = (lives[0], self._each, plan.seed, plan.returned, plan.cut)
         assert lives[-1] < MAX_LIVES, "a run is short enough for as many starts"
         self._next_life = lives[-1] + 1
         with (self._folder / f"consumers-{lives[0]}").open("wb") as output:
             process = subprocess.Popen(
-                [*self._command, str(lives[0]), str(self._each), str(self._plan.seed)],
+                [*self._command, *map(str, numbers)],
                 cwd=ROOT,
                 env=CLEAN,
                 stdin=subprocess.DEVNULL,

@@ -1,9 +1,10 @@
 """A process with some of the consumers of the ordering test; it may be killed at any moment.
 
-    python -m tests.suites.ordering_consumers URL BOARD UNITS FIRST-LIFE CONSUMERS SEED
+    python -m tests.suites.ordering_consumers URL BOARD UNITS FIRST-LIFE CONSUMERS SEED RETURNED CUT
 
 Each consumer has a connection to itself and a manner: it acknowledges one by one, all at once, by commit, or by
-asking for more. Now and then it gives something back, or its connection breaks.
+asking for more. Now and then it gives something back (RETURNED of the messages, where it acknowledges one by one),
+or its connection breaks (before CUT of the batches are settled).
 """
 
 from __future__ import annotations
@@ -23,17 +24,17 @@ from tests.suites.ordering_board import Board, Hands
 
 QUEUE = "queue:ordering"
 PLACE = struct.Struct("<II")  # a message's body: its unit, and its number there
-RETURNED = 0.01  # of messages
 FAILED = 0.05  # of batches
-CUT = 0.005  # of batches
 BATCH = 64
 
 
 class Competitor:
     """One consumer."""
 
-    def __init__(self, url: str, board: Board, life: int, seed: int) -> None:
+    def __init__(self, url: str, board: Board, life: int, *, seed: int, returned: float, cut: float) -> None:
         self._url = url
+        self._returned = returned
+        self._cut_off = cut
         self._board = board
         self._hands = Hands(board, life)
         self._dice = random.Random(f"{seed}-{life}")
@@ -56,7 +57,7 @@ class Competitor:
             while not self._board.is_over:
                 batch = await consumer.receive_batch(self._dice.randint(1, BATCH), timeout=0.2)
                 self._look_at(batch)
-                if batch and self._dice.random() < CUT:
+                if batch and self._dice.random() < self._cut_off:
                     await self._cut(batch)
                 elif batch:
                     await self._settle(batch)
@@ -89,7 +90,7 @@ class Competitor:
             unit, number = _place(message)
             if unit in returned:
                 continue  # it went back together with the one before it
-            if self._dice.random() < RETURNED:
+            if self._dice.random() < self._returned:
                 self._hands.drop(unit)
                 returned.add(unit)
                 await message.return_()
@@ -142,12 +143,16 @@ def _expected(_error: HeliographError) -> None:
     """Connections are cut on purpose here."""
 
 
-async def _main(url: str, board: Path, units: int, first: int, consumers: int, seed: int) -> None:
-    shared = Board(board, units)
+async def _main(arguments: list[str]) -> None:
+    url, board = arguments[:2]
+    units, first, consumers, seed = map(int, arguments[2:6])
+    returned, cut = map(float, arguments[6:])
+    shared = Board(Path(board), units)
     lives = range(first, first + consumers)
-    await asyncio.gather(*[Competitor(url, shared, life, seed).run() for life in lives])
+    await asyncio.gather(
+        *[Competitor(url, shared, life, seed=seed, returned=returned, cut=cut).run() for life in lives]
+    )
 
 
 if __name__ == "__main__":
-    arguments = sys.argv[1:]
-    uvloop.run(_main(arguments[0], Path(arguments[1]), *map(int, arguments[2:])))
+    uvloop.run(_main(sys.argv[1:]))

@@ -27,6 +27,15 @@ def test_order_is_kept_whatever_becomes_of_the_consumers(tmp_path: Path) -> None
     assert result.kills > 0
 
 
+@pytest.mark.slow
+@pytest.mark.req("U1", "U2", "M8")
+def test_order_is_kept_by_clients_whose_connections_break_while_messages_go_back(tmp_path: Path) -> None:
+    plan = Plan(
+        messages=60_000, units=200, consumers=8, processes=2, kill_seconds=3600, returned=0.05, cut=0.05
+    )
+    good(asyncio.run(run(plan, tmp_path)))
+
+
 @pytest.mark.nightly
 @pytest.mark.timeout(1800)
 @pytest.mark.req("U1", "U2")

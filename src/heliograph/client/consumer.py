@@ -107,6 +107,7 @@ class Consumer:
         self._settling: deque[_Settlement] = deque()
         self._returning: deque[tuple[int, str]] = deque()
         self._untold: list[Range] = []
+        self._unclaimed: list[Range] = []
         self._wanted_again: int | None = None  # all up to this tag is to come again, and the rest unseen
 
     @property
@@ -245,12 +246,19 @@ class Consumer:
                 raise _unconfirmed()
             return False
         tag = delivery.first_tag + index
-        if self.inbox.is_recalled(tag):
+        if not self._is_ours(delivery, index):
             if confirm:
                 raise _unconfirmed()
             return False
         self.inbox.done.add(tag, tag)
         return True
+
+    def _is_ours(self, delivery: Delivery, index: int) -> bool:
+        """Whether a message was neither decided about nor went back, alone or with one before it."""
+        tag = delivery.first_tag + index
+        return self.inbox.is_held(tag) and not (
+            self.inbox.is_barred and self.inbox.goes_back(tag, delivery.unit(index))
+        )
 
     async def acknowledge(self, *, confirm: bool) -> None:
         """Settle all that was handed over (mode "client") or marked (mode "individual")."""
@@ -326,8 +334,8 @@ class Consumer:
         if not self.inbox.is_current(delivery) or self._is_closed or self._ended is not None:
             return
         tag = delivery.first_tag + index
-        if not self.inbox.is_recalled(tag) and self.inbox.leave_out(tag):
-            self.inbox.bar(delivery.unit(index))
+        if self._is_ours(delivery, index) and self.inbox.leave_out(tag):
+            self.inbox.bar(tag, delivery.unit(index))
             self._returning.append((tag, error[:MAX_ERROR_LENGTH]))
             if self._wire is not None:
                 self._write_return(self._wire, *self._returning[-1])
@@ -465,7 +473,7 @@ class Consumer:
 
     def attach(self, wire: Wire) -> None:
         self._wire = wire
-        self.inbox.is_away = False
+        self.inbox.come_back()
 
     def detach(self) -> None:
         """Hand over nothing until the next connection, where the server says what of it is still ours."""
@@ -477,7 +485,7 @@ class Consumer:
         """What we have, for a server that is to go on with us."""
         inbox = self.inbox
         held = inbox.holding.held()
-        inbox.drop(held[MAX_CLAIM_RANGES:])  # so many that it cannot be said: they come again
+        self._unclaimed = held[MAX_CLAIM_RANGES:]  # so many that it cannot be said: they come again
         held = held[:MAX_CLAIM_RANGES]
         settled = inbox.holding.settled_lately()[: MAX_CLAIM_RANGES - len(held)]
         seen = inbox.last_seen if self._wanted_again is None else self._wanted_again
@@ -490,7 +498,7 @@ class Consumer:
         )
 
     def claimed(self, wire: Wire, *, is_resumed: bool, gone: list[Range]) -> None:
-        """The server has answered; nothing that it delivers after that was looked at yet."""
+        """The server has answered. What it delivers since it took the claim is looked at after this."""
         if is_resumed:
             self._wanted_again = None
             self._say_again(wire, gone)
@@ -502,6 +510,8 @@ class Consumer:
 
     def _say_again(self, wire: Wire, gone: list[Range]) -> None:
         """What the server has not heard of, in the order in which it was to be said."""
+        gone = merged([*gone, *self._unclaimed])
+        self._unclaimed = []
         self.inbox.drop(gone)
         untold, self._untold = without_ranges(self._untold, gone), []
         if untold:
@@ -514,9 +524,8 @@ class Consumer:
                 self._write_confirmed(wire, rest)
             else:
                 self._stored(settlement)
-        while self._returning and without_ranges([(self._returning[0][0],) * 2], gone) == []:
-            self._returning.popleft()
-            self.inbox.lift([])
+        self.inbox.lift_gone()
+        self._returning = deque(each for each in self._returning if self.inbox.is_held(each[0]))
         for tag, error in self._returning:
             self._write_return(wire, tag, error)
 

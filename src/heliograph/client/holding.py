@@ -9,10 +9,16 @@ reads settlements in order: when a credit's worth was settled after one, it has 
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections import deque
+from collections.abc import Callable
+from operator import itemgetter
 
 Range = tuple[int, int]
+
+
+_first: Callable[[Range], int] = itemgetter(0)
+_last: Callable[[Range], int] = itemgetter(1)
 
 
 class Holding:
@@ -32,6 +38,14 @@ class Holding:
             held[-1] = (held[-1][0], last)
         else:
             held.append((first, last))
+
+    def has(self, tag: int) -> bool:
+        held = self._held
+        if not held or tag < held[0][0]:
+            return False
+        if tag <= held[0][1]:
+            return True
+        return held[bisect_right(held, tag, key=_first) - 1][1] >= tag
 
     def told(self, ranges: list[Range]) -> None:
         """The server was told that these are done, and does not answer."""
@@ -59,9 +73,7 @@ class Holding:
 
     def _remove(self, first: int, last: int) -> None:
         held = self._held
-        begin = end = (
-            0 if held and held[0][1] >= first else bisect_left(held, first, key=lambda each: each[1])
-        )
+        begin = end = 0 if held and held[0][1] >= first else bisect_left(held, first, key=_last)
         kept: list[Range] = []
         while end < len(held) and held[end][0] <= last:
             low, high = held[end]

@@ -23,7 +23,7 @@ from typing import Any
 
 from heliograph.client.holding import Holding
 from heliograph.client.message import Delivery, Message, Received
-from heliograph.model.limits import MAX_ACK_RANGES, RECALLED_REMEMBERED
+from heliograph.model.limits import MAX_ACK_RANGES
 from heliograph.model.units import NO_UNIT
 
 Range = tuple[int, int]
@@ -71,6 +71,10 @@ class Ranges:
         self._ranges = []
         self.count = 0
         return taken
+
+    def remove(self, ranges: list[Range]) -> None:
+        self._ranges = without_ranges(self._ranges, ranges)
+        self.count = sum(last - first + 1 for first, last in self._ranges)
 
     def clear(self) -> None:
         self._ranges = []
@@ -159,14 +163,20 @@ class Inbox:
         self._returned: set[int] = set()  # given back, and still to be met on the way to `done`
         self._last_taken = 0
         self._last_seen = 0
-        # The units of messages that were given back, until the server says what else went back with each.
-        self._awaited: deque[int] = deque()
-        self._recalled: deque[Range] = deque(maxlen=RECALLED_REMEMBERED)
+        # Messages that were given back, tag and unit, until the server says what else went back with each.
+        self._awaited: deque[tuple[int, int]] = deque()
+        # Delivered by a server that took our claim and has yet to answer it: what we still wait for, and which
+        # epoch this belongs to, only the answer says.
+        self._early: list[Delivery] = []
 
     def put(self, delivery: Delivery) -> None:
+        if self.is_away:
+            self._early.append(delivery)
+            return
         self.holding.received(delivery.first_tag, delivery.first_tag + len(delivery.bodies) - 1)
         if self._awaited:
-            self.waiting += delivery.without(partial(_is_of, delivery, frozenset(self._awaited) - {NO_UNIT}))
+            units = frozenset(unit for _, unit in self._awaited if unit != NO_UNIT)
+            self.waiting += delivery.without(partial(_is_of, delivery, units))
         else:
             self.waiting.append(delivery)
 
@@ -227,12 +237,12 @@ class Inbox:
 
     # ---- giving back a message of a unit of order
 
-    def bar(self, unit: int) -> None:
+    def bar(self, tag: int, unit: int) -> None:
         """A message goes back: until the server has said what else did, nothing later of its unit is handed over.
 
         Where its producer gave it no unit, the destination may have one for it: then nothing at all is.
         """
-        self._awaited.append(unit)
+        self._awaited.append((tag, unit))
         self._put_back()
         if unit:
             self._drop(lambda delivery: partial(_is_of, delivery, frozenset({unit})))
@@ -243,14 +253,19 @@ class Inbox:
             self._awaited.popleft()
         self.drop(tags)
 
+    def lift_gone(self) -> None:
+        """The server has said what is still ours: of what went back, it has told all there is to tell."""
+        self._awaited = deque(each for each in self._awaited if self.is_held(each[0]))
+
     def drop(self, tags: list[Range]) -> None:
         """The server has these, whoever has them here."""
         self.holding.gone(tags)
         if tags:
             self._put_back()
-            self._recalled.extend(tags)
             self._drop(lambda delivery: partial(_is_within, delivery, tags))
-            if self.mode is not Mode.INDIVIDUAL:
+            if self.mode is Mode.INDIVIDUAL:
+                self.done.remove(tags)
+            else:
                 seen = range(self._last_taken + 1, self._last_seen + 1)
                 self._returned.update(tag for tag in seen if _within(tag, tags))
 
@@ -261,10 +276,15 @@ class Inbox:
 
     @property
     def _is_paused(self) -> bool:
-        return self.is_away or (bool(self._awaited) and NO_UNIT in self._awaited)
+        return self.is_away or (bool(self._awaited) and any(unit == NO_UNIT for _, unit in self._awaited))
 
-    def is_recalled(self, tag: int) -> bool:
-        return bool(self._recalled) and _within(tag, self._recalled)
+    def is_held(self, tag: int) -> bool:
+        """Whether the server has neither heard that it is done nor taken it back."""
+        return self.holding.has(tag)
+
+    def goes_back(self, tag: int, unit: int) -> bool:
+        """Whether something before it in its unit was given back, and it with that."""
+        return unit != NO_UNIT and any(unit == other and tag > before for before, other in self._awaited)
 
     def _drop(self, chosen: Callable[[Delivery], Callable[[int], bool]]) -> None:
         self.waiting = deque(part for delivery in self.waiting for part in delivery.without(chosen(delivery)))
@@ -296,7 +316,16 @@ class Inbox:
     def go_away(self) -> None:
         """Hand over nothing until the server has said what is still ours."""
         self.is_away = True
+        self._early.clear()  # nobody saw it, and no claim will name it
         self._put_back()
+
+    def come_back(self) -> None:
+        """The server has said what is ours, and what it delivered since it took the claim is taken in."""
+        self.is_away = False
+        early, self._early = self._early, []
+        for delivery in early:
+            delivery.epoch = self.epoch
+            self.put(delivery)
 
     def reset(self, *, wanted: bool = False) -> int:
         """The server delivers again whatever is not settled, under new tags.
@@ -316,7 +345,8 @@ class Inbox:
         self._held.clear()
         self._returned.clear()
         self._awaited.clear()
-        self._recalled.clear()
+        if wanted:
+            self._early.clear()
         self._last_taken = 0
         self._last_seen = 0
         return seen

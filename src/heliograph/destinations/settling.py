@@ -88,7 +88,11 @@ class Settling:
             for first, last in ranges:
                 spans += consumer.outstanding.take(first, last)
         except ClientFault:
-            is_refused = request != 0
+            if not request:  # nobody hears of it, so the rest is not to suffer from what went back meanwhile
+                for first, last in consumer.outstanding.among(sorted(ranges)):
+                    spans += consumer.outstanding.take(first, last)
+                return
+            is_refused = True
             request = 0  # whoever catches this answers
             raise
         finally:

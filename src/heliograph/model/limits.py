@@ -142,9 +142,6 @@ UNIT_HELD_MESSAGES = 16_384
 # Messages of one unit that are let go at a time: one that nobody shares goes in strides, not step by step.
 UNIT_STRIDE = 256
 MAX_UNIT_NAME_BYTES = 255
-# Ranges of delivery tags that a consumer remembers to be back at the server, so that it does not acknowledge
-# them.
-RECALLED_REMEMBERED = 1024
 # Names whose numbers a process remembers: making one costs more than sending a message.
 UNIT_NAMES_REMEMBERED = 65_536
 # Units that one answer to an administrator lists.
