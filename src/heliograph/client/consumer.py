@@ -295,6 +295,8 @@ class Consumer:
 
     def _settle(self) -> bool:
         """Tell the server what is done, or, while there is none, keep it for the next. Whether it was told."""
+        if self.inbox.may_lose_some:
+            return False
         ranges = self.inbox.take_done()
         if not ranges:
             return False
@@ -350,6 +352,8 @@ class Consumer:
             tag, _ = self._returning.popleft()
             self.inbox.holding.gone([(tag, tag)])
         self.inbox.lift(tags)
+        if self.inbox.mode is Mode.INDIVIDUAL and self.inbox.done.count:
+            self.acknowledge_soon()
         self._changed.wake()
 
     async def returns_answered(self) -> None:

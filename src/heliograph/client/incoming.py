@@ -275,8 +275,18 @@ class Inbox:
         return bool(self._awaited)
 
     @property
+    def _awaits_unknown(self) -> bool:
+        """Whether something was given back of which only the destination knows the unit, if it has one."""
+        return bool(self._awaited) and any(unit == NO_UNIT for _, unit in self._awaited)
+
+    @property
     def _is_paused(self) -> bool:
-        return self.is_away or (bool(self._awaited) and any(unit == NO_UNIT for _, unit in self._awaited))
+        return self.is_away or self._awaits_unknown
+
+    @property
+    def may_lose_some(self) -> bool:
+        """Whether some of what was acknowledged message by message may be on its way back."""
+        return self.mode is Mode.INDIVIDUAL and self._awaits_unknown
 
     def is_held(self, tag: int) -> bool:
         """Whether the server has neither heard that it is done nor taken it back."""

@@ -88,11 +88,7 @@ class Settling:
             for first, last in ranges:
                 spans += consumer.outstanding.take(first, last)
         except ClientFault:
-            if not request:  # nobody hears of it, so the rest is not to suffer from what went back meanwhile
-                for first, last in consumer.outstanding.among(sorted(ranges)):
-                    spans += consumer.outstanding.take(first, last)
-                return
-            is_refused = True
+            is_refused = request != 0
             request = 0  # whoever catches this answers
             raise
         finally:
