@@ -64,6 +64,7 @@ from heliograph.destinations.events import (
     BlocksReady,
     BlocksStored,
     ConsumerAway,
+    ConsumersGone,
     PageLoaded,
     Swept,
     TimeCame,
@@ -79,6 +80,7 @@ from heliograph.journal.disk import DISK, Disk
 from heliograph.journal.files import Journal, JournalSettings
 from heliograph.journal.records import RecordKind
 from heliograph.model.block import LARGE, Block, Span, parse_trusted
+from heliograph.model.destination import Address
 from heliograph.model.errors import CorruptJournal, HeliographError, StorageFull, Unavailable
 from heliograph.model.ids import ConsumerId, IdIssuer, SessionId
 from heliograph.model.limits import (
@@ -388,17 +390,21 @@ class MessageManager:
 
     def _consumers_leave(self, session: SessionId, lease_seconds: float) -> None:
         """The consumers of a session go, or, with a lease, those that can be claimed are away."""
-        attendance = self.catalogue.attendance
+        attendance, now = self.catalogue.attendance, self.microseconds()
+        gone: dict[Address, list[ConsumerId]] = {}
         for attendant in attendance.of(session):
             destination = self.catalogue.by_address.get(attendant.address)
+            self._consumer_changed(attendant.consumer)
             if lease_seconds and attendant.can_be_claimed and destination is not None:
                 attendance.went_away(attendant, self.now() + lease_seconds)
-                self._consumer_changed(attendant.consumer)
-                self.run(
-                    destination, destination.handle(ConsumerAway(attendant.consumer), self.microseconds())
-                )
+                self.run(destination, destination.handle(ConsumerAway(attendant.consumer), now))
             else:
-                self._detach(ConsumerDetached(attendant.address, attendant.consumer))
+                attendance.detached(attendant.consumer)
+                gone.setdefault(attendant.address, []).append(attendant.consumer)
+        for address, consumers in gone.items():
+            destination = self.catalogue.by_address.get(address)
+            if destination is not None:
+                self.run(destination, destination.handle(ConsumersGone(consumers), now))
 
     def _consumer_changed(self, consumer: ConsumerId) -> None:
         if self.shipping is not None:
