@@ -70,6 +70,8 @@ CODES: Final[dict[type[Command], int]] = {
     commands.Stored: 25,
     commands.Synchronised: 26,
     commands.BodyWanted: 27,
+    commands.DestinationSought: 40,
+    commands.PlacementWanted: 41,
     commands.Confirmed: 64,
     commands.Refused: 65,
     commands.Dispatched: 66,

@@ -25,7 +25,9 @@ from heliograph.bus.commands import (
     ConsumerRetired,
     CreditGranted,
     DestinationDeleted,
+    DestinationSought,
     DestinationWanted,
+    PlacementWanted,
     Published,
     Refused,
     Rejected,
@@ -158,6 +160,8 @@ class MessageManager:
         self._loop = asyncio.get_running_loop()
         self.now, self.microseconds = clock.now, clock.microseconds
         self._boot = clock.boot_id()
+        self._load_rate = 0.0
+        self._load_at, self._load_bytes = 0.0, 0.0
         self._new_identity = partial(clock.secret, _IDENTITY_BYTES)
         self.record = record
         self.catalogue = Catalogue(Residence(resident_bytes), rules, is_replicated=is_replicated)
@@ -351,6 +355,10 @@ class MessageManager:
             self._detach(command)
         elif isinstance(command, DestinationWanted):
             self.run(None, catalogue.wanted(command))
+        elif isinstance(command, DestinationSought):
+            self.run(None, catalogue.sought(command, self.load()))
+        elif isinstance(command, PlacementWanted):
+            self.run(None, catalogue.place(command))
         elif isinstance(command, CommitAsked):
             self._committing.commit(command)
         elif isinstance(command, RollbackAsked):
@@ -358,6 +366,8 @@ class MessageManager:
         elif isinstance(command, DestinationDeleted):
             if command.address in catalogue.by_address:
                 self.run(None, catalogue.delete(command.address))
+            else:
+                self.run(None, catalogue.forget_placement(command.address))
         elif isinstance(command, TopicsWanted):
             self.run(None, catalogue.topics_wanted(command))
         elif isinstance(command, SubscriptionEnded):
@@ -378,6 +388,15 @@ class MessageManager:
             self.run(None, catalogue.session_closed(command))
         elif isinstance(command, Asked):
             self.administrator.asked(command)
+
+    def load(self) -> float:
+        """How much there is to do: megabytes a second that were written since this was last asked."""
+        now, written = self.now(), self.journal.stats()["bytes_written"]
+        seconds = now - self._load_at
+        if seconds >= 1.0:
+            self._load_rate = (written - self._load_bytes) / seconds / 1e6
+            self._load_at, self._load_bytes = now, written
+        return self._load_rate
 
     # ---- who consumes
 
