@@ -58,6 +58,8 @@ class RecordKind(enum.IntEnum):
     ADOPTED = 16
     VIEW = 17
     IDENTITY = 18
+    PREPARED = 19
+    FINISHED = 20
 
 
 _SPILLED: Final = 2
