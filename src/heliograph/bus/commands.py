@@ -179,8 +179,8 @@ class RollbackAsked(Command):
 class PrepareAsked(Command):
     """A transaction touches several sub-clusters (M10): can this one do its part, as a commit would, and promise to?
 
-    `participant` is the one that is asked, `decider` the one whose journal holds the outcome. Once it has said yes, it
-    neither commits nor rolls back before it is told.
+    `participant` is the one that is asked, `decider` the one whose journal holds the outcome. Once it has said yes,
+    it neither commits nor rolls back before it is told.
     """
 
     request: int
@@ -214,7 +214,8 @@ class FinalAsked(Command):
 
 
 class CommitStateAsked(Command):
-    """A commit is asked again, perhaps of a client manager that knows nothing of the first time. What is known here?"""
+    """A commit is asked again, perhaps of a client manager that knows nothing of the first time. What is known
+    here?"""
 
     request: int
     session: SessionId
@@ -575,8 +576,8 @@ class Leads(Command):
 
 
 class OutcomeWanted(Command):
-    """A participant is prepared and does not know what became of the transaction; or the decider does not know whether
-    all others do. Any client manager asks the decider and tells them."""
+    """A participant is prepared and does not know what became of the transaction; or the decider does not know
+    whether all others do. Any client manager asks the decider and tells them."""
 
     session: SessionId
     number: int
