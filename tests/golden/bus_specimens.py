@@ -96,7 +96,7 @@ COMMANDS: dict[str, Command] = {
         15, SESSION, 9, 100, [(ORDERS, CONSUMER, [(1, 41)])], "east", ["east", "west"], "west"
     ),
     "outcome-asked": commands.OutcomeAsked(16, SESSION, 9, True),
-    "final-asked": commands.FinalAsked(17, SESSION, 9, True, "east"),
+    "final-asked": commands.FinalAsked(17, SESSION, 9, True, "east", "west"),
     "commit-state-asked": commands.CommitStateAsked(18, SESSION, 9),
     "logged": commands.Logged(
         1235,

@@ -204,13 +204,18 @@ class OutcomeAsked(Command):
 
 
 class FinalAsked(Command):
-    """What the decider's journal says, for a participant that waits for it; for the decider itself: all have it."""
+    """What the decider's journal says, for a participant that waits for it.
+
+    For the decider itself: all have committed, so that it need not remember; or somebody cannot, so that it is to
+    abort. The answer has the `outcome`.
+    """
 
     request: int
     session: SessionId
     number: int
     is_commit: bool
     decider: str
+    participant: str
 
 
 class CommitStateAsked(Command):

@@ -164,6 +164,9 @@ ASK_AGAIN_SECONDS = 3.0
 TRANSACTION_PATIENCE_SECONDS = 60.0
 # What is prepared is locked, and stages are in memory: a server in doubt about so many takes no more.
 MAX_PREPARED_TRANSACTIONS = 1_000
+# Transactions over several sub-clusters that a client manager has under way. One for each session that waits, and
+# those whose last participant has not answered yet: it asks by itself if they are dropped.
+MAX_COORDINATED_TRANSACTIONS = 10_000
 # In doubt about many, it asks for these first: the bus has other things to carry.
 OUTCOMES_WANTED_AT_ONCE = 100
 # Events that wait to be written; more means that the disk does not keep up, and nobody waits for it.

@@ -52,9 +52,9 @@ if TYPE_CHECKING:
 
 PROMISES: Final = (PrepareAsked, OutcomeAsked, FinalAsked, CommitStateAsked)
 _encode = msgspec.msgpack.Encoder().encode
-_ROLLED_BACK: Final = "transaction-rolled-back"
-_ABORTED: Final = "transaction-aborted"
 _COMMITTED: Final = {"outcome": "committed"}
+_ABORTED: Final = {"outcome": "aborted"}
+_UNDECIDED: Final = {"outcome": "undecided"}
 
 
 class Preparing:
@@ -88,17 +88,17 @@ class Preparing:
         if known or (prepared is not None and prepared.record.decider == command.decider):
             manager.answer_when_stored(command.request, {})
         elif known is False or prepared is not None or transactions.is_past(command.session, command.number):
-            self._reject(command.request, _ROLLED_BACK, "the transaction was rolled back")
+            sentence = "the transaction was rolled back"
+            manager.multicast(Rejected(command.request, "transaction-rolled-back", sentence))
         elif command.session not in manager.catalogue.sessions:
-            self._reject(
-                command.request, "session-unknown", "the session of the transaction is not known here"
-            )
+            sentence = "the session of the transaction is not known here"
+            manager.multicast(Rejected(command.request, "session-unknown", sentence))
         else:
             try:
                 self._prepare(command)
             except HeliographError as error:
                 self._committing.drop(command.session, command.number)
-                self._reject(command.request, error.code, error.sentence)
+                manager.multicast(Rejected(command.request, error.code, error.sentence))
 
     def _prepare(self, command: PrepareAsked) -> None:
         """Raises HeliographError if it cannot be: then nothing of it takes effect."""
@@ -139,28 +139,28 @@ class Preparing:
         known = transactions.outcome(*key)
         if known:
             self._manager.multicast(Answered(command.request, _COMMITTED))
+        elif prepared is not None and not prepared.record.decides:
+            self._manager.multicast(Answered(command.request, _UNDECIDED))  # it was promised to another
         elif prepared is not None and command.decide:
             self._commit(prepared, command.request)
         elif prepared is not None and not self.may_abort(prepared.record):
-            self._manager.multicast(Answered(command.request, {"outcome": "undecided"}))
+            self._manager.multicast(Answered(command.request, _UNDECIDED))
+        elif command.decide:
+            sentence = "the decider has aborted the transaction"
+            self._manager.multicast(Rejected(command.request, "transaction-aborted", sentence))
         else:
-            self._abort_unless_done(command, prepared)
-            if command.decide:
-                self._reject(command.request, _ABORTED, "the decider has aborted the transaction")
-            else:
-                self._manager.answer_when_stored(command.request, {"outcome": "aborted"})
+            self._abort_for_good(*key)
+            self._manager.answer_when_stored(command.request, _ABORTED)
 
-    def _abort_unless_done(self, command: OutcomeAsked, prepared: Prepared | None) -> None:
-        """Nobody who asks later must hear anything else."""
-        transactions, sessions = self._transactions, self._manager.catalogue.sessions
+    def _abort_for_good(self, session: SessionId, number: int) -> None:
+        """Of the decider: it is not committed, and whoever asks from now on must hear nothing else."""
+        transactions = self._transactions
+        prepared = transactions.prepared.get((session, number))
+        is_known = transactions.outcome(session, number) is not None or transactions.is_past(session, number)
         if prepared is not None:
             self._abort(prepared)
-        elif (
-            transactions.outcome(command.session, command.number) is None
-            and not transactions.is_past(command.session, command.number)
-            and command.session in sessions  # otherwise nothing can be prepared for it any more
-        ):
-            self._committing.drop(command.session, command.number)
+        elif not is_known and session in self._manager.catalogue.sessions:
+            self._committing.drop(session, number)  # of others nothing can be prepared any more
 
     def may_abort(self, record: PreparedRecord) -> bool:
         """Whether a decider need not wait for the client manager that is at it: that has lost the session, or takes
@@ -175,21 +175,32 @@ class Preparing:
     # ---- being told
 
     def _final_asked(self, command: FinalAsked) -> None:
-        key = (command.session, command.number)
-        prepared = self._transactions.prepared.get(key)
+        if command.participant == command.decider:
+            self._final_for_decider(command)
+            return
+        prepared = self._transactions.prepared.get((command.session, command.number))
         if prepared is not None and prepared.record.decider == command.decider:
-            if not command.is_commit:
-                self._abort(prepared)
-            elif not prepared.record.decides:
+            if command.is_commit:
                 self._commit(prepared, command.request)
                 return
-            else:  # nobody can know that it is committed before it is
-                self._reject(command.request, "transaction-in-doubt", "the transaction is not decided")
-                return
-        elif key in self._transactions.finishing and command.is_commit:
-            del self._transactions.finishing[key]
-            self._manager.append(RecordKind.FINISHED, 0, 0, _encode(FinishedRecord(*key)))
-        self._manager.answer_when_stored(command.request, {})
+            self._abort(prepared)
+        self._manager.answer_when_stored(command.request, _COMMITTED if command.is_commit else _ABORTED)
+
+    def _final_for_decider(self, command: FinalAsked) -> None:
+        """Everybody has committed; or somebody cannot, and it is to be aborted, unless it is committed already."""
+        key = (command.session, command.number)
+        known = self._transactions.outcome(*key)
+        prepared = self._transactions.prepared.get(key)
+        if prepared is not None and not prepared.record.decides:
+            self._manager.multicast(Answered(command.request, _UNDECIDED))  # it was promised to another
+            return
+        if command.is_commit:
+            if self._transactions.finishing.pop(key, None) is not None:
+                self._manager.append(RecordKind.FINISHED, 0, 0, _encode(FinishedRecord(*key)))
+        elif not known:
+            self._abort_for_good(*key)
+        body = _COMMITTED if known or command.is_commit else _ABORTED
+        self._manager.answer_when_stored(command.request, body)
 
     def _commit(self, prepared: Prepared, request: int) -> None:
         manager, record = self._manager, prepared.record
@@ -305,6 +316,3 @@ class Preparing:
             for _, block in prepared.staged:
                 if block.buffer is None:
                     block.buffer = manager.journal.read_now(block.position)
-
-    def _reject(self, request: int, code: str, sentence: str) -> None:
-        self._manager.multicast(Rejected(request, code, sentence))
