@@ -82,9 +82,7 @@ def run(faults: dict[int, str], choose: Choose) -> str:
 
 def run_seed(seed: int) -> str:
     dice = random.Random(seed)
-    faults = {
-        dice.randrange(LENGTH): dice.choice(list(FAULTS)) for _ in range(dice.choice((0, 1, 2, 3, 5)))
-    }
+    faults = {dice.randrange(LENGTH): dice.choice(list(FAULTS)) for _ in range(dice.choice((0, 1, 2, 3, 5)))}
     return run(faults, lambda steps: dice.randrange(len(steps)))
 
 

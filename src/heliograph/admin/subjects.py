@@ -15,7 +15,7 @@ LOG: Final = "log"
 # What the bus of a cluster carried, as the primary heard it.
 BUS: Final = "bus"
 # About the server as a whole.
-OVER_SERVER: Final = ("server", "sessions", "policies", "destinations", BUS)
+OVER_SERVER: Final = ("server", "sessions", "transactions", "policies", "destinations", BUS)
 # About the destination that the argument `destination` names.
 OVER_DESTINATION: Final = (
     "destination.show",
