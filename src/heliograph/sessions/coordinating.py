@@ -18,12 +18,14 @@ from typing import Any, Final
 import msgspec
 
 from heliograph.bus.commands import (
+    Answered,
     CommitAsked,
     CommitStateAsked,
     FinalAsked,
     OutcomeAsked,
     OutcomeWanted,
     PrepareAsked,
+    Rejected,
 )
 from heliograph.model.destination import Address
 from heliograph.model.ids import ConsumerId, SessionId
@@ -134,6 +136,12 @@ class Coordinating:
         transaction = self._transactions[key] = _Transaction(*key)
         transaction.decider, transaction.participants = wanted.decider, wanted.participants
         return self._resolve(transaction)
+
+    def heard(self, answer: Answered | Rejected) -> list[Effect]:
+        """An answer to something that was said."""
+        if isinstance(answer, Answered):
+            return self.answered(answer.request, answer.body)
+        return self.rejected(answer.request, answer.code, answer.sentence)
 
     def answered(self, request: int, body: dict[str, Any]) -> list[Effect]:
         transaction, name = self._requests.pop(request)
