@@ -15,6 +15,7 @@ from heliograph.destinations.transactions import Transactions
 from heliograph.model.ids import SessionId
 from heliograph.nodes.message_manager import MessageManager
 from heliograph.nodes.preparing import Preparing
+from heliograph.sessions.coordinating import Coordinating
 from tests.properties.surroundings import put_managers_here
 from tests.properties.two_phase_world import NAMES, World
 
@@ -161,12 +162,21 @@ def _aborts_in_words_only(_honest: Callable[..., None]) -> Callable[..., None]:
     return lambda _self, _session, _number: None
 
 
+def _aborts_before_the_decider(_honest: Callable[..., list[Any]]) -> Callable[..., list[Any]]:
+    def refused(self: Coordinating, transaction: Any, _name: str, code: str, sentence: str) -> list[Any]:
+        transaction.refusal = (code, sentence)
+        return self._learned(transaction, "aborted")
+
+    return refused
+
+
 PLANTS: dict[str, tuple[type, str, Callable[[Any], Any]]] = {
     "abort alone when the session is lost": (MessageManager, "_session_lost", _aborts_alone),
     "the decider forgets with the session": (Transactions, "forget", _forgets_with_the_session),
     "recovery gives out what is promised": (CatalogueRecovery, "_consumed_in", _holds_nothing),
     "a snapshot forgets promises": (Transactions, "all_prepared", _forgets_in_snapshots),
     "READY before it is stored": (MessageManager, "answer_when_stored", _answers_at_once),
+    "a refusal is not taken to the decider first": (Coordinating, "_refused", _aborts_before_the_decider),
     "the decider does not write that it aborts": (Preparing, "_abort_for_good", _aborts_in_words_only),
 }
 
@@ -176,7 +186,7 @@ PLANTS: dict[str, tuple[type, str, Callable[[Any], Any]]] = {
 def test_a_promise_that_is_broken_shows(plant: str, monkeypatch: pytest.MonkeyPatch) -> None:
     kind, name, broken = PLANTS[plant]
     monkeypatch.setattr(kind, name, broken(getattr(kind, name)))
-    for seed in range(1500):
+    for seed in range(3000):
         try:
             run_seed(seed)
         except (AssertionError, ValueError):

@@ -66,7 +66,7 @@ class TransactionHandlers:
             "here": finishing.participant,
             "decider": finishing.participant,
             "participants": finishing.participants,
-            "since": finishing.asked_at,
+            "since": finishing.since,
             "sent": 0,
             "consumed": 0,
         }

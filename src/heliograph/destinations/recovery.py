@@ -383,8 +383,10 @@ class CatalogueRecovery:
         promise = self._prepared.pop((session, record.number), None)
         staged = promise.staged if promise is not None else self._stages.pop(session, [])
         stages = self._still_wanted(staged)
-        if record.number and (promise is None or session in self._catalogue.sessions):
+        if record.number and promise is None:
             transactions.restore_outcome(session, record.number, record.committed)
+        elif promise is not None and session in self._catalogue.sessions:
+            transactions.was_decided(session, record.number, record.committed)
         if promise is not None and record.committed:
             transactions.is_decided(promise.record, promise.record.since)
         elif promise is not None:

@@ -84,6 +84,7 @@ class Finishing(msgspec.Struct, array_like=True):
     number: int
     participants: list[str]
     participant: str
+    since: float
     asked_at: float
 
 
@@ -102,6 +103,7 @@ class Deciding(msgspec.Struct):
     number: int
     requests: list[int]
     body: dict[str, str] = {}  # of the answer
+    was_prepared: bool = False
 
 
 class Transactions:
@@ -180,7 +182,10 @@ class Transactions:
 
     def committed(self, deciding: Deciding) -> None:
         del self._deciding[deciding.session, deciding.number]
-        self.restore_outcome(deciding.session, deciding.number, True)
+        if deciding.was_prepared:
+            self.was_decided(deciding.session, deciding.number, True)
+        else:
+            self.restore_outcome(deciding.session, deciding.number, True)
 
     def roll_back(self, session: SessionId, number: int) -> list[tuple[Destination, Block]]:
         """Forget the open transaction. Returns what had been staged."""
@@ -206,21 +211,23 @@ class Transactions:
         record = prepared.record
         del self.prepared[record.key]
         self.is_decided(record, now)
-        self._deciding[record.key] = deciding = Deciding(*record.key, requests, {"outcome": "committed"})
+        self._deciding[record.key] = deciding = Deciding(
+            *record.key, requests, {"outcome": "committed"}, was_prepared=True
+        )
         return deciding
 
     def is_decided(self, record: PreparedRecord, now: float) -> None:
         """A decider remembers what it committed until everybody has."""
         if record.decides:
             self.finishing[record.key] = Finishing(
-                record.session, record.number, record.participants, record.participant, now
+                record.session, record.number, record.participants, record.participant, now, now
             )
 
     def abort(self, prepared: Prepared) -> None:
         """It is not to be."""
         record = prepared.record
         del self.prepared[record.key]
-        self.restore_outcome(*record.key, False)
+        self.was_decided(*record.key, False)
 
     # ---- recovery and snapshots
 
@@ -228,9 +235,13 @@ class Transactions:
         return self._outcomes
 
     def restore_outcome(self, session: SessionId, number: int, committed: bool) -> None:
-        """The last one counts: one that was in doubt for long may be decided after its successors."""
+        self._outcomes[session] = (number, committed)
+
+    def was_decided(self, session: SessionId, number: int, committed: bool) -> None:
+        """The outcome of one that was prepared, perhaps for so long that its successors were decided before it. The
+        last one counts."""
         if not self.is_past(session, number):
-            self._outcomes[session] = (number, committed)
+            self.restore_outcome(session, number, committed)
 
     def all_staged(self) -> list[tuple[Destination, Block]]:
         """Stages that are neither decided nor prepared, persistent ones only."""
