@@ -24,7 +24,7 @@ from heliograph.cluster.partition_state import (
     Enrolment,
     Partition,
     State,
-    Testimony,
+    Statement,
     UnrestrictedView,
     are_most,
     are_strictly_most,
@@ -33,12 +33,14 @@ from heliograph.cluster.partition_state import (
 from heliograph.cluster.partition_table import START
 
 _Told = tuple[int, tuple[int, ...], tuple[int, ...], int]  # of a view: number, clients, stores, force
+OLD, PROPOSED, SETTLED = range(3)  # a configuration that has one message manager less
 NONE = -1  # no view; in lists of nodes, one that does not exist any more
 
 
 class Node(NamedTuple):
     """`heard`: how many frames of its last view. The rest is of message managers: the view on its disk, how many
-    hand-outs it knows of, whether it caught up in this view, whether its disk is not the enrolled one."""
+    hand-outs it knows of, whether it caught up in this view, whether its disk is not the enrolled one, and what it
+    knows of a change of the configuration."""
 
     last: int = NONE
     is_installed: bool = False
@@ -47,6 +49,7 @@ class Node(NamedTuple):
     known: int = 0
     caught_up: bool = False
     is_replaced: bool = False
+    configuration: int = OLD
 
 
 class Seen(NamedTuple):
@@ -58,6 +61,7 @@ class Seen(NamedTuple):
     stores: tuple[int, ...]
     frames: int = 0
     force: int = 0
+    is_proposed: bool = False  # the change, here, and all of U have it
     came_in: tuple[int, ...] = ()  # who installed it, while it is not in force
     recorded: tuple[int, ...] = ()
     partition: tuple[tuple[int, ...], ...] = ()  # managers, voters, came: what it takes
@@ -77,8 +81,11 @@ class Cluster:
     """How many there are. `windows`: a view may be installed by some of its members only, and come into force step by
     step; without, it is installed by all and comes into force at once if it can."""
 
-    def __init__(self, clients: int, managers: int, *, windows: bool, forgets: bool = True) -> None:
+    def __init__(
+        self, clients: int, managers: int, *, windows: bool, forgets: bool = True, removes: bool = False
+    ) -> None:
         self.clients = clients
+        self.removes = removes  # the last message manager may be taken out of the configuration
         self.forgets = (
             forgets  # what, by the rules, can play no part any more; with a bug in the rules it may
         )
@@ -90,6 +97,7 @@ class Cluster:
             tuple((f"m{node}", bytes([node])) for node in range(clients, self.count)),
             tuple(f"c{node}" for node in range(clients)),
         )
+        self.changed = Enrolment(2, self.enrolment.message_managers[:-1], self.enrolment.client_managers)
         self.judged = lru_cache(maxsize=500_000)(self._judge)
 
     @property
@@ -147,11 +155,15 @@ class Cluster:
             partition=(_ints(partition.managers), _ints(partition.voters), _ints(partition.came)),
         )
         nodes = list(world.nodes)
+        is_settled = any(nodes[node].configuration == SETTLED for node in members)
         for node in members:
-            last, _, heard, record, known, caught_up, is_replaced = nodes[node]
+            last, _, heard, record, known, caught_up, is_replaced, configuration = nodes[node]
             if node in installers:
                 last, heard, caught_up = len(world.views), 0, False
-            nodes[node] = Node(last, node in installers, heard, record, known, caught_up, is_replaced)
+                configuration = SETTLED if node >= self.clients and is_settled else configuration
+            nodes[node] = Node(
+                last, node in installers, heard, record, known, caught_up, is_replaced, configuration
+            )
         grown = World(tuple(nodes), (*world.views, made), world.handed_out)
         self.check(grown)
         return grown if self.windows else self._at_once(grown)
@@ -191,6 +203,8 @@ class Cluster:
                 yield self._come_into_force(world, number)
         if view.force:
             yield from self._catch_up(world, number, view, here)
+            if self.removes:
+                yield from self._change(world, number, view, here)
             if self.is_able(world, number) and self._somebody_left(world, number, view):
                 yield self._hand_out(world, number)
 
@@ -212,7 +226,7 @@ class Cluster:
         """Heard by all who are still there, who hand something out at once if they can."""
         view = world.views[number]
         for node in view.stores:
-            if node != NONE and world.nodes[node].known != world.handed_out:
+            if world.nodes[node].known != world.handed_out and not world.nodes[node].is_replaced:
                 raise Violation("one of U does not know all that was handed out")
         frame = view.frames + 1
         forced = view._replace(frames=frame, force=frame, came_in=(), recorded=(), partition=())
@@ -239,7 +253,7 @@ class Cluster:
         return any(
             each.last == number and each.heard == view.frames and not each.is_installed
             for each in world.nodes
-        ) or any(not self._is_in(world, number, node) for node in view.stores if node != NONE)
+        ) or any(not self._is_in(world, number, node) for node in view.stores)
 
     def _catch_up(self, world: World, number: int, view: Seen, here: list[int]) -> Iterator[World]:
         hosts = [node for node in view.stores if node in here and world.nodes[node].heard >= view.force]
@@ -254,6 +268,27 @@ class Cluster:
                 known = max(world.nodes[host].known for host in hosts)
                 yield _with(world, {node: each._replace(caught_up=True, known=known)}, {})
 
+    def _change(self, world: World, number: int, view: Seen, here: list[int]) -> Iterator[World]:
+        """One message manager less: it is proposed, and settled when those who are left in the view hear that most
+        client managers have heard the proposal and all of U have it. Somebody of U must stay."""
+        known = [world.nodes[node].configuration for node in view.stores if node in here]
+        stay = [node for node in view.stores if node != self.count - 1]
+        is_first = all(each.configuration == OLD for each in world.nodes)
+        if view.is_proposed:
+            yield self._heard_by(world, number, here, SETTLED)
+        elif stay and self.is_able(world, number) and (is_first or PROPOSED in known):
+            world = _with(world, {}, {number: view._replace(is_proposed=set(view.stores) <= set(here))})
+            yield self._heard_by(world, number, here, PROPOSED)
+
+    def _heard_by(self, world: World, number: int, here: list[int], configuration: int) -> World:
+        frame = world.views[number].frames + 1
+        nodes = {}
+        for node in here:
+            each = world.nodes[node]
+            newer = max(each.configuration, configuration) if node >= self.clients else OLD
+            nodes[node] = each._replace(heard=frame, configuration=newer)
+        return _with(world, nodes, {number: world.views[number]._replace(frames=frame)})
+
     def _restart(self, world: World, node: int) -> World:
         """A new incarnation: the old one is known to have ended."""
         views = {
@@ -267,16 +302,13 @@ class Cluster:
             record=world.nodes[node].record,
             known=world.nodes[node].known,
             is_replaced=world.nodes[node].is_replaced,
+            configuration=world.nodes[node].configuration,
         )
         return _with(world, {node: fresh}, views)
 
     def _replace(self, world: World, node: int) -> World:
-        world = self._restart(world, node)
-        views = {
-            number: view._replace(stores=_without(view.stores, node), recorded=_without(view.recorded, node))
-            for number, view in enumerate(world.views)
-        }
-        return _with(world, {node: Node(is_replaced=True)}, views)
+        """What it had on disk is lost. Views remember its old store, which is not there any more."""
+        return _with(self._restart(world, node), {node: Node(is_replaced=True)}, {})
 
     # ---- what must hold
 
@@ -293,9 +325,13 @@ class Cluster:
         leads = any(
             self._is_in(world, number, node) and world.nodes[node].heard >= view.force
             for node in view.stores
-            if node != NONE
+            if not self._is_out(world, node)
         )
         return leads and are_strictly_most(clients, view.clients)
+
+    def _is_out(self, world: World, node: int) -> bool:
+        """Who has heard that it is to be taken out of the configuration decides nothing more."""
+        return node == self.count - 1 and world.nodes[node].configuration != OLD
 
     def check(self, world: World) -> None:
         if sum(self.is_able(world, number) for number in range(len(world.views))) > 1:
@@ -322,7 +358,7 @@ class Cluster:
         told: tuple[tuple[int, Node], ...],
         views: tuple[_Told, ...],
     ) -> Partition:
-        testimonies = [self._testimony(node, each, views) for node, each in told]
+        statements = [self._statement(node, each, views) for node, each in told]
         ways = {node: (each.last, each.heard) for node, each in told if each.last != NONE}
         companions = {
             _who(node): tuple(_who(other) for other in ways if ways[other] == ways[node])
@@ -330,13 +366,13 @@ class Cluster:
             else ()
             for node, _ in told
         }
-        return partition_in(testimonies, companions)
+        return partition_in(statements, companions)
 
-    def _testimony(self, node: int, each: Node, views: tuple[_Told, ...]) -> Testimony:
+    def _statement(self, node: int, each: Node, views: tuple[_Told, ...]) -> Statement:
         last = views[each.last] if each.last != NONE else None
         record = views[each.record] if each.record != NONE else None
         is_client = node < self.clients
-        return Testimony(
+        return Statement(
             who=_who(node),
             client_manager=f"c{node}" if is_client else "",
             message_manager="" if is_client else f"m{node}",
@@ -348,7 +384,12 @@ class Cluster:
             record=None if record is None else _unrestricted(each.record, record),
             reach=each.known,
             chain=each.known,
-            enrolment=None if is_client else self.enrolment,
+            enrolment=None
+            if is_client
+            else self.changed
+            if each.configuration == SETTLED
+            else self.enrolment,
+            proposed=self.changed if each.configuration == PROPOSED else None,
         )
 
     # ---- worlds that differ in names only
@@ -375,9 +416,9 @@ class Cluster:
         )
         nodes = []
         for node in places:  # spelled out: most of the time goes here
-            last, is_installed, heard, record, known, caught_up, is_replaced = world.nodes[node]
-            known = known - least if node >= self.clients and not is_replaced else 0
-            nodes.append(Node(kept[last], is_installed, heard, kept[record], known, caught_up, is_replaced))
+            last, is_installed, heard, record, known, *rest = world.nodes[node]
+            known = known - least if node >= self.clients and not rest[1] else 0
+            nodes.append(Node(kept[last], is_installed, heard, kept[record], known, *rest))
         return World(tuple(nodes), views, world.handed_out - least)
 
     def _without_spent(self, world: World) -> World:
@@ -411,7 +452,8 @@ class Cluster:
             (node in view.stores, node in view.recorded, node in view.came_in, view.number)
             for view in world.views
         ]
-        return (each[1:3], each[4:], each.last, each.record, stays)
+        is_special = self.removes and node == self.count - 1
+        return (is_special, each[1:3], each[4:], each.last, each.record, stays)
 
 
 class Walk(NamedTuple):
@@ -455,13 +497,13 @@ def _without(nodes: tuple[int, ...], gone: int) -> tuple[int, ...]:
 
 
 def _renamed(view: Seen, names: dict[int, int], low: int) -> Seen:
-    number, state, clients, stores, frames, force, came_in, recorded, takes = view
+    number, state, clients, stores, frames, force, is_proposed, came_in, recorded, takes = view
     stores = tuple(sorted([names[node] for node in stores]))
     if takes:
         came_in = tuple(sorted([names[node] for node in came_in]))
         recorded = tuple(sorted([names[node] for node in recorded]))
         takes = (tuple(sorted([names[node] for node in takes[0]])), *takes[1:])
-    return Seen(number - low, state, clients, stores, frames, force, came_in, recorded, takes)
+    return Seen(number - low, state, clients, stores, frames, force, is_proposed, came_in, recorded, takes)
 
 
 def _who(node: int) -> Incarnation:

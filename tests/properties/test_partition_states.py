@@ -51,6 +51,27 @@ def test_with_every_window_before_a_view_is_in_force(clients: int, managers: int
     walk(cluster, cluster.whole(), depth)
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize(("clients", "managers", "depth"), [(2, 2, 4), (3, 2, 3), (3, 3, 2)])
+def test_while_a_message_manager_is_taken_out_of_the_configuration(
+    clients: int, managers: int, depth: int
+) -> None:
+    cluster = Cluster(clients, managers, windows=False, removes=True)
+    walk(cluster, cluster.whole(), depth)
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize(
+    ("clients", "managers", "windows", "depth"),
+    [(2, 2, False, 6), (3, 2, False, 4), (2, 3, False, 4), (1, 2, True, 4), (2, 2, True, 2)],
+)
+def test_further_while_one_is_taken_out(clients: int, managers: int, windows: bool, depth: int) -> None:
+    cluster = Cluster(clients, managers, windows=windows, removes=True)
+    print(walk(cluster, cluster.whole(), depth))
+
+
 @pytest.mark.nightly
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize(
@@ -82,9 +103,9 @@ def test_further(clients: int, managers: int, windows: bool, depth: int) -> None
     ],
 )
 def test_a_rule_that_is_wrong_shows(name: str) -> None:
-    plant, clients, managers, windows, depth = PLANTS[name]
+    plant, clients, managers, depth, windows, removes = PLANTS[name]
     # With a bug in the rules, views may matter that by the rules cannot. With windows it shows all the same.
-    cluster = Cluster(clients, managers, windows=windows, forgets=windows)
+    cluster = Cluster(clients, managers, windows=windows, forgets=windows, removes=removes)
     begin = cluster.whole()
     partition_world._watched.cache_clear()
     try:

@@ -1,7 +1,7 @@
 """The partition state of a sub-cluster in a view (P2, PROTOCOL 3): a function of what its members said, so that all
 agree.
 
-Who says what is a `Testimony`; who came straight from its last view with whom, `cluster/view.py` knows. The answer is
+Who says what is a `Statement`; who came straight from its last view with whom, `cluster/view.py` knows. The answer is
 a `Partition`. It holds only once the view is in force (`in_force.py`); here nothing is remembered.
 
 U, the unrestricted message managers, are those that have the log of everything that was handed out so far. L is the
@@ -52,7 +52,7 @@ class UnrestrictedView(msgspec.Struct, frozen=True, array_like=True):
     stores: tuple[bytes, ...]
 
 
-class Testimony(msgspec.Struct, frozen=True, kw_only=True):
+class Statement(msgspec.Struct, frozen=True, kw_only=True):
     """What one member says of itself and its past. A process may be both kinds of manager; a name that is empty: it
     is not."""
 
@@ -112,18 +112,18 @@ def are_strictly_most(present: Collection[object], of: Sequence[object]) -> bool
     return 2 * sum(each in present for each in of) > len(of)
 
 
-def partition_in(testimonies: Sequence[Testimony], companions: Companions) -> Partition:
+def partition_in(statements: Sequence[Statement], companions: Companions) -> Partition:
     """The state of a view whose members said this."""
-    scene = Scene(testimonies, companions)
+    scene = Scene(statements, companions)
     return scene.by_all_managers() or scene.by_most_clients() or scene.by_the_last() or scene.restricted()
 
 
 class Scene:
     """A view, sorted by who counts for what."""
 
-    def __init__(self, testimonies: Sequence[Testimony], companions: Companions) -> None:
+    def __init__(self, statements: Sequence[Statement], companions: Companions) -> None:
         self._companions = companions
-        said = sorted(testimonies, key=lambda each: each.who)
+        said = sorted(statements, key=lambda each: each.who)
         self._enrolments = _enrolments(said)
         self._clients = self._client_managers(said)
         self._present = _present(said)
@@ -134,7 +134,7 @@ class Scene:
 
     # ---- who is who
 
-    def _client_managers(self, said: list[Testimony]) -> tuple[Testimony, ...]:
+    def _client_managers(self, said: list[Statement]) -> tuple[Statement, ...]:
         enrolled = self._enrolments[0].client_managers
         ranks = {name: rank for rank, name in enumerate(enrolled)}
         here = [each for each in said if each.client_manager]
@@ -143,30 +143,31 @@ class Scene:
         )
         return tuple(here)
 
-    def _message_managers(self) -> tuple[Testimony, ...]:
-        """Those with their enrolled store, by every enrolment that may be the one that holds; by seniority."""
-        first, *others = self._enrolments
-        return tuple(
-            self._present[entry]
-            for entry in first.message_managers
-            if entry in self._present and all(entry in each.message_managers for each in others)
-        )
+    def _message_managers(self) -> tuple[Statement, ...]:
+        """Those with their enrolled store, the most senior first."""
+        enrolled = self._enrolments[0].message_managers
+        return tuple(self._present[entry] for entry in enrolled if entry in self._present)
 
-    def _is_of_last(self, manager: Testimony) -> bool:
+    def _stays(self, manager: Statement) -> bool:
+        """Whether no proposal takes it out. One that is to go still knows what it knows, and decides nothing more."""
+        entry = (manager.message_manager, manager.store)
+        return all(entry in each.message_managers for each in self._enrolments)
+
+    def _is_of_last(self, manager: Statement) -> bool:
         return self.last is not None and manager.store in self.last.stores
 
-    def _find_straight(self) -> tuple[Testimony, ...]:
+    def _find_straight(self) -> tuple[Statement, ...]:
         """▲ Those who came straight from L together, with a manager of U(L) and most client managers of L. One that
         is known to have ended is not among them, nor is one that was elsewhere in between."""
         for manager in self._managers:
-            if self._is_of_last(manager) and self._came_from_last(manager):
+            if self._is_of_last(manager) and self._stays(manager) and self._came_from_last(manager):
                 together = self._companions[manager.who]
                 came = tuple(each for each in self._clients if each.who in together)
                 if are_most([each.who for each in came], manager.clients):
                     return (manager, *came)
         return ()
 
-    def _came_from_last(self, member: Testimony) -> bool:
+    def _came_from_last(self, member: Statement) -> bool:
         return self.last is not None and member.last == self.last.id and member.was_in_force
 
     # ---- the rules
@@ -197,10 +198,15 @@ class Scene:
     def by_the_last(self) -> Partition | None:
         """Rule 3."""
         of_last = [each for each in self._managers if self._is_of_last(each)]
-        if self.last is None or not self._clients or len(of_last) < len(self.last.stores):
+        if not of_last or not self._clients or len(of_last) < self._awaited():
             return None
         managers = tuple(each.who for each in of_last)
         return self._unrestricted(3, self._share(), self._longest(of_last), managers=managers)
+
+    def _awaited(self) -> int:
+        """How many of U(L) must be here: all but those whose removal is settled. U of that view had all they knew."""
+        stores = [store for _, store in self._enrolments[0].message_managers]
+        return sum(store in stores for store in self.last.stores) if self.last is not None else 0
 
     def restricted(self) -> Partition:
         """Rule 4. All have a say in who leads; the most recent log goes first."""
@@ -208,10 +214,9 @@ class Scene:
         best = [
             each for each in newest if (_number(each), each.reach) == (_number(newest[0]), newest[0].reach)
         ]
-        primary = self._first(best) if best else None
-        return Partition(state=State.D, rule=4, primary=primary, clients=self._client_ids())
+        return Partition(state=State.D, rule=4, primary=self._first(best), clients=self._client_ids())
 
-    def _come_along(self) -> tuple[Testimony, ...]:
+    def _come_along(self) -> tuple[Statement, ...]:
         """U where most client managers of L came straight: its managers among them, and those who caught up since."""
         if not self._straight:
             return ()
@@ -222,7 +227,7 @@ class Scene:
             if each.who in together and (self._is_of_last(each) or each.is_synchronised)
         )
 
-    def _longest(self, among: Sequence[Testimony]) -> tuple[Testimony, ...]:
+    def _longest(self, among: Sequence[Statement]) -> tuple[Statement, ...]:
         """U where all who may know the end are here: the longest log of L, and those that are the same."""
         known = [each for each in among if self._is_of_last(each)] or list(among)
         best = max(known, key=lambda each: (_number(each), each.reach), default=None)
@@ -230,7 +235,7 @@ class Scene:
             return ()
         return tuple(each for each in known if self._is_level(best, each))
 
-    def _is_level(self, best: Testimony, other: Testimony) -> bool:
+    def _is_level(self, best: Statement, other: Statement) -> bool:
         """A primary's log may be ahead of what was delivered; whoever came straight with it has all that counts."""
         came = self._came_from_last(best) and other.who in self._companions[best.who]
         return came or (_number(best), best.reach, best.chain) == (_number(other), other.reach, other.chain)
@@ -246,7 +251,7 @@ class Scene:
         self,
         rule: int,
         state: State,
-        unrestricted: tuple[Testimony, ...],
+        unrestricted: tuple[Statement, ...],
         *,
         managers: tuple[Incarnation, ...],
     ) -> Partition:
@@ -261,17 +266,19 @@ class Scene:
             stores=tuple(sorted(each.store for each in unrestricted)),
         )
 
-    def _first(self, among: Sequence[Testimony]) -> Incarnation:
-        """Whoever leads goes on, unless it wants to leave: a change costs the clients a pause. Else by seniority."""
-        ranked = sorted(among, key=lambda each: (each.is_leaving, not each.is_leading))
-        return ranked[0].who
+    def _first(self, among: Sequence[Statement]) -> Incarnation | None:
+        """Whoever leads goes on, unless it wants to leave: a change costs the clients a pause. Else by seniority.
+        None if all of them are to go: then the others catch up with them first."""
+        staying = [each for each in among if self._stays(each)]
+        ranked = sorted(staying, key=lambda each: (each.is_leaving, not each.is_leading))
+        return ranked[0].who if ranked else None
 
     def _client_ids(self) -> tuple[Incarnation, ...]:
         return tuple(each.who for each in self._clients)
 
 
-def _enrolments(said: list[Testimony]) -> tuple[Enrolment, ...]:
-    """The newest that is settled, and whatever is proposed beyond it: all of them must be satisfied."""
+def _enrolments(said: list[Statement]) -> tuple[Enrolment, ...]:
+    """The newest that is settled, and whatever is proposed beyond it: for A, all of them must be satisfied."""
     settled = [each.enrolment for each in said if each.enrolment is not None]
     if not settled:
         return (Enrolment(0, (), ()),)
@@ -285,16 +292,16 @@ def _rank(enrolment: Enrolment) -> tuple[int, bytes]:
     return enrolment.epoch, msgspec.msgpack.encode(enrolment)
 
 
-def _present(said: list[Testimony]) -> dict[tuple[str, bytes], Testimony]:
+def _present(said: list[Statement]) -> dict[tuple[str, bytes], Statement]:
     """Message managers by name and store. A store that was copied belongs to nobody."""
     managers = [each for each in said if each.message_manager]
     stores = [each.store for each in managers]
     return {(each.message_manager, each.store): each for each in managers if stores.count(each.store) == 1}
 
 
-def _epoch_of(manager: Testimony) -> int:
+def _epoch_of(manager: Statement) -> int:
     return manager.enrolment.epoch if manager.enrolment is not None else -1
 
 
-def _number(manager: Testimony) -> int:
+def _number(manager: Statement) -> int:
     return manager.record.number if manager.record is not None else 0
