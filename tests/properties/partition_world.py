@@ -82,13 +82,19 @@ class Cluster:
     step; without, it is installed by all and comes into force at once if it can."""
 
     def __init__(
-        self, clients: int, managers: int, *, windows: bool, forgets: bool = True, removes: bool = False
+        self,
+        clients: int,
+        managers: int,
+        *,
+        windows: bool,
+        forgets: bool = True,  # what, by the rules, can play no part any more; with a bug in the rules it may
+        removes: bool = False,  # the last message manager may be taken out of the configuration
+        paired: bool = False,  # each process is one of each kind
     ) -> None:
         self.clients = clients
-        self.removes = removes  # the last message manager may be taken out of the configuration
-        self.forgets = (
-            forgets  # what, by the rules, can play no part any more; with a bug in the rules it may
-        )
+        self.removes = removes
+        self.forgets = forgets
+        self.paired = paired
         self.count = clients + managers
         self.windows = windows
         self.ways: dict[tuple[str, int, State], None] = {}
@@ -118,8 +124,8 @@ class Cluster:
 
     def steps(self, world: World) -> Iterator[World]:
         """Everything that can happen next. Raises Violation."""
-        for members in subsets(range(self.count)):
-            for installers in self._installers(members):
+        for members in self._companies(tuple(range(self.count))):
+            for installers in self._companies(members) if self.windows else (members,):
                 formed = self._form(world, members, installers)
                 yield formed
                 if self.windows:
@@ -127,17 +133,22 @@ class Cluster:
         for number, view in enumerate(world.views):
             yield from self._go_on(world, number, view)
         for node in range(self.count):
-            if world.nodes[node].last != NONE:
-                yield self._restart(world, node)
+            if world.nodes[node].last != NONE and not (self.paired and node < self.clients):
+                yield self._restart(self._restart_partner(world, node), node)
         for node in self.managers:
             if not world.nodes[node].is_replaced:
-                yield self._replace(world, node)
+                yield self._replace(self._restart_partner(world, node), node)
 
-    def _installers(self, members: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
-        if self.windows:
+    def _companies(self, members: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
+        """Whoever can be in a view together: a process is in it or not."""
+        if not self.paired:
             yield from subsets(members)
-        else:
-            yield members
+            return
+        for chosen in subsets(tuple(node for node in members if node < self.clients)):
+            yield (*chosen, *(node + self.clients for node in chosen))
+
+    def _restart_partner(self, world: World, node: int) -> World:
+        return self._restart(world, node - self.clients) if self.paired else world
 
     def _form(self, world: World, members: tuple[int, ...], installers: tuple[int, ...]) -> World:
         partition = self.judge(world, members)
@@ -399,7 +410,9 @@ class Cluster:
         from 1."""
         if self.forgets:
             world = self._without_spent(world)
-        order = sorted(self.managers, key=lambda node: self._likeness(world, node))
+        order = list(self.managers)
+        if not self.paired:
+            order.sort(key=lambda node: self._likeness(world, node))
         names = {node: node for node in range(self.clients)} | {NONE: NONE}
         names |= {node: self.clients + place for place, node in enumerate(order)}
         places = [*range(self.clients), *order]

@@ -28,8 +28,6 @@ from heliograph.cluster.partition_state import State, are_most
 from heliograph.cluster.seen_marks import SeenMarks
 from heliograph.model.ids import LaneId
 
-pytestmark = pytest.mark.req("P3", "P5")
-
 LANES = [LaneId(bytes([number]) * 16) for number in range(3)]
 messages = st.builds(
     Message,

@@ -27,8 +27,6 @@ from heliograph.cluster.ranges import Ranges, common, count, minus, union
 from heliograph.model.destination import Address
 from heliograph.model.ids import ConsumerId, LaneId
 
-pytestmark = pytest.mark.req("P6", "P7")
-
 PLACES: list[Place] = [(Address("queue:orders"), "", LaneId(bytes([number]) * 16)) for number in range(2)]
 CONSUMERS = [ConsumerId(b"one"), ConsumerId(b"other")]
 FORK = 4  # messages of each lane that everybody had before the cut

@@ -16,7 +16,6 @@ SIZES = [(clients, managers) for clients in (1, 2, 3) for managers in (1, 2, 3)]
 
 
 @pytest.mark.slow
-@pytest.mark.req("P2")
 @pytest.mark.timeout(120)
 def test_three_steps_of_three_and_three_show_every_way_and_never_two_unrestricted_parts() -> None:
     cluster = Cluster(3, 3, windows=False)
@@ -49,6 +48,17 @@ def test_three_steps_of_smaller_clusters(clients: int, managers: int) -> None:
 def test_with_every_window_before_a_view_is_in_force(clients: int, managers: int, depth: int) -> None:
     cluster = Cluster(clients, managers, windows=True)
     walk(cluster, cluster.whole(), depth)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize(
+    ("processes", "windows", "depth"), [(2, False, 10), (3, False, 5), (2, True, 5), (3, True, 3)]
+)
+def test_where_each_process_is_both(processes: int, windows: bool, depth: int) -> None:
+    """The smallest clusters that people run."""
+    cluster = Cluster(processes, processes, windows=windows, paired=True)
+    print(walk(cluster, cluster.whole(), depth))
 
 
 @pytest.mark.slow

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import msgspec
-import pytest
 
 from heliograph.bus.interface import NO_VIEW, Incarnation, Stamp
 from heliograph.cluster.in_force import InForce
@@ -16,8 +15,6 @@ from heliograph.cluster.partition_state import (
     partition_in,
 )
 from heliograph.cluster.partition_table import sentence_of
-
-pytestmark = pytest.mark.req("P2")
 
 
 class Cluster:
@@ -158,6 +155,15 @@ def test_without_a_client_manager_or_a_message_manager_there_is_nothing_to_decid
     assert cluster.part("m1", "m2").state is State.D
     assert cluster.part("c1").primary is None
     assert partition_in([], {}).state is State.D
+
+
+def test_a_process_may_be_both() -> None:
+    cluster = Cluster(2, 2)
+    for number in ("1", "2"):
+        cluster.but(f"m{number}", who=who(f"c{number}"), client_manager=f"c{number}")
+    assert (cluster.part("m1").state, cluster.part("m1").unrestricted) == (State.B, (who("c1"),))
+    assert cluster.part("m2").state is State.D
+    assert cluster.part("m1", "m2").state is State.A
 
 
 class TestRemoval:
