@@ -15,10 +15,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import lru_cache
-from itertools import combinations
 from typing import NamedTuple
 
-from heliograph.bus.interface import NO_VIEW, Incarnation, Stamp
+from heliograph.bus.interface import NO_VIEW
 from heliograph.cluster.in_force import InForce
 from heliograph.cluster.partition_state import (
     Enrolment,
@@ -31,50 +30,24 @@ from heliograph.cluster.partition_state import (
     partition_in,
 )
 from heliograph.cluster.partition_table import START
-
-_Told = tuple[int, tuple[int, ...], tuple[int, ...], int]  # of a view: number, clients, stores, force
-OLD, PROPOSED, SETTLED = range(3)  # a configuration that has one message manager less
-NONE = -1  # no view; in lists of nodes, one that does not exist any more
-
-
-class Node(NamedTuple):
-    """`heard`: how many frames of its last view. The rest is of message managers: the view on its disk, how many
-    hand-outs it knows of, whether it caught up in this view, whether its disk is not the enrolled one, and what it
-    knows of a change of the configuration."""
-
-    last: int = NONE
-    is_installed: bool = False
-    heard: int = 0
-    record: int = NONE
-    known: int = 0
-    caught_up: bool = False
-    is_replaced: bool = False
-    configuration: int = OLD
-
-
-class Seen(NamedTuple):
-    """A view that somebody remembers. `force`: the frame with which it came into force, 0: it has not."""
-
-    number: int
-    state: State
-    clients: tuple[int, ...]
-    stores: tuple[int, ...]
-    frames: int = 0
-    force: int = 0
-    is_proposed: bool = False  # the change, here, and all of U have it
-    came_in: tuple[int, ...] = ()  # who installed it, while it is not in force
-    recorded: tuple[int, ...] = ()
-    partition: tuple[tuple[int, ...], ...] = ()  # managers, voters, came: what it takes
-
-
-class World(NamedTuple):
-    nodes: tuple[Node, ...]
-    views: tuple[Seen, ...]
-    handed_out: int
-
-
-class Violation(Exception):
-    """Two parts could hand out the same."""
+from tests.properties.partition_values import (
+    NONE,
+    OLD,
+    PROPOSED,
+    SETTLED,
+    Node,
+    Seen,
+    Told,
+    Violation,
+    World,
+    changed,
+    nodes_of,
+    renamed,
+    stamp_of,
+    subsets,
+    who_is,
+    without,
+)
 
 
 class Cluster:
@@ -103,7 +76,7 @@ class Cluster:
             tuple((f"m{node}", bytes([node])) for node in range(clients, self.count)),
             tuple(f"c{node}" for node in range(clients)),
         )
-        self.changed = Enrolment(2, self.enrolment.message_managers[:-1], self.enrolment.client_managers)
+        self.smaller = Enrolment(2, self.enrolment.message_managers[:-1], self.enrolment.client_managers)
         self.judged = lru_cache(maxsize=500_000)(self._judge)
 
     @property
@@ -160,10 +133,10 @@ class Cluster:
         made = Seen(
             number,
             partition.state,
-            _ints(partition.clients),
-            _ints(partition.unrestricted),
+            nodes_of(partition.clients),
+            nodes_of(partition.unrestricted),
             came_in=installers,
-            partition=(_ints(partition.managers), _ints(partition.voters), _ints(partition.came)),
+            partition=(nodes_of(partition.managers), nodes_of(partition.voters), nodes_of(partition.came)),
         )
         nodes = list(world.nodes)
         is_settled = any(nodes[node].configuration == SETTLED for node in members)
@@ -231,7 +204,7 @@ class Cluster:
     def _record(self, world: World, number: int, node: int) -> World:
         view = world.views[number]
         recorded = view._replace(recorded=tuple(sorted((*view.recorded, node))))
-        return _with(world, {node: world.nodes[node]._replace(record=number)}, {number: recorded})
+        return changed(world, {node: world.nodes[node]._replace(record=number)}, {number: recorded})
 
     def _come_into_force(self, world: World, number: int) -> World:
         """Heard by all who are still there, who hand something out at once if they can."""
@@ -242,7 +215,7 @@ class Cluster:
         frame = view.frames + 1
         forced = view._replace(frames=frame, force=frame, came_in=(), recorded=(), partition=())
         here = [node for node in range(self.count) if self._is_in(world, number, node)]
-        world = _with(
+        world = changed(
             world, {node: world.nodes[node]._replace(heard=frame) for node in here}, {number: forced}
         )
         self.check(world)
@@ -251,13 +224,13 @@ class Cluster:
     def _hand_out(self, world: World, number: int) -> World:
         view = world.views[number]
         view = view._replace(frames=view.frames + 1)
-        changed = {}
+        nodes = {}
         for node, each in enumerate(world.nodes):
             if self._is_in(world, number, node):
-                changed[node] = each._replace(heard=view.frames)
+                nodes[node] = each._replace(heard=view.frames)
                 if node >= self.clients and (node in view.stores or each.caught_up):
-                    changed[node] = changed[node]._replace(known=world.handed_out + 1)
-        return _with(world, changed, {number: view})._replace(handed_out=world.handed_out + 1)
+                    nodes[node] = nodes[node]._replace(known=world.handed_out + 1)
+        return changed(world, nodes, {number: view})._replace(handed_out=world.handed_out + 1)
 
     def _somebody_left(self, world: World, number: int, view: Seen) -> bool:
         """To hand out more changes nothing unless somebody who knew the last of it will not know this."""
@@ -277,7 +250,7 @@ class Cluster:
                 and not each.is_replaced
             ):
                 known = max(world.nodes[host].known for host in hosts)
-                yield _with(world, {node: each._replace(caught_up=True, known=known)}, {})
+                yield changed(world, {node: each._replace(caught_up=True, known=known)}, {})
 
     def _change(self, world: World, number: int, view: Seen, here: list[int]) -> Iterator[World]:
         """One message manager less: it is proposed, and settled when those who are left in the view hear that most
@@ -288,7 +261,7 @@ class Cluster:
         if view.is_proposed:
             yield self._heard_by(world, number, here, SETTLED)
         elif stay and self.is_able(world, number) and (is_first or PROPOSED in known):
-            world = _with(world, {}, {number: view._replace(is_proposed=set(view.stores) <= set(here))})
+            world = changed(world, {}, {number: view._replace(is_proposed=set(view.stores) <= set(here))})
             yield self._heard_by(world, number, here, PROPOSED)
 
     def _heard_by(self, world: World, number: int, here: list[int], configuration: int) -> World:
@@ -298,14 +271,14 @@ class Cluster:
             each = world.nodes[node]
             newer = max(each.configuration, configuration) if node >= self.clients else OLD
             nodes[node] = each._replace(heard=frame, configuration=newer)
-        return _with(world, nodes, {number: world.views[number]._replace(frames=frame)})
+        return changed(world, nodes, {number: world.views[number]._replace(frames=frame)})
 
     def _restart(self, world: World, node: int) -> World:
         """A new incarnation: the old one is known to have ended."""
         views = {
             number: view._replace(
-                clients=_without(view.clients, node),
-                partition=(*view.partition[:1], *(_without(each, node) for each in view.partition[1:])),
+                clients=without(view.clients, node),
+                partition=(*view.partition[:1], *(without(each, node) for each in view.partition[1:])),
             )
             for number, view in enumerate(world.views)
         }
@@ -315,11 +288,11 @@ class Cluster:
             is_replaced=world.nodes[node].is_replaced,
             configuration=world.nodes[node].configuration,
         )
-        return _with(world, {node: fresh}, views)
+        return changed(world, {node: fresh}, views)
 
     def _replace(self, world: World, node: int) -> World:
         """What it had on disk is lost. Views remember its old store, which is not there any more."""
-        return _with(self._restart(world, node), {node: Node(is_replaced=True)}, {})
+        return changed(self._restart(world, node), {node: Node(is_replaced=True)}, {})
 
     # ---- what must hold
 
@@ -353,7 +326,7 @@ class Cluster:
     def judge(self, world: World, members: tuple[int, ...]) -> Partition:
         numbers: dict[int, int] = {NONE: NONE}
         told = []
-        views: list[_Told] = []
+        views: list[Told] = []
         for node in members:
             each = world.nodes[node]
             for number in (each.last, each.record):
@@ -367,29 +340,29 @@ class Cluster:
     def _judge(
         self,
         told: tuple[tuple[int, Node], ...],
-        views: tuple[_Told, ...],
+        views: tuple[Told, ...],
     ) -> Partition:
         statements = [self._statement(node, each, views) for node, each in told]
         ways = {node: (each.last, each.heard) for node, each in told if each.last != NONE}
         companions = {
-            _who(node): tuple(_who(other) for other in ways if ways[other] == ways[node])
+            who_is(node): tuple(who_is(other) for other in ways if ways[other] == ways[node])
             if node in ways
             else ()
             for node, _ in told
         }
         return partition_in(statements, companions)
 
-    def _statement(self, node: int, each: Node, views: tuple[_Told, ...]) -> Statement:
+    def _statement(self, node: int, each: Node, views: tuple[Told, ...]) -> Statement:
         last = views[each.last] if each.last != NONE else None
         record = views[each.record] if each.record != NONE else None
         is_client = node < self.clients
         return Statement(
-            who=_who(node),
+            who=who_is(node),
             client_manager=f"c{node}" if is_client else "",
             message_manager="" if is_client else f"m{node}",
-            last=_stamp(each.last) if last else NO_VIEW,
+            last=stamp_of(each.last) if last else NO_VIEW,
             was_in_force=bool(last and last[3] and each.heard >= last[3]),
-            clients=tuple(_who(client) for client in last[1]) if last else (),
+            clients=tuple(who_is(client) for client in last[1]) if last else (),
             store=b"" if is_client else bytes([node + 100 * each.is_replaced]),
             is_synchronised=each.caught_up,
             record=None if record is None else _unrestricted(each.record, record),
@@ -397,10 +370,10 @@ class Cluster:
             chain=each.known,
             enrolment=None
             if is_client
-            else self.changed
+            else self.smaller
             if each.configuration == SETTLED
             else self.enrolment,
-            proposed=self.changed if each.configuration == PROPOSED else None,
+            proposed=self.smaller if each.configuration == PROPOSED else None,
         )
 
     # ---- worlds that differ in names only
@@ -422,7 +395,7 @@ class Cluster:
                 if number not in kept:
                     kept[number] = len(kept) - 1
         low = min((world.views[number].number for number in kept if number != NONE), default=1) - 1
-        views = tuple(_renamed(world.views[number], names, low) for number in kept if number != NONE)
+        views = tuple(renamed(world.views[number], names, low) for number in kept if number != NONE)
         least = min(
             (world.nodes[node].known for node in self.managers if not world.nodes[node].is_replaced),
             default=world.handed_out,
@@ -492,48 +465,9 @@ def walk(cluster: Cluster, begin: World, depth: int) -> Walk:
     return Walk(len(known), steps)
 
 
-def subsets(of: range | tuple[int, ...]) -> Iterator[tuple[int, ...]]:
-    for size in range(1, len(of) + 1):
-        yield from combinations(of, size)
-
-
-def _with(world: World, nodes: dict[int, Node], views: dict[int, Seen]) -> World:
-    return World(
-        tuple(nodes.get(place, each) for place, each in enumerate(world.nodes)),
-        tuple(views.get(place, each) for place, each in enumerate(world.views)),
-        world.handed_out,
-    )
-
-
-def _without(nodes: tuple[int, ...], gone: int) -> tuple[int, ...]:
-    return tuple(NONE if node == gone else node for node in nodes)
-
-
-def _renamed(view: Seen, names: dict[int, int], low: int) -> Seen:
-    number, state, clients, stores, frames, force, is_proposed, came_in, recorded, takes = view
-    stores = tuple(sorted([names[node] for node in stores]))
-    if takes:
-        came_in = tuple(sorted([names[node] for node in came_in]))
-        recorded = tuple(sorted([names[node] for node in recorded]))
-        takes = (tuple(sorted([names[node] for node in takes[0]])), *takes[1:])
-    return Seen(number - low, state, clients, stores, frames, force, is_proposed, came_in, recorded, takes)
-
-
-def _who(node: int) -> Incarnation:
-    return Incarnation(bytes([node % 256]))
-
-
-def _ints(members: tuple[Incarnation, ...]) -> tuple[int, ...]:
-    return tuple(each[0] if each[0] != 255 else NONE for each in members)
-
-
-def _stamp(number: int) -> Stamp:
-    return Stamp(bytes([number + 1]) * 24)
-
-
-def _unrestricted(number: int, view: _Told) -> UnrestrictedView:
+def _unrestricted(number: int, view: Told) -> UnrestrictedView:
     stores = tuple(bytes([node % 256]) for node in view[2])
-    return UnrestrictedView(view[0], _stamp(number), stores)
+    return UnrestrictedView(view[0], stamp_of(number), stores)
 
 
 @lru_cache(maxsize=100_000)
@@ -544,8 +478,8 @@ def _watched(
     came_in: tuple[int, ...],
     recorded: tuple[int, ...],
 ) -> InForce:
-    managers, voters, came = (tuple(_who(node) for node in each) for each in takes)
-    unrestricted = tuple(_who(node) for node in stores)
+    managers, voters, came = (tuple(who_is(node) for node in each) for each in takes)
+    unrestricted = tuple(who_is(node) for node in stores)
     watched = InForce(
         Partition(
             state=state,
@@ -558,7 +492,7 @@ def _watched(
         )
     )
     for node in came_in:
-        watched.arrived(_who(node))
+        watched.arrived(who_is(node))
     for node in recorded:
-        watched.recorded(_who(node))
+        watched.recorded(who_is(node))
     return watched

@@ -10,7 +10,8 @@ import pytest
 from heliograph.cluster.partition_table import TRANSITIONS
 from tests.properties import partition_world
 from tests.properties.partition_plants import PLANTS
-from tests.properties.partition_world import Cluster, Violation, walk
+from tests.properties.partition_values import Violation
+from tests.properties.partition_world import Cluster, walk
 
 SIZES = [(clients, managers) for clients in (1, 2, 3) for managers in (1, 2, 3)]
 
