@@ -88,6 +88,10 @@ COMMANDS: dict[str, Command] = {
     "stored": commands.Stored(1234),
     "synchronised": commands.Synchronised(1234),
     "body-wanted": commands.BodyWanted(CONSUMER, 42),
+    "nodes-asked": commands.NodesAsked(TOKEN, "node", {"after": 5}, ["1.1", "1.2"]),
+    "node-answered": commands.NodeAnswered(TOKEN, "1.2", {"roles": ["message-manager"]}),
+    "node-answered-no": commands.NodeAnswered(TOKEN, "1.1", {}, "not-leading", "node 1.1 does not lead"),
+    "happened": commands.Happened([{"time": 1.5, "node": "1.2", "event": "replica-leads", "index": 7}]),
     "logged": commands.Logged(
         1235,
         0xCAFE,

@@ -294,6 +294,36 @@ class BodyWanted(Command):
     tag: int
 
 
+# ---- among all nodes: they concern neither the log nor any client
+
+
+class NodesAsked(Command):
+    """A question to nodes, each of which answers for itself (M13). `nodes`: those that are meant, by name."""
+
+    question: bytes
+    subject: str
+    arguments: dict[str, Any]
+    nodes: list[str]
+
+
+class NodeAnswered(Command):
+    """What a node has to say to a question; a `refusal`, which is a code, says that the answer is no."""
+
+    question: bytes
+    node: str
+    body: dict[str, Any] = {}
+    refusal: str = ""
+    sentence: str = ""
+
+
+class Happened(Command):
+    """Events of a node that does not lead, for the log that all nodes share (M15)."""
+
+    events: list[dict[str, Any]]
+
+
+AMONG_NODES: Final = (NodesAsked, NodeAnswered, Happened)
+
 Fact = (
     DestinationWanted
     | Published
@@ -322,6 +352,9 @@ Fact = (
     | Stored
     | Synchronised
     | BodyWanted
+    | NodesAsked
+    | NodeAnswered
+    | Happened
 )
 FACTS: Final[frozenset[type[Command]]] = frozenset(get_args(Fact))
 

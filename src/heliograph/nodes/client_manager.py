@@ -7,14 +7,13 @@ concern.
 from __future__ import annotations
 
 import asyncio
-import os
 import resource
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
 
 from heliograph import __version__
-from heliograph.admin.subjects import needed
+from heliograph.admin.subjects import ASK_NODES, argument, needed, nodes_meant
 from heliograph.bus.commands import (
     DECISIONS,
     Answered,
@@ -54,6 +53,8 @@ from heliograph.nodes.clock import CLOCK, Clock
 from heliograph.nodes.configuration import Configuration
 from heliograph.nodes.connection import Connection, Link
 from heliograph.nodes.event_log import Record, ignore
+from heliograph.nodes.node_facts import resident_bytes
+from heliograph.nodes.surveyor import Surveyor
 from heliograph.nodes.tick import Tick
 from heliograph.nodes.users import UserStore
 from heliograph.nodes.vigil import Vigil
@@ -81,6 +82,7 @@ class ClientManager:
         clock: Clock = CLOCK,
     ) -> None:
         self._clock = clock
+        self.surveyor: Surveyor | None = None  # by whom nodes are asked, each for itself
         self.configuration = configuration
         self._bus = bus
         self.tick = tick
@@ -367,18 +369,35 @@ class ClientManager:
         try:
             for right, over in needed(message.subject, message.arguments):
                 self._access.check(connection.user, right, over)
+            if message.subject == ASK_NODES and self.surveyor is not None:
+                self._ask_nodes(self.surveyor, connection, message)
+                return
         except HeliographError as error:
             connection.send_control(frames.Failed(message.request, error.code, error.sentence))
             return
         request = self._request(_Question(self, connection, message))
         self._bus.multicast(Asked(request, message.subject, message.arguments))
 
+    def _ask_nodes(self, surveyor: Surveyor, connection: Connection, message: frames.Ask) -> None:
+        """Raises HeliographError."""
+        arguments, request = message.arguments, message.request
+        surveyor.ask(
+            argument(arguments, "command", str),
+            argument(arguments, "arguments", dict, {}),
+            nodes_meant(arguments),
+            lambda reply: connection.send_control(frames.Answer(request, reply)),
+        )
+
+    @property
+    def session_count(self) -> int:
+        return len(self._sessions)
+
     def server_facts(self) -> dict[str, Any]:
         usage = resource.getrusage(resource.RUSAGE_SELF)
         return {
             "connections": len(self.connections),
             "sessions": len(self._sessions),
-            "rss_bytes": _resident_bytes(),
+            "rss_bytes": resident_bytes(),
             "cpu_seconds": usage.ru_utime + usage.ru_stime,
             "time": self._clock.now(),
             "uptime_seconds": self._clock.now() - self._started,
@@ -428,8 +447,3 @@ class _Question:
         if self._message.subject == "server":
             body = {**self._manager.server_facts(), **body, "journal_bytes": body["journal"]["disk_bytes"]}
         self._connection.send_control(frames.Answer(request, body))
-
-
-def _resident_bytes() -> int:
-    with open("/proc/self/statm", "rb") as statm:
-        return int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")

@@ -15,25 +15,23 @@ from typing import Final
 import msgspec
 
 from heliograph import __version__
-from heliograph.admin.administration import Outcome
-from heliograph.admin.subjects import BUS, LOG, Arguments
 from heliograph.bus.commands import Command
 from heliograph.bus.interface import ChannelBus, Damage, Incarnation, Origin
 from heliograph.bus.presence import CLIENT_MANAGER, MESSAGE_MANAGER, NodeState
 from heliograph.cluster.roles import Roles, roles_in
 from heliograph.cluster.view import View, straight
 from heliograph.journal.disk import DISK, Disk
-from heliograph.model.destination import EVENT_LOG
 from heliograph.model.errors import HeliographError, Unavailable
 from heliograph.model.ids import IdIssuer
 from heliograph.model.limits import DRAIN_SECONDS, LEAVING_SECONDS, NOBODY_LEADS_SECONDS
 from heliograph.nodes.client_manager import ClientManager
 from heliograph.nodes.clock import CLOCK, Clock
+from heliograph.nodes.cluster_administration import ClusterAdministration
 from heliograph.nodes.cluster_clients import ClusterClients
 from heliograph.nodes.cluster_member import LEFT, ClusterMember
 from heliograph.nodes.configuration import Configuration, essentials_of
 from heliograph.nodes.embedded import journal_settings
-from heliograph.nodes.event_log import ON_THE_BUS, Event, EventLog
+from heliograph.nodes.event_log import ON_THE_BUS, EventLog
 from heliograph.nodes.message_manager import MessageManager
 from heliograph.nodes.node_file import Folder
 from heliograph.nodes.replica import ManagerBus, Replica
@@ -95,6 +93,7 @@ class ClusterServer:
         self._events = EventLog(
             Path(configuration.server.data) / "log", node=self.name, disk=self._disk, clock=self._clock
         )
+        self._administration = ClusterAdministration(self, self._events, self._clock)
         self._issuer = IdIssuer(
             site=configuration.identity.site,
             node=configuration.identity.node,
@@ -109,7 +108,7 @@ class ClusterServer:
         except BaseException:
             await self._stop_nodes()
             raise
-        self._events.start(self._publish)
+        self._events.start(self._administration.happened)
         self._enter(f"heliograph/{cluster.name}/{cluster.sub_cluster}")
         if self.bus is not None:
             self._looking_again = loop.call_later(NOBODY_LEADS_SECONDS, self._send_elsewhere)
@@ -176,14 +175,9 @@ class ClusterServer:
             clock=self._clock,
         )
         manager.failed.add_done_callback(self._manager_failed)
-        manager.administrator.administration.register(LOG, self._events.ask)
-        manager.administrator.administration.register(BUS, self._bus_figures)
+        self._administration.register_with(manager)
         bus.join(self._events.on_command, ON_THE_BUS)
         return manager
-
-    def _bus_figures(self, _arguments: Arguments) -> Outcome:
-        """Everybody hears everything, so who leads can say what all members sent."""
-        return Outcome({"node": self.name, "heard_bytes": self.member.heard_bytes})
 
     def _manager_failed(self, failed: asyncio.Future[HeliographError]) -> None:
         if not failed.cancelled() and not self.failed.done():
@@ -194,8 +188,6 @@ class ClusterServer:
         access, users = admission(configuration)
         self.bus = ClusterClients(self._tick, self._begin_anew)
         self.bus.may_speak = False  # until there is a view in which somebody leads
-        if self.replica is None:  # otherwise it records what it decides itself
-            self.bus.join(self._events.on_command, ON_THE_BUS)
         clients = ClientManager(
             configuration,
             bus=self.bus,
@@ -206,6 +198,7 @@ class ClusterServer:
             record=self._events.record,
             clock=self._clock,
         )
+        clients.surveyor = self._administration.surveyor
         clients.start()
         self._clients = clients
         self._server = await listen(configuration, clients)
@@ -262,6 +255,7 @@ class ClusterServer:
         await self._events.stop()
 
     async def _stop_nodes(self) -> None:
+        self._administration.stop()
         if self._looking_again is not None:
             self._looking_again.cancel()
         if self._server is not None:
@@ -269,10 +263,9 @@ class ClusterServer:
         if self.replica is not None:
             await self.replica.stop()
 
-    def _publish(self, event: Event) -> None:
-        """To `topic:_LOG`, by whoever leads."""
-        if self.replica is not None and self.replica.is_leading:
-            self.replica.manager.own_messages.send(EVENT_LOG, event)
+    @property
+    def clients(self) -> ClientManager | None:
+        return self._clients
 
     def _broke(self, bug: Exception) -> None:
         if not self.failed.done():
@@ -318,6 +311,7 @@ class ClusterServer:
             self.replica.on_apply(origin, commands)
         if self.bus is not None:
             self.bus.on_apply(origin, commands)
+        self._administration.on_apply(commands)
         if not self._ready.is_set():
             self._look_whether_ready()
 
@@ -341,6 +335,7 @@ class ClusterServer:
             self.replica.on_install(view)
         self._roles = roles_in(view)
         self._let_clients_speak(view, self._roles)
+        self._administration.on_install(view, self._roles)
         if not self._is_in:
             self._is_in, self._left_because = True, ""
             self._events.record("node-entered-the-channel", members=len(view.members))

@@ -27,6 +27,7 @@ from typing import Final, Protocol
 import msgspec
 
 from heliograph.bus.commands import (
+    AMONG_NODES,
     DECISIONS,
     BodyWanted,
     Command,
@@ -193,6 +194,29 @@ class Replica:
         return self._leading is not None
 
     @property
+    def standing(self) -> str:
+        """What it is at the moment, in a word or two."""
+        if self._leading is not None:
+            return "leads"
+        if self._following is not None and self._following.is_synchronised:
+            return "follows"
+        return "catches up" if self.roles is not None and self.roles.primary is not None else "waits"
+
+    @property
+    def stored_index(self) -> int:
+        """How far those who lead can count on its disk; who leads itself says how far its log goes."""
+        following = self._following
+        return following.stored_index if following is not None else self.manager.place.index
+
+    @property
+    def backup_names(self) -> list[str]:
+        """The message managers that have its log, if it leads."""
+        if self._leading is None or self.roles is None:
+            return []
+        states = self.roles.states
+        return sorted(states[who].name for who in self._leading.backups if who in states)
+
+    @property
     def _has_backup(self) -> bool:
         """Whether it leads, and another could."""
         return self._leading is not None and self._leading.has_backup
@@ -217,7 +241,7 @@ class Replica:
                     self._leading.heard_own(command)
             elif kind in _AMONG_MANAGERS:
                 self._among_managers(sender, command)
-            else:
+            elif kind not in AMONG_NODES:
                 self._fact(origin, command)
 
     def _fact(self, origin: Origin, fact: Command) -> None:

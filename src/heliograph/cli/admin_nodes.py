@@ -1,0 +1,138 @@
+"""`helio admin nodes`, `helio admin ask` and `helio cluster status`: nodes, each of which answers for itself."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any
+
+import typer
+
+from heliograph.cli.at_server import Server, at_server
+from heliograph.cli.presentation import bytes_of, count_of, duration_of, harmless
+from heliograph.cli.send import parse_properties
+from heliograph.model.errors import ClientFault
+
+_CLIENTS, _MESSAGES = "client-manager", "message-manager"
+_ROLES = {(True, True): "both", (True, False): "client manager", (False, True): "message manager"}
+
+Nodes = Annotated[
+    list[str] | None,
+    typer.Option("--node", metavar="NODE", help="A node that is to answer, as in 1.2; repeatable."),
+]
+
+
+@at_server
+def nodes(server: Server) -> None:
+    """List the nodes that are here, and how each of them is."""
+    server.tell(server.ask("nodes.ask", command="node"), _show_nodes)
+
+
+def _show_nodes(composite: dict[str, Any]) -> None:
+    typer.echo(f"{'node':<8} {'role':<16} {'version':<10} {'up':<12} {'memory':<10} state")
+    for reply in composite["replies"]:
+        typer.echo(f"{harmless(reply['node']):<8} {_in_a_line(reply)}")
+
+
+def _in_a_line(reply: dict[str, Any]) -> str:
+    if not reply["ok"]:
+        return f"– {harmless(reply['error']['sentence'])} [{reply['error']['code']}]"
+    facts = reply["body"]
+    up, memory = duration_of(int(facts["uptime_seconds"])), bytes_of(facts["rss_bytes"])
+    return f"{role_of(facts):<16} {facts['version']:<10} {up:<12} {memory:<10} {'; '.join(_states(facts, 0))}"
+
+
+def role_of(facts: dict[str, Any]) -> str:
+    return _ROLES.get((_CLIENTS in facts, _MESSAGES in facts), "–")
+
+
+def _states(facts: dict[str, Any], leader_index: int) -> list[str]:
+    """What it does, in words; with the index of who leads also how far it is behind."""
+    states = []
+    if manager := facts.get(_MESSAGES):
+        state = str(manager["standing"])
+        behind = leader_index - manager.get("stored", 0)
+        if state != "leads" and leader_index:
+            state += f", {count_of(behind, 'record')} behind" if behind > 0 else ", up to date"
+        states.append(state + (", its disk is full" if manager["disk_full"] else ""))
+    if clients := facts.get(_CLIENTS):
+        connections, sessions = clients["connections"], clients["sessions"]
+        states.append(f"{count_of(connections, 'connection')}, {count_of(sessions, 'session')}")
+    return states
+
+
+@at_server
+def ask(
+    server: Server,
+    subject: Annotated[str, typer.Argument(metavar="SUBJECT", help="What to ask, as in destination.show.")],
+    arguments: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="KEY=VALUE…", help="Arguments; KEY:=JSON for what is no text."),
+    ] = None,
+    nodes: Nodes = None,
+    everybody: Annotated[bool, typer.Option("--all", help="Every node is to answer.")] = False,
+) -> None:
+    """Ask the cluster, or nodes of it, each for itself. The answer is JSON."""
+    if nodes and everybody:
+        raise ClientFault("either --all nodes or certain ones with --node", code="usage")
+    given = parse_properties(arguments or [])
+    if nodes or everybody:
+        body = server.ask("nodes.ask", command=subject, arguments=given, nodes=nodes or None)
+    else:
+        body = server.ask(subject, **given)
+    server.tell(body, _show_composite if nodes or everybody else _show_body)
+
+
+def _show_body(body: dict[str, Any]) -> None:
+    typer.echo(json.dumps(body, indent=2, ensure_ascii=True))
+
+
+def _show_composite(composite: dict[str, Any]) -> None:
+    for reply in composite["replies"]:
+        typer.secho(f"node {harmless(reply['node'])}", bold=True)
+        if reply["ok"]:
+            _show_body(reply["body"])
+        else:
+            typer.secho(f"{harmless(reply['error']['sentence'])} [{reply['error']['code']}]", fg="red")
+    answered = sum(reply["ok"] for reply in composite["replies"])
+    typer.echo(f"{answered} of {count_of(composite['expected'], 'node')} answered", err=True)
+
+
+@at_server
+def status(server: Server) -> None:
+    """Say who is in the cluster, who leads, and how far the others are behind."""
+    server.tell(server.ask("nodes.ask", command="node"), _show_status)
+
+
+def _show_status(composite: dict[str, Any]) -> None:
+    answered = {reply["node"]: reply["body"] for reply in composite["replies"] if reply["ok"]}
+    leaders = [node for node, facts in answered.items() if _leads(facts)]
+    first: dict[str, Any] = next(iter(answered.values()), {})
+    if "cluster" not in first:
+        typer.echo("this server stands alone: it is not a node of a cluster")
+        return
+    told = f"{leaders[0]} leads" if leaders else "nobody leads"
+    there = count_of(composite["expected"], "node")
+    typer.secho(f"cluster {harmless(first['cluster'])}: {there}, {told}, view {first['view']}\n", bold=True)
+    index = answered[leaders[0]][_MESSAGES]["index"] if leaders else 0
+    for reply in composite["replies"]:
+        _show_node(reply, index)
+    for lacks in sorted({facts["lacks"] for facts in answered.values() if facts["lacks"]}):
+        typer.secho(f"\nit waits for {harmless(lacks)}", fg="yellow")
+
+
+def _leads(facts: dict[str, Any]) -> bool:
+    return bool(facts.get(_MESSAGES, {}).get("standing") == "leads")
+
+
+def _show_node(reply: dict[str, Any], leader_index: int) -> None:
+    node = harmless(reply["node"])
+    if not reply["ok"]:
+        typer.secho(f"  {node:<8} {harmless(reply['error']['sentence'])}", fg="red")
+        return
+    facts = reply["body"]
+    states = "; ".join(_states(facts, leader_index))
+    if _leads(facts):
+        states = states.replace("leads", f"leads, its log has {count_of(leader_index, 'record')}", 1)
+    address = facts.get(_CLIENTS, {}).get("address", "")
+    mark = typer.style("●", fg="green" if not facts["lacks"] else "yellow")
+    typer.echo(f"  {mark} {node:<8} {role_of(facts):<16} {states}{'  ' + address if address else ''}")
