@@ -10,8 +10,9 @@ import pytest
 
 import heliograph
 from heliograph import Connection
+from heliograph.nodes.cluster_server import ClusterServer
 from tests.servers import until
-from tests.suites.test_replication import CLIENTS, Cluster, told, url
+from tests.suites.test_replication import CLIENTS, MESSAGES, Cluster, told, url
 
 LEADS, FOLLOWS = "leads", "follows"
 
@@ -125,6 +126,52 @@ def test_nobody_waits_for_a_node_that_died_while_it_was_asked(tmp_path: Path) ->
 
 def _waits_for(surveyor: Any) -> list[str]:
     return [node for survey, _, _ in surveyor._open.values() for node in survey.waits_for]
+
+
+# ---- a message manager that is lost
+
+
+@pytest.mark.req("M14", "M9")
+def test_message_managers_go_on_without_one_that_is_lost_only_when_they_are_told_to(tmp_path: Path) -> None:
+    async def story(cluster: Cluster) -> None:
+        for node in (2, 3, 4):
+            await cluster.add(node)
+        async with heliograph.connect(url(cluster)) as connection:
+            producer = await connection.producer("queue:orders")
+            await producer.send_confirmed(b"lamp")
+            assert await removed(connection, "1.4") == [None] + ["node-not-awaited"] * 3
+        for node in (4, 3, 2):
+            cluster.crash(node)
+        for node in (2, 3):
+            await begin(cluster, node)
+        waiting = cluster.nodes[3]
+        await until(lambda: "message manager 1.4" in waiting.lacks, "they say for whom they wait")
+        async with heliograph.connect(url(cluster)) as connection:
+            assert await standings(connection) == {"1.1": CLIENTS, "1.2": "waits", "1.3": "waits"}
+            assert await removed(connection, "1.9") == [None, None, None]
+            assert await removed(connection, "1.4") == [None, None, None]
+        await until(lambda: not waiting.lacks, "one of them leads")
+        async with heliograph.connect(url(cluster)) as connection:
+            consumer = await connection.consumer("queue:orders")
+            message = await consumer.receive(timeout=10)
+            assert message is not None
+            assert message.body == b"lamp"
+            await cluster.add(4)  # it was not lost after all, and has no say
+            assert (await standings(connection))["1.4"] == FOLLOWS
+
+    told(tmp_path, story)
+
+
+async def begin(cluster: Cluster, node: int) -> None:
+    """A message manager that has to wait for others."""
+    server = ClusterServer(cluster.settings(node, MESSAGES), cluster._bus, owns_process=False)
+    await server.start()
+    cluster.nodes[node] = server
+
+
+async def removed(connection: Connection, node: str) -> list[str | None]:
+    composite = await connection.ask("nodes.ask", command="node.remove", arguments={"node": node})
+    return [reply.get("error", {}).get("code") for reply in composite["replies"]]
 
 
 # ---- events

@@ -19,8 +19,10 @@ BUS: Final = "bus"
 NODE: Final = "node"
 # A question to nodes, each for itself: `command`, `arguments`, and `nodes` by name, all unless told.
 ASK_NODES: Final = "nodes.ask"
+# A message manager is gone for good: the others do not wait for it.
+GO_ON_WITHOUT: Final = "node.remove"
 # About the server as a whole.
-OVER_SERVER: Final = ("server", "sessions", "policies", "destinations", BUS, NODE)
+OVER_SERVER: Final = ("server", "sessions", "policies", "destinations", BUS, NODE, GO_ON_WITHOUT)
 # About the destination that the argument `destination` names.
 OVER_DESTINATION: Final = (
     "destination.show",

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from heliograph.cli.at_server import Server, at_server
+from heliograph.cli.at_server import Server, at_server, confirm
 from heliograph.cli.presentation import bytes_of, count_of, duration_of, harmless
 from heliograph.cli.send import parse_properties
 from heliograph.model.errors import ClientFault
@@ -118,6 +118,39 @@ def _show_status(composite: dict[str, Any]) -> None:
         _show_node(reply, index)
     for lacks in sorted({facts["lacks"] for facts in answered.values() if facts["lacks"]}):
         typer.secho(f"\nit waits for {harmless(lacks)}", fg="yellow")
+
+
+@at_server
+def remove(
+    server: Server,
+    node: Annotated[str, typer.Argument(metavar="NODE", help="The message manager that is lost, as in 1.3.")],
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+) -> None:
+    """Let the message managers go on without one that is lost for good, where they wait for it."""
+    confirm(
+        f"Whatever {node} alone has is lost with it, and if it still runs somewhere, both go on for themselves. Is"
+        f" the disk of {node} gone for good?",
+        yes,
+    )
+    given = {"node": node}
+    composite = server.ask("nodes.ask", command="node.remove", arguments=given)
+    server.tell(composite, lambda composite: _show_removed(node, composite))
+
+
+def _show_removed(node: str, composite: dict[str, Any]) -> None:
+    answered = {reply["node"]: reply["body"] for reply in composite["replies"] if reply["ok"]}
+    waited = [name for name, body in answered.items() if body["waited"]]
+    for error in (reply["error"] for reply in composite["replies"] if not reply["ok"]):
+        raise ClientFault(error["sentence"], code=error["code"])
+    if not waited:
+        raise ClientFault(
+            f"nobody waits for node {node}: `helio cluster status` says for whom", code="node-not-awaited"
+        )
+    typer.echo(f"{' and '.join(waited)} {'goes' if len(waited) == 1 else 'go'} on without {node}")
+    typer.echo(
+        "if it comes back, it takes over what the others have; `helio cluster status` shows who leads",
+        err=True,
+    )
 
 
 def _leads(facts: dict[str, Any]) -> bool:

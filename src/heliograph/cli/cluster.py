@@ -29,6 +29,7 @@ _DATA = "/var/lib/heliograph"
 
 app.command("dev")(cluster_dev.dev)
 app.command("status")(admin_nodes.status)
+app.command("remove")(admin_nodes.remove)
 
 
 @app.command("init")

@@ -16,13 +16,18 @@ from heliograph.cluster.view import View
 
 
 class Roles(msgspec.Struct, frozen=True):
-    """The members of a view by what they are. `backups` have the primary's log; `others` have to catch up."""
+    """The members of a view by what they are. `backups` have the primary's log; `others` have to catch up.
+
+    Where there is no primary, `missing` are the message managers without which none of the others may lead; none
+    are named at the very first start, when nobody knows yet who they are.
+    """
 
     primary: Incarnation | None
     backups: tuple[Incarnation, ...]
     others: tuple[Incarnation, ...]
     client_managers: tuple[Incarnation, ...]
     states: dict[Incarnation, NodeState]
+    missing: tuple[str, ...] = ()
 
 
 def roles_in(view: View) -> Roles:
@@ -40,7 +45,7 @@ def roles_in(view: View) -> Roles:
     primary = min(managers, key=lambda who: _rank(managers[who], who))
     leader = managers[primary]
     if not leader.is_synchronised and not _all_are_here(leader, managers):
-        return Roles(None, (), tuple(managers), tuple(clients), managers)
+        return Roles(None, (), tuple(managers), tuple(clients), managers, _missing(leader, managers))
     backups = tuple(
         who
         for who, node in managers.items()
@@ -69,8 +74,13 @@ def _all_are_here(leader: NodeState, managers: dict[Incarnation, NodeState]) -> 
     last view that anybody remembers are here again is it certain that nothing is missing."""
     if not leader.holders:
         return len(managers) >= leader.expected  # the very first start
+    return not _missing(leader, managers)
+
+
+def _missing(leader: NodeState, managers: dict[Incarnation, NodeState]) -> tuple[str, ...]:
     here = [node.store for node in managers.values()]
-    return all(store in here for store in leader.holders)
+    names = leader.holder_names or tuple(store.decode(errors="replace") for store in leader.holders)
+    return tuple(name for store, name in zip(leader.holders, names, strict=False) if store not in here)
 
 
 def _has_log_of(leader: NodeState, node: NodeState) -> bool:

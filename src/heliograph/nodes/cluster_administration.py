@@ -6,7 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from heliograph.admin.administration import Outcome
-from heliograph.admin.subjects import BUS, LOG, NODE, Arguments
+from heliograph.admin.subjects import BUS, GO_ON_WITHOUT, LOG, NODE, Arguments, argument
 from heliograph.bus.commands import AMONG_NODES, Command, Happened
 from heliograph.bus.presence import CLIENT_MANAGER, MESSAGE_MANAGER
 from heliograph.cluster.roles import Roles
@@ -50,6 +50,7 @@ class ClusterAdministration:
         answers.register(NODE, self._node)
         answers.register(LOG, events.ask)
         answers.register(BUS, self.bus_figures)
+        answers.register(GO_ON_WITHOUT, self._go_on_without)
 
     def register_with(self, manager: MessageManager) -> None:
         """What is asked of the cluster, and not of one of its nodes: whoever leads says it."""
@@ -131,6 +132,11 @@ class ClusterAdministration:
             body[MESSAGE_MANAGER] = replica_facts(server.replica)
         return Outcome(body)
 
+    def _go_on_without(self, arguments: Arguments) -> Outcome:
+        replica = self._server.replica
+        waited = replica is not None and replica.go_on_without(argument(arguments, "node", str))
+        return Outcome({"waited": waited})
+
     def bus_figures(self, _arguments: Arguments) -> Outcome:
         """Everybody hears everything, so each can say what all members sent."""
         return Outcome({"node": self._server.name, "heard_bytes": self._server.member.heard_bytes})
@@ -139,4 +145,4 @@ class ClusterAdministration:
 def names_in(view: View) -> tuple[str, ...]:
     """The nodes that are here, each process once."""
     names = dict.fromkeys(node.name for _, hello in view.hellos for node in hello.nodes)
-    return tuple(sorted(names, key=lambda name: [int(part) for part in name.split(".")]))
+    return tuple(sorted(names, key=lambda name: [part.rjust(5) for part in name.split(".")]))

@@ -55,8 +55,11 @@ class ClusterServer:
         disk: Disk = DISK,
         clock: Clock = CLOCK,
         owns_process: bool = True,
+        look_around: Callable[[], str] = lambda: "",
     ) -> None:
-        """`owns_process`: nobody else minds how its memory is managed."""
+        """`owns_process`: nobody else minds how its memory is managed. `look_around` says what is missing if the bus
+        reaches nobody else though it should."""
+        self._look_around = look_around
         self.configuration = configuration
         self._disk = disk
         self._clock = clock
@@ -212,12 +215,23 @@ class ClusterServer:
     def lacks(self) -> str:
         """What `wait_ready` waits for, in words; empty if nothing."""
         roles = self._roles
+        if roles is None or roles.primary is None:
+            alone = self._look_around()
+            if alone:
+                return alone
         if roles is None:
             return "the nodes that are here to agree on who is in the cluster"
-        if roles.primary is None and roles.others:
+        if roles.primary is None and roles.missing:
+            names = " and ".join(roles.missing)
             return (
-                "a message manager that is missing: it may have later messages than those that are here, and at"
-                " the very first start all must be there"
+                f"message manager {names}: without it nobody leads, since it may have later messages than those that"
+                f" are here. Start it; only if its disk is lost for good, `helio cluster remove {roles.missing[0]}`"
+            )
+        if roles.primary is None and roles.others:
+            expected = max(state.expected for state in roles.states.values())
+            return (
+                f"more message managers: at the very first start all {expected} must be there, and there are"
+                f" {len(roles.states)}"
             )
         if roles.primary is None:
             return "a message manager: start one with --role message-manager"
@@ -226,6 +240,10 @@ class ClusterServer:
                 f"the log of message manager {roles.states[roles.primary].name}, which it does not have yet"
             )
         return ""
+
+    def note_waiting(self, lacks: str) -> None:
+        """Whoever reads the log later sees what this node waited for."""
+        self._events.record("server-waits", sentence=lacks)
 
     def _look_whether_ready(self) -> None:
         if not self._ready.is_set() and not self.lacks:

@@ -41,7 +41,7 @@ from heliograph.bus.presence import MESSAGE_MANAGER, NodeState
 from heliograph.cluster.roles import Roles, has_log_of, roles_in
 from heliograph.cluster.view import View
 from heliograph.journal.records import RecordKind
-from heliograph.model.errors import HeliographError, Unavailable
+from heliograph.model.errors import ClientFault, HeliographError, Unavailable
 from heliograph.model.limits import STUCK_SECONDS
 from heliograph.nodes.catching_up import Host, bring_file, catch_up
 from heliograph.nodes.clock import CLOCK, Clock
@@ -116,7 +116,9 @@ class Replica:
         self.channel: Channel | None = None
         self.roles: Roles | None = None
         self._view: View | None = None
-        self._holders: list[bytes] = []  # stores that have the log in this view
+        self._holders: dict[
+            bytes, str
+        ] = {}  # stores that have the log in this view, and the nodes whose they are
         self._leading: Leading | None = None
         self._following: Following | None = None
         self._is_installed = False
@@ -181,6 +183,7 @@ class Replica:
             index=place.index,
             chain=place.chain,
             holders=place.holders,
+            holder_names=place.holder_names,
             is_synchronised=self._leading is not None or follows,
             is_leading=self._leading is not None,
             is_leaving=self._is_leaving or self._is_full,
@@ -306,16 +309,17 @@ class Replica:
         self._is_installed = True
         roles = self.roles = roles_in(view)
         self._view = view
-        self._holders = [state.store for who, state in roles.states.items() if who not in roles.others]
+        self._holders = {
+            state.store: state.name for who, state in roles.states.items() if who not in roles.others
+        }
         me = self.channel.incarnation
         if roles.primary == me:
             self._lead(view, roles)
         elif self._leading is not None:
             self._step_down()
         elif roles.primary is None:
-            self._record(
-                "replica-waits", sentence="a message manager is missing that may have later messages"
-            )
+            missing = ", ".join(roles.missing) or "others, since this is the very first start"
+            self._record("replica-waits", sentence=f"nobody leads before it is here: {missing}")
         elif me in roles.backups:
             self._entered(view)
             assert self._following is not None, "it was synchronised"
@@ -372,8 +376,7 @@ class Replica:
         self._reopen()
         following.goes_on_as(self.manager)
         if self._view is not None and self.roles is not None and self.roles.primary is not None:
-            own = self.manager.journal.store_id.encode()
-            self._holders += [own] if own not in self._holders else []
+            self._holders[self.manager.journal.store_id.encode()] = self.name
             self._entered(self._view)
             self.manager.journal.sync_now()
         self._record("replica-caught-up", index=self.manager.place.index, blocks=blocks)
@@ -463,7 +466,7 @@ class Replica:
 
     def _entered(self, view: View) -> None:
         """PROTOCOL 3: who had the log in a view is on disk before anybody counts on it."""
-        record = self.manager.place.enter(view.number, view.id, tuple(self._holders))
+        record = self.manager.place.enter(view.number, view.id, self._holders)
         self.manager.append(RecordKind.VIEW, 0, 0, record)
 
     def _also_holds(self, who: Incarnation) -> None:
@@ -473,12 +476,34 @@ class Replica:
         store = self.roles.states[who].store
         if store in self._holders:
             return
-        self._holders.append(store)
+        self._holders[store] = self.roles.states[who].name
         has_log = self._leading is not None or (self._following is not None and self._following.has_log)
         if has_log:
             self._entered(self._view)
             if self._leading is not None:
                 self.manager.journal.sync_now()
+
+    def go_on_without(self, name: str) -> bool:
+        """An operator says that a message manager is gone for good (PROTOCOL 8): this one does not wait for it, and
+        what that one alone had is lost. Whether it had waited. Raises ClientFault."""
+        roles = self.roles
+        if roles is None or any(state.name == name for state in roles.states.values()):
+            raise ClientFault(
+                f"node {name[:60]} is here: stop it first, if it is to go", code="node-not-awaited"
+            )
+        if roles.primary is not None:
+            raise ClientFault(
+                f"nobody waits for node {name[:60]}: {roles.states[roles.primary].name} leads",
+                code="node-not-awaited",
+            )
+        record = self.manager.place.without(name)
+        if record is None:
+            return False
+        self.manager.append(RecordKind.VIEW, 0, 0, record)
+        self._record("replica-goes-on-without", which=name, index=self.manager.place.index)
+        assert self.channel is not None, "it is in a view"
+        self.channel.nodes_changed()
+        return True
 
     def _step_down(self) -> None:
         """Another leads. What this one wrote last may be in no other log."""
