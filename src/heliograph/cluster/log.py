@@ -34,6 +34,7 @@ class ViewMark(msgspec.Struct, frozen=True, array_like=True):
     index: int
     holders: tuple[bytes, ...] = ()  # the stores that had it
     names: tuple[str, ...] = ()  # and the nodes whose they are
+    disowned: tuple[bytes, ...] = ()  # stores that an operator gave up, and that have not caught up since
 
 
 class LogPlace:
@@ -78,18 +79,30 @@ class LogPlace:
     def enter(self, number: int, identity: bytes, holders: dict[bytes, str]) -> bytes:
         """A view begins here, and these have the log in it: stores, and the nodes whose they are. Returns the record
         of it."""
-        mark = ViewMark(number, identity, self.index, tuple(holders), tuple(holders.values()))
+        disowned = tuple(store for store in self.disowned if store not in holders)
+        mark = ViewMark(number, identity, self.index, tuple(holders), tuple(holders.values()), disowned)
         self._entered(mark)
         return _encode(mark)
 
+    @property
+    def disowned(self) -> tuple[bytes, ...]:
+        return self.views[-1].disowned if self.views else ()
+
     def without(self, name: str) -> bytes | None:
-        """One of the holders is gone for good: nobody waits for it. The record of that; None if it was none."""
+        """One of the holders is gone for good: nobody waits for it, and if it comes back, its log does not count. The
+        record of that; None if it was none."""
         left = {
             store: node for store, node in zip(self.holders, self.holder_names, strict=True) if node != name
         }
         if len(left) == len(self.holders):
             return None
-        return self.enter(self.views[-1].number, self.views[-1].id, left)
+        gone = tuple(store for store in self.holders if store not in left)
+        last = self.views[-1]
+        mark = ViewMark(
+            last.number, last.id, self.index, tuple(left), tuple(left.values()), (*self.disowned, *gone)
+        )
+        self._entered(mark)
+        return _encode(mark)
 
     def _entered(self, mark: ViewMark) -> None:
         self.views.append(mark)

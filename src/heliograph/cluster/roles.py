@@ -42,14 +42,21 @@ def roles_in(view: View) -> Roles:
     managers = _of_one_cluster(managers)
     if not managers:
         return Roles(None, (), (), tuple(clients), managers)
-    primary = min(managers, key=lambda who: _rank(managers[who], who))
+    candidates = _not_disowned(managers)
+    if not candidates:
+        return Roles(None, (), tuple(managers), tuple(clients), managers)
+    primary = min(candidates, key=lambda who: _rank(candidates[who], who))
     leader = managers[primary]
     if not leader.is_synchronised and not _all_are_here(leader, managers):
         return Roles(None, (), tuple(managers), tuple(clients), managers, _missing(leader, managers))
     backups = tuple(
         who
         for who, node in managers.items()
-        if who != primary and node.is_synchronised and not node.is_leading and _has_log_of(leader, node)
+        if who != primary
+        and who in candidates
+        and node.is_synchronised
+        and not node.is_leading
+        and _has_log_of(leader, node)
     )
     others = tuple(who for who in managers if who != primary and who not in backups)
     return Roles(primary, backups, others, tuple(clients), managers)
@@ -67,6 +74,13 @@ def _of_one_cluster(managers: dict[Incarnation, NodeState]) -> dict[Incarnation,
         return managers
     right = max(votes, key=lambda cluster: (*votes[cluster], cluster))
     return {who: node for who, node in managers.items() if node.cluster in (b"", right)}
+
+
+def _not_disowned(managers: dict[Incarnation, NodeState]) -> dict[Incarnation, NodeState]:
+    """Those went on without it whom an operator told to. However far its log goes, they have another since: it has to
+    catch up with them."""
+    disowned = [store for node in managers.values() for store in node.disowned]
+    return {who: node for who, node in managers.items() if node.store not in disowned}
 
 
 def _all_are_here(leader: NodeState, managers: dict[Incarnation, NodeState]) -> bool:

@@ -123,9 +123,12 @@ class ClientManager:
         self._passwords.shutdown(wait=False, cancel_futures=True)
 
     def drop_all(self, why: HeliographError) -> None:
-        """Every client has to come again, here or elsewhere."""
+        """Every client that has something under way has to come again, here or elsewhere. One that only looks on, as
+        an administrator does, may stay."""
+        waiting = dict.fromkeys(waiting.connection for waiting in self._requests.values())
         for connection in list(self.connections):
-            connection.end(why)
+            if connection.links or connection.facts.temporaries or connection in waiting:
+                connection.end(why)
 
     async def drain(self, seconds: float) -> bool:
         """Ask every client to go elsewhere. Whether all of them went in time."""
@@ -435,15 +438,15 @@ class _Question:
 
     def __init__(self, manager: ClientManager, connection: Connection, message: frames.Ask) -> None:
         self._manager = manager
-        self._connection = connection
+        self.connection = connection
         self._message = message
 
     def answered(self, answer: Answered | Rejected) -> None:
         request = self._message.request
         if isinstance(answer, Rejected):
-            self._connection.send_control(frames.Failed(request, answer.code, answer.sentence))
+            self.connection.send_control(frames.Failed(request, answer.code, answer.sentence))
             return
         body = answer.body
         if self._message.subject == "server":
             body = {**self._manager.server_facts(), **body, "journal_bytes": body["journal"]["disk_bytes"]}
-        self._connection.send_control(frames.Answer(request, body))
+        self.connection.send_control(frames.Answer(request, body))

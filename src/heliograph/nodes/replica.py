@@ -57,6 +57,8 @@ _TRY_AGAIN_SECONDS: Final = 0.2
 _HAND_OVER_SECONDS: Final = 5.0
 _LOOK_AGAIN_SECONDS: Final = 0.01
 _KEY_BYTES: Final = 16
+# Whoever told managers to go on without one hears that they do, before all clients have to come again.
+_ANSWER_FIRST_SECONDS: Final = 0.3
 _AMONG_MANAGERS = (Stored, Synchronised, BodyWanted)
 
 
@@ -184,6 +186,7 @@ class Replica:
             chain=place.chain,
             holders=place.holders,
             holder_names=place.holder_names,
+            disowned=place.disowned,
             is_synchronised=self._leading is not None or follows,
             is_leading=self._leading is not None,
             is_leaving=self._is_leaving or self._is_full,
@@ -501,9 +504,12 @@ class Replica:
             return False
         self.manager.append(RecordKind.VIEW, 0, 0, record)
         self._record("replica-goes-on-without", which=name, index=self.manager.place.index)
-        assert self.channel is not None, "it is in a view"
-        self.channel.nodes_changed()
+        asyncio.get_running_loop().call_later(_ANSWER_FIRST_SECONDS, self._tell_nodes_changed)
         return True
+
+    def _tell_nodes_changed(self) -> None:
+        if self.channel is not None:
+            self.channel.nodes_changed()
 
     def _step_down(self) -> None:
         """Another leads. What this one wrote last may be in no other log."""
