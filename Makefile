@@ -44,7 +44,7 @@ sim: $(STAMP_DEV) ## a cluster and its clients on virtual time, under every faul
 
 # pytest ends with 5 when there was nothing to run, which is no failure here.
 nightly: $(STAMP_DEV) ## the long tests
-	$(BIN)/pytest -m nightly $(PYTEST_ARGS) || [ $$? -eq 5 ]
+	HELIO_EXAMPLES=new $(BIN)/pytest -m nightly $(PYTEST_ARGS) || [ $$? -eq 5 ]
 
 bench: $(STAMP_BENCH) ## measure Heliograph and its peers side by side
 	$(BIN)/python -m benchmarks $(ARGS)

@@ -1,8 +1,16 @@
-"""What every test shares: the requirement markers, and leaving out what this user may not do."""
+"""What every test shares: the requirement markers, which examples are tried, and leaving out what this user may not
+do."""
 
 import os
 
 import pytest
+from hypothesis import settings
+
+# Whoever changes something is told what that broke, and not what was never tried before: examples are the same in
+# every run. `make nightly` looks for new ones.
+settings.register_profile("same", derandomize=True)
+settings.register_profile("new", derandomize=False)
+settings.load_profile(os.environ.get("HELIO_EXAMPLES", "same"))
 
 pytest_plugins = ["tests.requirements_coverage"]
 

@@ -88,6 +88,10 @@ COMMANDS: dict[str, Command] = {
     "stored": commands.Stored(1234),
     "synchronised": commands.Synchronised(1234),
     "body-wanted": commands.BodyWanted(CONSUMER, 42),
+    "destination-sought": commands.DestinationSought(43, Address("queue:orders")),
+    "placement-wanted": commands.PlacementWanted(
+        44, Address("queue:orders"), "east", [("east", 3.5), ("west", 2.0)]
+    ),
     "nodes-asked": commands.NodesAsked(TOKEN, "node", {"after": 5}, ["1.1", "1.2"]),
     "node-answered": commands.NodeAnswered(TOKEN, "1.2", {"roles": ["message-manager"]}),
     "node-answered-no": commands.NodeAnswered(TOKEN, "1.1", {}, "not-leading", "node 1.1 does not lead"),

@@ -220,7 +220,7 @@ def test_a_commit_of_what_one_does_not_have_undoes_the_transaction_and_loses_not
     tmp_path: Path, ranges: list[tuple[int, list[tuple[int, int]]]]
 ) -> None:
     async def story() -> None:
-        async with house(tmp_path) as here:
+        async with house(tmp_path, sessions__reconnect_seconds=0) as here:
             peer = await here.guest()
             lane = await peer.open_lane()
             await peer.published(lane, 1, b"a", b"b", b"c")

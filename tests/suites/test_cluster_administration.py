@@ -12,7 +12,8 @@ import heliograph
 from heliograph import Connection
 from heliograph.nodes.cluster_server import ClusterServer
 from tests.servers import until
-from tests.suites.test_replication import CLIENTS, MESSAGES, Cluster, told, url
+from tests.suites.cluster_in_process import CLIENTS, MESSAGES, Cluster, told, url
+from tests.suites.test_sub_clusters import spread
 
 LEADS, FOLLOWS = "leads", "follows"
 
@@ -39,7 +40,7 @@ def test_every_node_answers_for_itself_and_the_reply_says_who_was_asked(tmp_path
             assert await standings(connection) == {"1.1": CLIENTS, "1.2": LEADS, "1.3": FOLLOWS}
             composite = await connection.ask("nodes.ask", command="node")
             clients, leader, backup = (reply["body"] for reply in composite["replies"])
-            assert (clients["client-manager"]["connections"], clients["leader"]) == (1, "1.2")
+            assert (clients["client-manager"]["connections"], clients["leaders"]) == (1, {"main": "1.2"})
             assert leader["message-manager"]["backups"] == ["1.3"]
             # All answer for the same moment: what the backup has is what the primary had said by then.
             assert backup["message-manager"]["index"] == leader["message-manager"]["index"] > 0
@@ -260,3 +261,26 @@ def test_a_node_to_which_much_happens_drops_events_and_says_how_many(tmp_path: P
             assert 900 < told_of <= 1000
 
     told(tmp_path, story)
+
+
+@pytest.mark.req("M13", "M15")
+def test_nodes_of_all_sub_clusters_answer_and_their_events_are_in_one_log(tmp_path: Path) -> None:
+    async def story(cluster: Cluster) -> None:
+        async with heliograph.connect(url(cluster)) as connection:
+            found = await standings(connection)
+            assert list(found) == ["1.1", "1.2", "1.10", "1.11", "1.20", "1.21"]
+            assert sorted(found.values()) == [CLIENTS] * 2 + [FOLLOWS] * 2 + [LEADS] * 2
+            watching = await connection.consumer("topic:_LOG")
+            for server in cluster.nodes.values():
+                server._events.record("tried")
+            seen: list[str] = []
+            while len(seen) < 6:
+                message = await watching.receive(timeout=10)
+                assert message is not None
+                assert isinstance(message.body, dict)
+                seen += [message.body["node"]] if message.body["event"] == "tried" else []
+            assert sorted(seen) == sorted(found)
+            events = (await connection.ask("log"))["events"]
+            assert sorted(event["node"] for event in events if event["event"] == "tried") == sorted(found)
+
+    spread(tmp_path, story, clients=2)

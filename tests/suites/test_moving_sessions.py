@@ -70,7 +70,7 @@ async def figures(server: EmbeddedServer, destination: str) -> dict[str, Any]:
 @pytest.mark.slow
 @pytest.mark.timeout(240)
 @pytest.mark.req("J4", "J5", "J6", "U1", "J12")
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.nightly)])
 def test_connections_cut_at_any_byte_show_nothing(tmp_path: Path, seed: int) -> None:
     play(_under_fire(tmp_path, seed, count=400), seconds=240)
 
@@ -260,6 +260,28 @@ def test_a_client_that_leaves_on_purpose_has_no_lease(tmp_path: Path) -> None:
 
 
 @pytest.mark.req("J5")
+def test_what_the_consumers_of_a_session_had_goes_back_as_one(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with embedded(tmp_path, {"sessions.reconnect_seconds": 0.0}) as server:
+            lost = await heliograph.connect(url_of(server), reconnect_seconds=0)
+            session = await lost.session(acknowledge="client")
+            consumers = [await session.consumer("queue:orders", credit=credit) for credit in (2, 2, 100)]
+            await send(url_of(server), "queue:orders", *[b"%d" % number for number in range(6)])
+            for consumer in reversed(consumers):
+                await taken(consumer, 2)
+            async with heliograph.connect(url_of(server)) as connection:
+                other = await connection.consumer("queue:orders")
+                wire = lost._link.wire
+                assert wire is not None
+                assert wire._transport is not None
+                wire._transport.abort()
+                got = await taken(other, 6)
+                assert shown(got) == [(b"%d" % number, True) for number in range(6)]
+                assert [message.delivery_count for message in got] == [2] * 6, "nobody had it in between"
+
+    play(story())
+
+
 def test_an_open_transaction_is_rolled_back_and_only_what_was_seen_comes_marked(tmp_path: Path) -> None:
     async def story() -> None:
         async with embedded(tmp_path) as server, cutting(server.address) as proxy:

@@ -35,6 +35,23 @@ class DestinationWanted(Command):
     lane: LaneId
 
 
+class DestinationSought(Command):
+    """Is this destination kept here? Asked of every sub-cluster before anything is sent there for the first time."""
+
+    request: int
+    address: Address
+
+
+class PlacementWanted(Command):
+    """Where is a destination to be that is nowhere? Asked of one sub-cluster, its `registrar`, which answers the same
+    to everybody; `loads` says how much each has to do."""
+
+    request: int
+    address: Address
+    registrar: str
+    loads: list[tuple[str, float]]
+
+
 class Published(Command):
     """A block of a session for a destination. `resent`: possibly sent before; `staged`: of its
     transaction."""
@@ -250,6 +267,7 @@ class FetchBegun(Command):
     file: bytes
     offset: int
     allowed: int
+    address: Address = Address("")  # where the message was received
 
 
 class FetchAllowed(Command):
@@ -326,6 +344,8 @@ AMONG_NODES: Final = (NodesAsked, NodeAnswered, Happened)
 
 Fact = (
     DestinationWanted
+    | DestinationSought
+    | PlacementWanted
     | Published
     | ConsumerAttached
     | CreditGranted

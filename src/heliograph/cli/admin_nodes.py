@@ -38,20 +38,25 @@ def _in_a_line(reply: dict[str, Any]) -> str:
         return f"– {harmless(reply['error']['sentence'])} [{reply['error']['code']}]"
     facts = reply["body"]
     up, memory = duration_of(int(facts["uptime_seconds"])), bytes_of(facts["rss_bytes"])
-    return f"{role_of(facts):<16} {facts['version']:<10} {up:<12} {memory:<10} {'; '.join(_states(facts, 0))}"
+    return (
+        f"{role_of(facts):<16} {facts['version']:<10} {up:<12} {memory:<10} {'; '.join(_states(facts, {}))}"
+    )
 
 
 def role_of(facts: dict[str, Any]) -> str:
     return _ROLES.get((_CLIENTS in facts, _MESSAGES in facts), "–")
 
 
-def _states(facts: dict[str, Any], leader_index: int) -> list[str]:
-    """What it does, in words; with the index of who leads also how far it is behind."""
+def _states(facts: dict[str, Any], indexes: dict[str, int]) -> list[str]:
+    """What it does, in words; with the indexes of those who lead also how far it is behind."""
     states = []
     if manager := facts.get(_MESSAGES):
         state = str(manager["standing"])
+        leader_index = indexes.get(manager.get("sub_cluster", ""), 0)
         behind = leader_index - manager.get("stored", 0)
-        if state != "leads" and leader_index:
+        if state == "leads" and leader_index:
+            state += f", its log has {count_of(leader_index, 'record')}"
+        elif leader_index:
             state += f", {count_of(behind, 'record')} behind" if behind > 0 else ", up to date"
         states.append(state + (", its disk is full" if manager["disk_full"] else ""))
     if clients := facts.get(_CLIENTS):
@@ -105,17 +110,21 @@ def status(server: Server) -> None:
 
 def _show_status(composite: dict[str, Any]) -> None:
     answered = {reply["node"]: reply["body"] for reply in composite["replies"] if reply["ok"]}
-    leaders = [node for node, facts in answered.items() if _leads(facts)]
     first: dict[str, Any] = next(iter(answered.values()), {})
     if "cluster" not in first:
         typer.echo("this server stands alone: it is not a node of a cluster")
         return
-    told = f"{leaders[0]} leads" if leaders else "nobody leads"
+    leaders = {name: node for facts in answered.values() for name, node in facts["leaders"].items()}
+    told = ", ".join(_who_leads(name, leaders) for name in sorted(leaders))
     there = count_of(composite["expected"], "node")
-    typer.secho(f"cluster {harmless(first['cluster'])}: {there}, {told}, view {first['view']}\n", bold=True)
-    index = answered[leaders[0]][_MESSAGES]["index"] if leaders else 0
+    typer.secho(f"cluster {harmless(first['cluster'])}: {there}, {told}\n", bold=True)
+    indexes = {
+        facts[_MESSAGES]["sub_cluster"]: facts[_MESSAGES]["index"]
+        for facts in answered.values()
+        if _leads(facts)
+    }
     for reply in composite["replies"]:
-        _show_node(reply, index)
+        _show_node(reply, indexes)
     for lacks in sorted({facts["lacks"] for facts in answered.values() if facts["lacks"]}):
         typer.secho(f"\nit waits for {harmless(lacks)}", fg="yellow")
 
@@ -157,15 +166,21 @@ def _leads(facts: dict[str, Any]) -> bool:
     return bool(facts.get(_MESSAGES, {}).get("standing") == "leads")
 
 
-def _show_node(reply: dict[str, Any], leader_index: int) -> None:
+def _who_leads(sub_cluster: str, leaders: dict[str, str]) -> str:
+    leads = f"{leaders[sub_cluster]} leads" if leaders[sub_cluster] else "nobody leads"
+    return leads if len(leaders) == 1 else f"{leads} {harmless(sub_cluster)}"
+
+
+def _show_node(reply: dict[str, Any], indexes: dict[str, int]) -> None:
     node = harmless(reply["node"])
     if not reply["ok"]:
         typer.secho(f"  {node:<8} {harmless(reply['error']['sentence'])}", fg="red")
         return
     facts = reply["body"]
-    states = "; ".join(_states(facts, leader_index))
-    if _leads(facts):
-        states = states.replace("leads", f"leads, its log has {count_of(leader_index, 'record')}", 1)
+    states = "; ".join(_states(facts, indexes))
+    sub_cluster = facts.get(_MESSAGES, {}).get("sub_cluster", "")
+    if sub_cluster and len(facts["leaders"]) + len(indexes) > 2:
+        states = f"{harmless(sub_cluster)}: {states}"
     address = facts.get(_CLIENTS, {}).get("address", "")
     mark = typer.style("●", fg="green" if not facts["lacks"] else "yellow")
     typer.echo(f"  {mark} {node:<8} {role_of(facts):<16} {states}{'  ' + address if address else ''}")

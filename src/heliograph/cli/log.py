@@ -49,7 +49,7 @@ async def _show_last(connection: Connection, as_json: bool) -> list[dict[str, An
     events: list[dict[str, Any]] = (await connection.ask("log"))["events"]
     for event in events:
         _show(event, as_json)
-    return events[-10:]
+    return [{key: value for key, value in event.items() if key != "sub_cluster"} for event in events[-10:]]
 
 
 def _show(event: dict[str, Any], as_json: bool) -> None:
@@ -66,7 +66,7 @@ def as_text(event: dict[str, Any]) -> str:
     fields = [
         f"{harmless(str(key))}={harmless(str(value))}"
         for key, value in event.items()
-        if key not in ("time", "event", "node") and value != ""
+        if key not in ("time", "event", "node", "sub_cluster") and value != ""
     ]
     node = harmless(str(event.get("node", "")))
     what = typer.style(f"{harmless(kind):<24}", fg=colour)

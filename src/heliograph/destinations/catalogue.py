@@ -18,7 +18,9 @@ from heliograph.bus.commands import (
     ConsumerAttached,
     DestinationGone,
     DestinationMade,
+    DestinationSought,
     DestinationWanted,
+    PlacementWanted,
     Rejected,
     SessionClosed,
     SessionLost,
@@ -64,6 +66,9 @@ class DestinationRecord(msgspec.Struct, array_like=True):
     policy: Policy | None = None
     deleted: bool = False
     paused: Paused | None = None
+    elsewhere: str = (
+        ""  # it is none of ours: the sub-cluster where it is to be, as we said when we were asked
+    )
 
 
 class SessionRecord(msgspec.Struct, array_like=True):
@@ -124,6 +129,7 @@ class Catalogue:
         self.transactions = Transactions()
         self.large = LargeReferences()
         self.rules = rules
+        self.placements: dict[Address, str] = {}  # destinations of other sub-clusters, which were placed here
         self._next_number = 1
 
     # ---- destinations
@@ -140,6 +146,39 @@ class Catalogue:
         body = {"last": last, "blocked": destination.flow.blocked}
         effects.append(Multicast(Answered(command.request, body)))
         return effects
+
+    def sought(self, command: DestinationSought, load: float) -> list[AnyEffect]:
+        here = command.address in self.by_address
+        return [Multicast(Answered(command.request, {"here": here, "load": load + len(self.by_address)}))]
+
+    def place(self, command: PlacementWanted) -> list[AnyEffect]:
+        """Say where a destination is to be: the same to whoever asks, until it is deleted."""
+        effects: list[AnyEffect] = []
+        address, registrar = command.address, command.registrar
+        if address in self.by_address:
+            place = registrar
+        elif (place := self.placements.get(address, "")) == "":
+            place = min(command.loads, key=lambda each: (each[1], each[0]))[0]
+            if len(self.placements) >= MAX_DESTINATIONS:
+                sentence = f"there are {MAX_DESTINATIONS} destinations already"
+                return [Multicast(Rejected(command.request, "too-many-destinations", sentence))]
+            self.placements[address] = place
+            effects.append(
+                Write(RecordKind.DESTINATION, _encode(DestinationRecord(0, address, elsewhere=place)))
+            )
+        return [*effects, Multicast(Answered(command.request, {"sub_cluster": place}))]
+
+    def forget_placement(self, address: Address) -> list[AnyEffect]:
+        """A destination ended, in whatever sub-cluster it was."""
+        if self.placements.pop(address, None) is None:
+            return []
+        return [Write(RecordKind.DESTINATION, _encode(DestinationRecord(0, address, deleted=True)))]
+
+    def replay_placement(self, record: DestinationRecord) -> None:
+        if record.deleted:
+            self.placements.pop(Address(record.address), None)
+        else:
+            self.placements[Address(record.address)] = record.elsewhere
 
     def find_or_make(self, address: Address, effects: list[AnyEffect], *, create: bool) -> Destination:
         destination = self.by_address.get(address)

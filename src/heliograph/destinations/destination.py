@@ -31,6 +31,7 @@ from heliograph.destinations.events import (
     BlocksStored,
     BuryFailed,
     ConsumerAway,
+    ConsumersGone,
     PageLoaded,
     Swept,
     TimeCame,
@@ -56,6 +57,7 @@ Event = (
     | ConsumerRetired
     | ConsumerDetached
     | ConsumerAway
+    | ConsumersGone
     | BlocksStored
     | BlocksReady
     | BlockRefused
@@ -114,6 +116,7 @@ class Destination:
             PageLoaded: self._page_loaded,
             ConsumerAttached: self._attached_or_claimed,
             ConsumerAway: self._went_away,
+            ConsumersGone: self._left_together,
             ConsumerDetached: self._detached,
             ConsumerRetired: self._retired,
             BlockRefused: self._refused,
@@ -155,7 +158,8 @@ class Destination:
         """A consumer that another server had. None: what it took from is gone, or is not worth it."""
         raise NotImplementedError
 
-    def _detached(self, event: ConsumerDetached, effects: list[AnyEffect], now: int) -> None:
+    def _leave(self, event: ConsumerDetached, effects: list[AnyEffect], now: int) -> None:
+        """A consumer leaves; nobody gets what it had before the next dispatch."""
         raise NotImplementedError
 
     def _page_loaded(self, event: PageLoaded, effects: list[AnyEffect], now: int) -> None:
@@ -287,6 +291,15 @@ class Destination:
             return
         effects.append(Answer(event.request, {"resumed": True, "gone": gone}))
         messages.dispatch(effects, now)
+
+    def _detached(self, event: ConsumerDetached, effects: list[AnyEffect], now: int) -> None:
+        self._leave(event, effects, now)
+        self._dispatch(effects, now)
+
+    def _left_together(self, event: ConsumersGone, effects: list[AnyEffect], now: int) -> None:
+        for consumer in event.consumers:
+            self._leave(ConsumerDetached(self.address, consumer), effects, now)
+        self._dispatch(effects, now)
 
     def _went_away(self, event: ConsumerAway, _effects: list[AnyEffect], _now: int) -> None:
         messages = self.list_of(event.consumer)

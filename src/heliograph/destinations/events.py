@@ -48,6 +48,13 @@ class ConsumerAway(Event):
     consumer: ConsumerId
 
 
+class ConsumersGone(Event):
+    """Consumers left together, without a word on what their applications saw. What they had returns as one, before
+    anybody else gets any of it."""
+
+    consumers: list[ConsumerId]
+
+
 class TurnCame(Event):
     """The next turn of a destination that had more to do."""
 

@@ -137,7 +137,7 @@ class Queue(Destination):
         if event.consumer not in self._browsers:  # what was only looked at needs no settling
             super()._settled(event, effects, now)
 
-    def _detached(self, event: ConsumerDetached, effects: list[AnyEffect], now: int) -> None:
+    def _leave(self, event: ConsumerDetached, effects: list[AnyEffect], now: int) -> None:
         self._browsers.detach(event.consumer)
         self.messages.detach(event.consumer, effects, now, event.seen)
         self._takers.remove(event.consumer)
@@ -145,7 +145,6 @@ class Queue(Destination):
             self.messages.sort_by_takers(self._make_selective)
         if event.request:
             effects.append(Multicast(Answered(event.request, {})))
-        self.messages.dispatch(effects, now)
 
     def _page_loaded(self, event: PageLoaded, effects: list[AnyEffect], now: int) -> None:
         if event.list_number < 0:

@@ -21,6 +21,7 @@ from heliograph.destinations.snapshot import (
     LogState,
     decode_state,
     facts_of,
+    placements_of,
     sessions_of,
     stages_of,
 )
@@ -146,6 +147,7 @@ class CatalogueRecovery:
             self._is_beyond = True
             return
         self.started_on, self.stopped_clean = state.boot, state.stopped_clean
+        self._catalogue.placements = {Address(address): place for address, place in state.placements}
         if self._log is not None:
             self._log.restore(state.index, state.chain, state.views, state.identity)
         for session in state.sessions:
@@ -251,6 +253,9 @@ class CatalogueRecovery:
 
     def _destination(self, payload: bytes) -> None:
         record = self._catalogue.decode_destination(payload)
+        if not record.number:
+            self._catalogue.replay_placement(record)
+            return
         if self._catalogue.is_volatile(Address(record.address)):
             return
         if record.deleted:
@@ -409,6 +414,7 @@ class CatalogueRecovery:
             self._catalogue.large.pairs(),
             *place,
             self.stopped_clean,
+            placements_of(self._catalogue),
         )
         return found, held
 

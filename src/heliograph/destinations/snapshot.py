@@ -113,6 +113,7 @@ class CatalogueState(msgspec.Struct, array_like=True):
     views: list[bytes] = []  # that the log came through
     identity: bytes = b""  # of the cluster whose log it is
     stopped_clean: bool = False
+    placements: list[tuple[str, str]] = []  # destinations of other sub-clusters, and where they were placed
 
 
 _Dumped = tuple[list[int], list[bytes]]
@@ -143,7 +144,13 @@ def snapshot_of(catalogue: Catalogue, boot: bytes, place: LogState = (0, 0, [], 
         if not catalogue.is_volatile(destination.address)
     )
     large = catalogue.large.pairs()
-    return encode_state(CatalogueState(sessions_of(catalogue), destinations, boot, stages, large, *place))
+    state = CatalogueState(sessions_of(catalogue), destinations, boot, stages, large, *place)
+    state.placements = placements_of(catalogue)
+    return encode_state(state)
+
+
+def placements_of(catalogue: Catalogue) -> list[tuple[str, str]]:
+    return [(str(address), place) for address, place in catalogue.placements.items()]
 
 
 def sessions_of(catalogue: Catalogue) -> list[SessionState]:

@@ -251,14 +251,13 @@ class Topic(Destination):
 
     # ---- unsubscribing
 
-    def _detached(self, event: ConsumerDetached, effects: list[AnyEffect], now: int) -> None:
+    def _leave(self, event: ConsumerDetached, effects: list[AnyEffect], now: int) -> None:
         subscription = self._by_consumer.pop(event.consumer, None)
         if subscription is not None:
             if subscription.ends_with_its_consumers and len(subscription.messages.consumers) == 1:
                 self._end(subscription, effects)
             else:
                 subscription.messages.detach(event.consumer, effects, now, event.seen)
-                subscription.messages.dispatch(effects, now)
         if event.request:
             effects.append(Multicast(Answered(event.request, {})))
 

@@ -63,7 +63,7 @@ from heliograph.sessions.session import Session
 
 _SWEEP_SECONDS = 1.0
 _TOKEN_BYTES = 16
-_REQUEST_BYTES = 3
+REQUEST_BYTES = 3
 
 
 class ClientManager:
@@ -99,7 +99,7 @@ class ClientManager:
         self._wildcards: dict[Link, None] = {}  # sessions that have had a consumer of many topics
         self._requests: dict[int, Link | _Question | _Opening] = {}
         # Answers are heard by every client manager: no two may ask under the same number.
-        self._last_request = int.from_bytes(clock.secret(_REQUEST_BYTES), "little") << 32
+        self._last_request = int.from_bytes(clock.secret(REQUEST_BYTES), "little") << 32
         self._dirty: dict[Connection, None] = {}
         self._passwords = ThreadPoolExecutor(PASSWORD_THREADS, thread_name_prefix="password")
         self._waiting_passwords = 0

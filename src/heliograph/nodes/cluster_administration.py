@@ -1,23 +1,31 @@
-"""What a node of a cluster does for administrators: it asks and answers, and shares its events (M13, M15)."""
+"""What a node of a cluster does for administrators: it asks and answers, and shares its events (M13, M15).
+
+A client manager is in the channels of all sub-clusters: it asks each node in one channel in which that node is, and
+brings events of message managers to the sub-cluster that keeps the log of all.
+"""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from heliograph.admin.administration import Outcome
 from heliograph.admin.subjects import BUS, GO_ON_WITHOUT, LOG, NODE, Arguments, argument
-from heliograph.bus.commands import AMONG_NODES, Command, Happened
+from heliograph.bus.commands import Command, Happened, NodesAsked
 from heliograph.bus.presence import CLIENT_MANAGER, MESSAGE_MANAGER
-from heliograph.cluster.roles import Roles
 from heliograph.cluster.view import View
 from heliograph.model.destination import EVENT_LOG
+from heliograph.model.rendezvous import chosen
 from heliograph.nodes.administrator import Administrator
 from heliograph.nodes.clock import Clock
 from heliograph.nodes.event_log import Event, EventLog
 from heliograph.nodes.log_relay import LogRelay
 from heliograph.nodes.message_manager import MessageManager
 from heliograph.nodes.node_facts import client_manager_facts, process_facts, replica_facts
+from heliograph.nodes.station import Station
 from heliograph.nodes.surveyor import Surveyor
 
 if TYPE_CHECKING:
@@ -33,19 +41,20 @@ class ClusterAdministration:
         self._events = events
         self._now = clock.now
         self._started = clock.now()
-        self._here: tuple[str, ...] = ()  # names of the nodes in the view
-        self._roles: Roles | None = None
-        self._view_number = 0
+        self._here: dict[str, tuple[str, ...]] = {}  # the nodes in the view of each sub-cluster
+        self._views: dict[str, int] = {}
+        # The one whose `topic:_LOG` clients are given.
+        self._keeper = chosen(EVENT_LOG.encode(), list(server.configuration.cluster.all_sub_clusters))
         self.surveyor = Surveyor(
             server.name,
             loop=loop,
-            say=self._say,
-            members=lambda: self._here,
+            say=self._ask_nodes,
+            members=self._members,
             leading=self._leading,
-            leader=self._leader,
+            leader=lambda: _leader_in(server.own),
             clock=clock,
         )
-        self._relay = LogRelay(loop=loop, say=self._say, may_speak=self._may_speak, publish=self._publish)
+        self._relay = LogRelay(loop=loop, say=self._tell, may_speak=self._may_speak, publish=self._publish)
         answers = self.surveyor.administration
         answers.register(NODE, self._node)
         answers.register(LOG, events.ask)
@@ -56,60 +65,95 @@ class ClusterAdministration:
         """What is asked of the cluster, and not of one of its nodes: whoever leads says it."""
         administrator = manager.administrator
         administrator.surveyor = self.surveyor
-        administrator.administration.register(LOG, self._relay.ask)
+        administrator.administration.register(LOG, self._log)
         administrator.administration.register(BUS, self.bus_figures)
         administrator.administration.register(NODE, self._node)
+
+    def stop(self) -> None:
+        self._relay.stop()
+
+    # ---- the channels
+
+    def on_command(self, station: Station, command: Command) -> None:
+        if not isinstance(command, Happened):
+            self.surveyor.on_command(command, station.member.multicast)
+            return
+        self._relay.on_command(command)
+        if station.sub_cluster != self._keeper and self._brings_from(station):
+            for event in command.events:
+                self._relay.add(event)
+
+    def on_install(self, station: Station, view: View) -> None:
+        name = station.sub_cluster
+        before, self._here[name] = self._here.get(name, ()), names_in(view)
+        self._views[name] = view.number
+        self.surveyor.members_changed()
+        self._relay.go_on()
+        if before and station.replica is not None and station.replica.is_leading:
+            self._tell_who_came(before, self._here[name])
+
+    def _tell_who_came(self, before: tuple[str, ...], here: tuple[str, ...]) -> None:
+        for event, nodes, others in (("node-came", here, before), ("node-went", before, here)):
+            for node in nodes:
+                if node not in others:
+                    self._events.record(event, which=node)
+
+    def _leading(self) -> Administrator | None:
+        replica = self._server.replica
+        return replica.manager.administrator if replica is not None and replica.is_leading else None
+
+    # ---- questions
+
+    def _members(self) -> list[str]:
+        return in_order(name for names in self._here.values() for name in names)
+
+    def _ask_nodes(self, command: Command) -> None:
+        """Each where it is. Raises Unavailable."""
+        assert isinstance(command, NodesAsked), "nothing else is said here"
+        left = list(command.nodes)
+        for name, station in self._server.stations.items():
+            there = [node for node in left if node in self._here.get(name, ())]
+            left = [node for node in left if node not in there]
+            if there:
+                station.member.multicast(msgspec.structs.replace(command, nodes=there))
+
+    # ---- events
 
     def happened(self, event: Event) -> None:
         """Something happened on this node."""
         self._relay.add(event)
 
-    def stop(self) -> None:
-        self._relay.stop()
-
-    # ---- the channel
-
-    def on_apply(self, commands: list[Command]) -> None:
-        for command in commands:
-            if isinstance(command, AMONG_NODES):
-                if isinstance(command, Happened):
-                    self._relay.on_command(command)
-                else:
-                    self.surveyor.on_command(command)
-
-    def on_install(self, view: View, roles: Roles) -> None:
-        before, self._here = self._here, names_in(view)
-        self._roles, self._view_number = roles, view.number
-        self.surveyor.members_changed()
-        self._relay.go_on()
-        if before and self._leading() is not None:
-            self._tell_who_came(before)
-
-    def _tell_who_came(self, before: tuple[str, ...]) -> None:
-        for event, nodes, others in (("node-came", self._here, before), ("node-went", before, self._here)):
-            for node in nodes:
-                if node not in others:
-                    self._events.record(event, which=node)
-
-    def _say(self, command: Command) -> None:
-        self._server.member.multicast(command)
+    def _log_station(self) -> Station:
+        """Where this node tells what happened: where the log of all is kept, if it is there."""
+        return self._server.stations.get(self._keeper) or self._server.own
 
     def _may_speak(self) -> bool:
-        return self._server.member.is_installed and bool(self._leader())
+        station = self._log_station()
+        return station.member.is_installed and bool(_leader_in(station))
 
-    def _leader(self) -> str:
-        roles = self._roles
-        return roles.states[roles.primary].name if roles is not None and roles.primary is not None else ""
+    def _tell(self, happened: Command) -> None:
+        self._log_station().member.multicast(happened)
 
-    def _leading(self) -> Administrator | None:
-        replica = self._server.replica
-        return replica.manager.administrator if replica is not None and replica.is_leading else None
+    def _brings_from(self, station: Station) -> bool:
+        """Of the client managers that hear it, the first brings it to those who keep the log."""
+        roles = station.roles
+        return bool(
+            self._keeper in self._server.stations
+            and roles is not None
+            and roles.client_managers
+            and roles.client_managers[0] == station.member.incarnation
+        )
 
     def _publish(self, event: Event) -> None:
         """To `topic:_LOG`, by whoever leads; stored, if somebody wants to have it who is away."""
         replica = self._server.replica
         if replica is not None and replica.is_leading:
             replica.manager.own_messages.send(EVENT_LOG, event, persistent=None)
+
+    def _log(self, arguments: Arguments) -> Outcome:
+        """One sub-cluster answers for all."""
+        is_keeper = self._server.configuration.cluster.sub_cluster == self._keeper
+        return self._relay.ask(arguments) if is_keeper else Outcome({"events": []})
 
     # ---- what this node answers
 
@@ -118,18 +162,16 @@ class ClusterAdministration:
         settings = server.configuration.cluster
         body: dict[str, Any] = {
             "cluster": settings.name,
-            "sub_cluster": settings.sub_cluster,
             "uptime_seconds": self._now() - self._started,
-            "view": self._view_number,
-            "members": len(self._here),
-            "leader": self._leader(),
+            "leaders": {name: _leader_in(station) for name, station in server.stations.items()},
+            "views": dict(self._views),
             "lacks": server.lacks,
             **process_facts(),
         }
         if server.clients is not None:
             body[CLIENT_MANAGER] = client_manager_facts(server.clients, server.address)
         if server.replica is not None:
-            body[MESSAGE_MANAGER] = replica_facts(server.replica)
+            body[MESSAGE_MANAGER] = {"sub_cluster": settings.sub_cluster, **replica_facts(server.replica)}
         return Outcome(body)
 
     def _go_on_without(self, arguments: Arguments) -> Outcome:
@@ -138,11 +180,20 @@ class ClusterAdministration:
         return Outcome({"waited": waited})
 
     def bus_figures(self, _arguments: Arguments) -> Outcome:
-        """Everybody hears everything, so each can say what all members sent."""
+        """Everybody hears everything, so each can say what all members of its channel sent."""
         return Outcome({"node": self._server.name, "heard_bytes": self._server.member.heard_bytes})
+
+
+def _leader_in(station: Station) -> str:
+    roles = station.roles
+    return roles.states[roles.primary].name if roles is not None and roles.primary is not None else ""
 
 
 def names_in(view: View) -> tuple[str, ...]:
     """The nodes that are here, each process once."""
-    names = dict.fromkeys(node.name for _, hello in view.hellos for node in hello.nodes)
-    return tuple(sorted(names, key=lambda name: [part.rjust(5) for part in name.split(".")]))
+    return tuple(in_order(node.name for _, hello in view.hellos for node in hello.nodes))
+
+
+def in_order(names: Iterable[str]) -> list[str]:
+    """Each once, by site and number."""
+    return sorted(dict.fromkeys(names), key=lambda name: [part.rjust(5) for part in name.split(".")])

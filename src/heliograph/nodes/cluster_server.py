@@ -1,7 +1,6 @@
-"""A process of a cluster: a client manager, a message manager or both, on one channel of the bus.
+"""A process of a cluster: a client manager, a message manager or both.
 
-What is said in the channel is heard once and goes to the nodes of the process in a fixed order: first the message
-manager, which acts on facts, then the client manager, which acts on decisions.
+A message manager is in the channel of its own sub-cluster, a client manager in the channels of all.
 """
 
 from __future__ import annotations
@@ -9,26 +8,25 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable
+from functools import partial
+from itertools import count
 from pathlib import Path
-from typing import Final
-
-import msgspec
 
 from heliograph import __version__
 from heliograph.bus.commands import Command
-from heliograph.bus.interface import ChannelBus, Damage, Incarnation, Origin
-from heliograph.bus.presence import CLIENT_MANAGER, MESSAGE_MANAGER, NodeState
-from heliograph.cluster.roles import Roles, roles_in
-from heliograph.cluster.view import View, straight
+from heliograph.bus.interface import Bus, ChannelBus
+from heliograph.bus.presence import CLIENT_MANAGER, MESSAGE_MANAGER
+from heliograph.cluster.roles import Roles
+from heliograph.cluster.view import View
 from heliograph.journal.disk import DISK, Disk
 from heliograph.model.errors import HeliographError, Unavailable
 from heliograph.model.ids import IdIssuer
 from heliograph.model.limits import DRAIN_SECONDS, LEAVING_SECONDS, NOBODY_LEADS_SECONDS
-from heliograph.nodes.client_manager import ClientManager
+from heliograph.nodes.client_manager import REQUEST_BYTES, ClientManager
 from heliograph.nodes.clock import CLOCK, Clock
 from heliograph.nodes.cluster_administration import ClusterAdministration
 from heliograph.nodes.cluster_clients import ClusterClients
-from heliograph.nodes.cluster_member import LEFT, ClusterMember
+from heliograph.nodes.cluster_member import ClusterMember
 from heliograph.nodes.configuration import Configuration, essentials_of
 from heliograph.nodes.embedded import journal_settings
 from heliograph.nodes.event_log import ON_THE_BUS, EventLog
@@ -36,16 +34,13 @@ from heliograph.nodes.message_manager import MessageManager
 from heliograph.nodes.node_file import Folder
 from heliograph.nodes.replica import ManagerBus, Replica
 from heliograph.nodes.serving import admission, listen, settle_memory
+from heliograph.nodes.station import Station
+from heliograph.nodes.sub_clusters import SubClusters
 from heliograph.nodes.tick import Tick
-
-# The bus could not be entered: nothing was heard since the last time.
-_NOT_ENTERED: Final = "bus-unavailable"
 
 
 class ClusterServer:
     """The nodes of one process. Everything is set up in `start` and given back in `stop`."""
-
-    member: ClusterMember
 
     def __init__(
         self,
@@ -59,23 +54,20 @@ class ClusterServer:
     ) -> None:
         """`owns_process`: nobody else minds how its memory is managed. `look_around` says what is missing if the bus
         reaches nobody else though it should."""
-        self._look_around = look_around
+        self.look_around = look_around
         self.configuration = configuration
         self._disk = disk
         self._clock = clock
         self._owns_process = owns_process
         self.name = f"{configuration.identity.site}.{configuration.identity.node}"
         self.replica: Replica | None = None
-        self.bus: ClusterClients | None = None
+        self.stations: dict[str, Station] = {}
         self._bus = bus
         self._server: asyncio.Server | None = None
         self._clients: ClientManager | None = None
-        self._left = asyncio.Event()
+        self._sub_clusters: SubClusters | None = None  # if there are several
         self._looking_again: asyncio.TimerHandle | None = None
-        self._is_in = False  # in a view, which may be over
-        self._left_because = ""
         self._ready = asyncio.Event()
-        self._roles: Roles | None = None  # of the last view
         self._folder = Folder(Path(configuration.server.data), disk)
         self._essentials = essentials_of(configuration)
         self.failed: asyncio.Future[HeliographError] = asyncio.get_running_loop().create_future()
@@ -106,14 +98,16 @@ class ClusterServer:
         try:
             if cluster.role != CLIENT_MANAGER:
                 await self._start_replica()
+            self._set_up_stations()
             if cluster.role != MESSAGE_MANAGER:
                 await self._start_clients()
         except BaseException:
             await self._stop_nodes()
             raise
         self._events.start(self._administration.happened)
-        self._enter(f"heliograph/{cluster.name}/{cluster.sub_cluster}")
-        if self.bus is not None:
+        for name, station in self.stations.items():
+            station.enter(self._bus, f"heliograph/{cluster.name}/{name}")
+        if self._clients is not None:
             self._looking_again = loop.call_later(NOBODY_LEADS_SECONDS, self._send_elsewhere)
         address = self.address
         self._events.record(
@@ -125,23 +119,31 @@ class ClusterServer:
         if self._owns_process:
             settle_memory()
 
-    def _enter(self, channel: str) -> None:
-        loop = asyncio.get_running_loop()
-        self.member = ClusterMember(
-            self._bus,
-            channel,
-            nodes=self._nodes,
-            handler=self,
-            loop=loop,
-            clock=loop.time,
-            number=self.replica.manager.place.lineage if self.replica is not None else 0,
-            on_damage=self._damaged,
-            sync_age=self.replica.sync_age if self.replica is not None else None,
-        )
-        for part in (self.replica, self.bus):
-            if part is not None:
-                part.channel = self.member
-        self.member.start()
+    def _set_up_stations(self) -> None:
+        cluster = self.configuration.cluster
+        serves_clients = cluster.role != MESSAGE_MANAGER
+        for name in cluster.all_sub_clusters if serves_clients else (cluster.sub_cluster,):
+            clients = ClusterClients(self._tick, partial(self._lost_track, name)) if serves_clients else None
+            if clients is not None:
+                clients.may_speak = False  # until there is a view in which somebody leads
+            self.stations[name] = Station(
+                name,
+                self,
+                replica=self.replica if name == cluster.sub_cluster else None,
+                clients=clients,
+                record=self._events.record,
+                essentials=self._essentials,
+            )
+
+    @property
+    def own(self) -> Station:
+        """In the sub-cluster whose messages this node keeps, or, if it keeps none, in the first."""
+        name = self.configuration.cluster.sub_cluster
+        return self.stations.get(name) or next(iter(self.stations.values()))
+
+    @property
+    def member(self) -> ClusterMember:
+        return self.own.member
 
     async def _start_replica(self) -> None:
         replica = Replica(
@@ -189,11 +191,10 @@ class ClusterServer:
     async def _start_clients(self) -> None:
         configuration = self.configuration
         access, users = admission(configuration)
-        self.bus = ClusterClients(self._tick, self._begin_anew)
-        self.bus.may_speak = False  # until there is a view in which somebody leads
+        bus = self._bus_of_clients()
         clients = ClientManager(
             configuration,
-            bus=self.bus,
+            bus=bus,
             tick=self._tick,
             issuer=self._issuer,
             access=access,
@@ -206,6 +207,16 @@ class ClusterServer:
         self._clients = clients
         self._server = await listen(configuration, clients)
 
+    def _bus_of_clients(self) -> Bus:
+        parts = {name: each.clients for name, each in self.stations.items() if each.clients is not None}
+        if len(parts) == 1:
+            return next(iter(parts.values()))
+        first = int.from_bytes(self._clock.secret(REQUEST_BYTES), "little") << 32
+        self._sub_clusters = SubClusters(
+            parts, next_request=count(first).__next__, on_missed=self._drop_clients
+        )
+        return self._sub_clusters
+
     async def wait_ready(self) -> None:
         """Until this process counts: there is a view, its message manager leads or has the log of the one that
         does, and if clients come here, somebody leads."""
@@ -213,41 +224,28 @@ class ClusterServer:
 
     @property
     def lacks(self) -> str:
-        """What `wait_ready` waits for, in words; empty if nothing."""
-        roles = self._roles
-        if roles is None or roles.primary is None:
-            alone = self._look_around()
-            if alone:
-                return alone
-        if roles is None:
-            return "the nodes that are here to agree on who is in the cluster"
-        if roles.primary is None and roles.missing:
-            names = " and ".join(roles.missing)
-            return (
-                f"message manager {names}: without it nobody leads, since it may have later messages than those that"
-                f" are here. Start it; only if its disk is lost for good, `helio cluster remove {roles.missing[0]}`"
-            )
-        if roles.primary is None and roles.others:
-            expected = max(state.expected for state in roles.states.values())
-            return (
-                f"more message managers: at the very first start all {expected} must be there, and there are"
-                f" {len(roles.states)}"
-            )
-        if roles.primary is None:
-            return "a message manager: start one with --role message-manager"
-        if self.replica is not None and not self.replica.state.is_synchronised:
-            return (
-                f"the log of message manager {roles.states[roles.primary].name}, which it does not have yet"
-            )
-        return ""
+        """What `wait_ready` waits for, in words; empty if nothing. Of the sub-clusters of others one is enough."""
+        own = self.own.lacks
+        if self.replica is not None:
+            return own
+        lacking = [station.lacks for station in self.stations.values()]
+        return "" if not all(lacking) else own
 
     def note_waiting(self, lacks: str) -> None:
         """Whoever reads the log later sees what this node waited for."""
         self._events.record("server-waits", sentence=lacks)
 
-    def _look_whether_ready(self) -> None:
+    def among_nodes(self, station: Station, command: Command) -> None:
+        self._administration.on_command(station, command)
+
+    def installed(self, station: Station, view: View) -> None:
+        self._administration.on_install(station, view)
+
+    def changed(self, station: Station) -> None:
         if not self._ready.is_set() and not self.lacks:
             self._ready.set()
+        if self._sub_clusters is not None and station.clients is not None and station.clients.may_speak:
+            self._sub_clusters.leads(station.sub_cluster)
 
     async def wait_failed(self) -> HeliographError:
         """Returns when the process had to stop, with the reason."""
@@ -258,16 +256,18 @@ class ClusterServer:
         if self._server is not None:
             self._server.close()
         if self._clients is not None:
-            if self._roles is not None and len(self._roles.client_managers) > 1:
+            if any(each.roles and len(each.roles.client_managers) > 1 for each in self.stations.values()):
                 await self._clients.drain(DRAIN_SECONDS)  # the others take them
             self._clients.stop()
             await asyncio.sleep(0)  # let connections send their last bytes and end
         if self.replica is not None:
             await self.replica.hand_over()
-        self.member.leave()
+        for station in self.stations.values():
+            station.member.leave()
         with contextlib.suppress(TimeoutError):  # nobody answers: the others will notice
             async with asyncio.timeout(LEAVING_SECONDS):
-                await self._left.wait()
+                for station in self.stations.values():
+                    await station.wait_left()
         await self._stop_nodes()
         self._events.record("server-stopped")
         await self._events.stop()
@@ -289,20 +289,16 @@ class ClusterServer:
         if not self.failed.done():
             self.failed.set_result(HeliographError(f"the server has a defect: {bug!r}", code="defect"))
 
-    def _nodes(self) -> tuple[NodeState, ...]:
-        states = []
-        if self.replica is not None:
-            states.append(self.replica.state)
-        if self.bus is not None:
-            states.append(NodeState(self.name, CLIENT_MANAGER))
-        return tuple(msgspec.structs.replace(state, essentials=self._essentials) for state in states)
+    def failed_with(self, error: HeliographError) -> None:
+        if not self.failed.done():
+            self.failed.set_result(error)
 
-    def _check_belongs(self, roles: Roles) -> None:
+    def check_belongs(self, station: Station, roles: Roles) -> None:
         """M14, M16: raises HeliographError if this node is not one of those who are here."""
-        if roles.primary is None or roles.primary == self.member.incarnation:
+        if roles.primary is None or roles.primary == station.member.incarnation:
             return
         leader = roles.states[roles.primary]
-        ours = self.replica.manager.place.identity if self.replica is not None else b""
+        ours = station.replica.manager.place.identity if station.replica is not None else b""
         if ours and leader.cluster and ours != leader.cluster:
             raise HeliographError(
                 f"this node's data is of another cluster that is called {self.configuration.cluster.name!r} too: give"
@@ -322,101 +318,31 @@ class ClusterServer:
                 code="settings-differ",
             )
 
-    # ---- the channel
+    # ---- clients
 
-    def on_apply(self, origin: Origin, commands: list[Command], _position: int) -> None:
-        if self.replica is not None:
-            self.replica.on_apply(origin, commands)
-        if self.bus is not None:
-            self.bus.on_apply(origin, commands)
-        self._administration.on_apply(commands)
-        if not self._ready.is_set():
-            self._look_whether_ready()
-
-    def _damaged(self, damage: Damage) -> None:
-        """Bytes that were not understood: of a stranger, or of a node of another version."""
-        self._events.record("bus-damage", code=damage.code, sentence=damage.sentence, node=damage.place.node)
-
-    def on_suspend(self) -> None:
-        if self.replica is not None:
-            self.replica.on_suspend()
-
-    def on_install(self, view: View) -> None:
-        try:
-            self._check_belongs(roles_in(view))
-        except HeliographError as error:
-            if not self.failed.done():
-                self.failed.set_result(error)
-            self.member.leave()
-            return
-        if self.replica is not None:
-            self.replica.on_install(view)
-        self._roles = roles_in(view)
-        self._let_clients_speak(view, self._roles)
-        self._administration.on_install(view, self._roles)
-        if not self._is_in:
-            self._is_in, self._left_because = True, ""
-            self._events.record("node-entered-the-channel", members=len(view.members))
-        self._look_whether_ready()
-
-    def _let_clients_speak(self, view: View, roles: Roles) -> None:
-        """What clients want is said where somebody leads, and to one who heard all that was said before. Otherwise
-        it would be lost with nobody knowing: a primary that comes from another part of a cut asks for nothing."""
-        if self.bus is None:
-            return
-        me, primary = self.member.incarnation, roles.primary
-        assert me is not None, "a view is installed by a member"
-        came_along = primary is not None and primary in (me, *straight(view).get(me, ()))
-        if self.bus.has_spoken and not came_along:
-            self._begin_anew()
-        if primary is not None and not self.bus.may_speak:
-            self._events.record("message-manager-found", leads=roles.states[primary].name)
-        self.bus.may_speak = primary is not None
-        self.bus.go_on()
-
-    def _send_elsewhere(self) -> None:
-        """PROTOCOL 4: where nobody leads, clients do not wait for ever. They may be better off with another."""
-        assert self.bus is not None, "clients come here"
-        if not self.bus.may_speak:
-            self._begin_anew()
-        loop = asyncio.get_running_loop()
-        self._looking_again = loop.call_later(NOBODY_LEADS_SECONDS, self._send_elsewhere)
-
-    def on_arrive(self, incarnation: Incarnation, agrees: bool) -> None: ...
-
-    def on_flow(self, may_send: bool) -> None:
-        if self.replica is not None:
-            self.replica.on_flow(may_send)
-        if self.bus is not None and may_send:
-            self.bus.go_on()
-
-    def force(self, then: Callable[[], None]) -> None:
-        if self.replica is not None:
-            self.replica.force(then)
-        else:
-            then()
-
-    def on_left(self, why: str) -> None:
-        """Nothing that this process knew as a member counts. Its clients go elsewhere, or come again."""
-        if why == LEFT:
-            self._left.set()
-            return
-        if why != self._left_because:
-            self._events.record("node-left-the-channel", why=why)
-        self._is_in, self._left_because = False, why
-        if self.bus is not None:
-            self.bus.may_speak = False
-        if why != _NOT_ENTERED:
-            self._begin_anew()
-            if self.replica is not None:
-                self.replica.begin_anew()
-        self.member.re_enter()
-
-    def _begin_anew(self) -> None:
+    def begin_anew(self, station: Station) -> None:
         """What clients have under way here is known to nobody. They come again, here or elsewhere, and resume."""
+        self._drop_clients()
+        if station.clients is not None:
+            station.clients.forget()
+            if self._sub_clusters is not None:
+                self._sub_clusters.forget(station.sub_cluster)
+
+    def _lost_track(self, sub_cluster: str) -> None:
+        """Who leads there knows of nothing that is under way here."""
+        self.begin_anew(self.stations[sub_cluster])
+
+    def _drop_clients(self) -> None:
         if self._clients is not None:
             self._clients.drop_all(
                 Unavailable("the server lost its place in the cluster", code="server-moved")
             )
-        if self.bus is not None:
-            self.bus.forget()
+
+    def _send_elsewhere(self) -> None:
+        """PROTOCOL 4: where nobody leads, clients do not wait for ever. They may be better off with another."""
+        stations = [station for station in self.stations.values() if station.clients is not None]
+        if not any(station.clients.may_speak for station in stations if station.clients is not None):
+            for station in stations:
+                self.begin_anew(station)
+        loop = asyncio.get_running_loop()
+        self._looking_again = loop.call_later(NOBODY_LEADS_SECONDS, self._send_elsewhere)

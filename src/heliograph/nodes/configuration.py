@@ -237,6 +237,14 @@ class ClusterSettings(_Section, frozen=True):
         str,
         Meta(pattern=_NAME, description="The sub-cluster whose messages this node keeps copies of."),
     ] = "main"
+    sub_clusters: Annotated[
+        str,
+        Meta(
+            max_length=4096,
+            description="The names of all sub-clusters, with commas between them, the same on all nodes. Destinations"
+            " are spread over them. Empty: there is this one only.",
+        ),
+    ] = ""
     role: Annotated[
         Role,
         Meta(
@@ -261,6 +269,12 @@ class ClusterSettings(_Section, frozen=True):
             description="Among message managers that are equally up to date the lowest leads; then the name decides.",
         ),
     ] = 0
+
+    @property
+    def all_sub_clusters(self) -> tuple[str, ...]:
+        """In the order of their names, whatever order they were given in."""
+        given = [name.strip() for name in self.sub_clusters.split(",")]
+        return tuple(sorted({name for name in given if name})) or (self.sub_cluster,)
 
 
 class CreationSettings(_Section, frozen=True):
@@ -356,7 +370,13 @@ class Setting(msgspec.Struct, frozen=True):
 
 # On these every node of a cluster has to agree (M14): what a client may do and is promised must not depend on where
 # it came in.
-_ESSENTIAL: Final = ("journal.durability", "destinations.", "sessions.", "cluster.message_managers")
+_ESSENTIAL: Final = (
+    "journal.durability",
+    "destinations.",
+    "sessions.",
+    "cluster.message_managers",
+    "cluster.sub_clusters",
+)
 
 
 def essentials_of(configuration: Configuration) -> tuple[tuple[str, str], ...]:

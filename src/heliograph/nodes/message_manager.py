@@ -25,7 +25,9 @@ from heliograph.bus.commands import (
     ConsumerRetired,
     CreditGranted,
     DestinationDeleted,
+    DestinationSought,
     DestinationWanted,
+    PlacementWanted,
     Published,
     Refused,
     Rejected,
@@ -64,6 +66,7 @@ from heliograph.destinations.events import (
     BlocksReady,
     BlocksStored,
     ConsumerAway,
+    ConsumersGone,
     PageLoaded,
     Swept,
     TimeCame,
@@ -79,6 +82,7 @@ from heliograph.journal.disk import DISK, Disk
 from heliograph.journal.files import Journal, JournalSettings
 from heliograph.journal.records import RecordKind
 from heliograph.model.block import LARGE, Block, Span, parse_trusted
+from heliograph.model.destination import Address
 from heliograph.model.errors import CorruptJournal, HeliographError, StorageFull, Unavailable
 from heliograph.model.ids import ConsumerId, IdIssuer, SessionId
 from heliograph.model.limits import (
@@ -156,6 +160,8 @@ class MessageManager:
         self._loop = asyncio.get_running_loop()
         self.now, self.microseconds = clock.now, clock.microseconds
         self._boot = clock.boot_id()
+        self._load_rate = 0.0
+        self._load_at, self._load_bytes = 0.0, 0.0
         self._new_identity = partial(clock.secret, _IDENTITY_BYTES)
         self.record = record
         self.catalogue = Catalogue(Residence(resident_bytes), rules, is_replicated=is_replicated)
@@ -349,6 +355,10 @@ class MessageManager:
             self._detach(command)
         elif isinstance(command, DestinationWanted):
             self.run(None, catalogue.wanted(command))
+        elif isinstance(command, DestinationSought):
+            self.run(None, catalogue.sought(command, self.load()))
+        elif isinstance(command, PlacementWanted):
+            self.run(None, catalogue.place(command))
         elif isinstance(command, CommitAsked):
             self._committing.commit(command)
         elif isinstance(command, RollbackAsked):
@@ -356,6 +366,8 @@ class MessageManager:
         elif isinstance(command, DestinationDeleted):
             if command.address in catalogue.by_address:
                 self.run(None, catalogue.delete(command.address))
+            else:
+                self.run(None, catalogue.forget_placement(command.address))
         elif isinstance(command, TopicsWanted):
             self.run(None, catalogue.topics_wanted(command))
         elif isinstance(command, SubscriptionEnded):
@@ -377,6 +389,15 @@ class MessageManager:
         elif isinstance(command, Asked):
             self.administrator.asked(command)
 
+    def load(self) -> float:
+        """How much there is to do: megabytes a second that were written since this was last asked."""
+        now, written = self.now(), self.journal.stats()["bytes_written"]
+        seconds = now - self._load_at
+        if seconds >= 1.0:
+            self._load_rate = (written - self._load_bytes) / seconds / 1e6
+            self._load_at, self._load_bytes = now, written
+        return self._load_rate
+
     # ---- who consumes
 
     def _session_lost(self, command: SessionLost) -> None:
@@ -388,17 +409,21 @@ class MessageManager:
 
     def _consumers_leave(self, session: SessionId, lease_seconds: float) -> None:
         """The consumers of a session go, or, with a lease, those that can be claimed are away."""
-        attendance = self.catalogue.attendance
+        attendance, now = self.catalogue.attendance, self.microseconds()
+        gone: dict[Address, list[ConsumerId]] = {}
         for attendant in attendance.of(session):
             destination = self.catalogue.by_address.get(attendant.address)
+            self._consumer_changed(attendant.consumer)
             if lease_seconds and attendant.can_be_claimed and destination is not None:
                 attendance.went_away(attendant, self.now() + lease_seconds)
-                self._consumer_changed(attendant.consumer)
-                self.run(
-                    destination, destination.handle(ConsumerAway(attendant.consumer), self.microseconds())
-                )
+                self.run(destination, destination.handle(ConsumerAway(attendant.consumer), now))
             else:
-                self._detach(ConsumerDetached(attendant.address, attendant.consumer))
+                attendance.detached(attendant.consumer)
+                gone.setdefault(attendant.address, []).append(attendant.consumer)
+        for address, consumers in gone.items():
+            destination = self.catalogue.by_address.get(address)
+            if destination is not None:
+                self.run(destination, destination.handle(ConsumersGone(consumers), now))
 
     def _consumer_changed(self, consumer: ConsumerId) -> None:
         if self.shipping is not None:

@@ -37,13 +37,13 @@ class Surveyor:
         leader: Callable[[], str],
         clock: Clock = CLOCK,
     ) -> None:
-        """`say` multicasts and raises Unavailable; without it this node is alone. `members` are the names of all
-        nodes that are here; `leading` is who answers for all of them, if it is here, and `leader` the name of the
-        node where it is."""
+        """`say` takes a question to those whom it names and raises Unavailable; without it this node is alone.
+        `members` are the names of all nodes that are here; `leading` is who answers for all of them, if it is here,
+        and `leader` the name of the node where it is."""
         self.administration = Administration()  # what this node answers for itself
         self._node = node
         self._loop = loop
-        self._say = say or self.on_command
+        self._say = say or self._ask_itself
         self._members = members
         self._leading = leading
         self._leader = leader
@@ -101,12 +101,16 @@ class Surveyor:
 
     # ---- what comes from the bus
 
-    def on_command(self, command: Command) -> None:
+    def _ask_itself(self, command: Command) -> None:
+        self.on_command(command, self._ask_itself)
+
+    def on_command(self, command: Command, say: Callable[[Command], None]) -> None:
+        """`say` multicasts where this was said, and raises Unavailable."""
         if isinstance(command, NodesAsked):
             if self._node in command.nodes:
                 question = command.question
                 self._carry_out(
-                    command.subject, command.arguments, lambda answer: self._answer(question, answer)
+                    command.subject, command.arguments, lambda answer: self._answer(question, answer, say)
                 )
         elif isinstance(command, NodeAnswered) and command.question in self._open:
             answer: Answer = command.body
@@ -115,21 +119,14 @@ class Surveyor:
             self._open[command.question][0].answered(command.node, answer)
             self._end_if_complete(command.question)
 
-    def _answer(self, question: bytes, answer: Answer) -> None:
+    def _answer(self, question: bytes, answer: Answer, say: Callable[[Command], None]) -> None:
         said = NodeAnswered(question, self._node)
         if isinstance(answer, HeliographError):
             said.refusal, said.sentence = answer.code, answer.sentence
         else:
             said.body = answer
         # Not from inside a delivery: whoever leads has effects to carry out first.
-        self._loop.call_soon(self._say_if_possible, said)
-
-    def _say_if_possible(self, answer: Command) -> None:
-        """If the bus has no room now, whoever asked hears that this node was silent, and may ask again."""
-        try:
-            self._say(answer)
-        except Unavailable:
-            return
+        self._loop.call_soon(_say_if_possible, say, said)
 
     def _carry_out(self, subject: str, arguments: Arguments, tell: Tell) -> None:
         leading = self._leading()
@@ -147,3 +144,11 @@ class Surveyor:
                 )
         except HeliographError as error:
             tell(error)
+
+
+def _say_if_possible(say: Callable[[Command], None], answer: Command) -> None:
+    """If the bus has no room now, whoever asked hears that this node was silent, and may ask again."""
+    try:
+        say(answer)
+    except Unavailable:
+        return

@@ -254,7 +254,9 @@ class Session:
             except NotAllowed:
                 address = self._admission.checked(command.destination, Right.BROWSE)
             begun = self._transfers.begin_fetch(
-                command, lambda: self._requests.ask(BeginFetch, command.request, command.transfer, address)
+                command,
+                lambda: self._requests.ask(BeginFetch, command.request, command.transfer, address),
+                address,
             )
         except HeliographError as error:
             return [Fail(command.request, error.code, error.sentence)]

@@ -111,14 +111,16 @@ class Transfers:
         self._written.pop(command.transfer, None)
         return [Multicast(UploadDropped(self._session, command.transfer))]
 
-    def begin_fetch(self, command: BeginFetch, request: Callable[[], int]) -> FetchBegun:
+    def begin_fetch(self, command: BeginFetch, request: Callable[[], int], address: Address) -> FetchBegun:
         """Raises ClientFault where it cannot be."""
         self._check_number(command.transfer)
         if len(command.file) != FILE_ID_BYTES or not 0 <= command.offset <= MAX_LARGE_BYTES:
             raise ClientFault("a download names a file and an offset in it", code="large-malformed")
         self._handed[command.transfer] = command.offset
         allowed = min(command.allowed, command.offset + _MOST_AHEAD)
-        return FetchBegun(request(), self._session, command.transfer, command.file, command.offset, allowed)
+        return FetchBegun(
+            request(), self._session, command.transfer, command.file, command.offset, allowed, address
+        )
 
     def _allow(self, command: AllowFetch) -> list[AnySessionEffect]:
         handed = self._handed.get(command.transfer)

@@ -63,7 +63,7 @@ def uploading() -> Transfers:
 
 
 def fetch(transfers: Transfers, *, offset: int = 0, allowed: int = 100, number: int = 1) -> int:
-    begun = transfers.begin_fetch(BeginFetch(5, number, ORDERS, FILE, offset, allowed), lambda: 9)
+    begun = transfers.begin_fetch(BeginFetch(5, number, ORDERS, FILE, offset, allowed), lambda: 9, ORDERS)
     return begun.allowed
 
 

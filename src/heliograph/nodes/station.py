@@ -1,0 +1,219 @@
+"""A process in the channel of one sub-cluster.
+
+What is said there is heard once and goes to the nodes of the process in a fixed order: first to the message manager,
+which acts on facts, then to the client manager, which acts on decisions.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final, Protocol
+
+import msgspec
+
+from heliograph.bus.commands import AMONG_NODES, Command
+from heliograph.bus.interface import ChannelBus, Damage, Incarnation, Origin
+from heliograph.bus.presence import CLIENT_MANAGER, NodeState
+from heliograph.cluster.roles import Roles, roles_in
+from heliograph.cluster.view import View, straight
+from heliograph.model.errors import HeliographError
+from heliograph.nodes.cluster_clients import ClusterClients
+from heliograph.nodes.cluster_member import LEFT, ClusterMember
+from heliograph.nodes.event_log import Record
+from heliograph.nodes.replica import Replica
+
+# The bus could not be entered: nothing was heard since the last time.
+_NOT_ENTERED: Final = "bus-unavailable"
+
+
+class Household(Protocol):
+    """The process that a station belongs to."""
+
+    name: str
+
+    def check_belongs(self, station: Station, roles: Roles) -> None:
+        """Raises HeliographError if this node is not one of those who are here."""
+
+    def failed_with(self, error: HeliographError) -> None: ...
+
+    def begin_anew(self, station: Station) -> None:
+        """What clients have under way in the sub-cluster is known to nobody."""
+
+    def changed(self, station: Station) -> None:
+        """There is a view, or more was heard in it."""
+
+    def look_around(self) -> str:
+        """What is missing if the bus reaches nobody else though it should; otherwise nothing."""
+
+    def among_nodes(self, station: Station, command: Command) -> None:
+        """A node said something that concerns neither the log nor any client."""
+
+    def installed(self, station: Station, view: View) -> None: ...
+
+
+class Station:
+    """One channel, with the nodes of the process that are in it."""
+
+    member: ClusterMember
+
+    def __init__(
+        self,
+        sub_cluster: str,
+        household: Household,
+        *,
+        replica: Replica | None,
+        clients: ClusterClients | None,
+        record: Record,
+        essentials: tuple[tuple[str, str], ...],
+    ) -> None:
+        self.sub_cluster = sub_cluster
+        self.replica = replica
+        self.clients = clients
+        self.roles: Roles | None = None  # of the last view
+        self._household = household
+        self._record = record
+        self._essentials = essentials
+        self._left = asyncio.Event()
+        self._is_in = False  # in a view, which may be over
+        self._left_because = ""
+
+    def enter(self, bus: ChannelBus, channel: str) -> None:
+        loop = asyncio.get_running_loop()
+        self.member = ClusterMember(
+            bus,
+            channel,
+            nodes=self._nodes,
+            handler=self,
+            loop=loop,
+            clock=loop.time,
+            number=self.replica.manager.place.lineage if self.replica is not None else 0,
+            on_damage=self._damaged,
+            sync_age=self.replica.sync_age if self.replica is not None else None,
+        )
+        for part in (self.replica, self.clients):
+            if part is not None:
+                part.channel = self.member
+        self.member.start()
+
+    async def wait_left(self) -> None:
+        await self._left.wait()
+
+    def _nodes(self) -> tuple[NodeState, ...]:
+        states = []
+        if self.replica is not None:
+            states.append(self.replica.state)
+        if self.clients is not None:
+            states.append(NodeState(self._household.name, CLIENT_MANAGER))
+        return tuple(msgspec.structs.replace(state, essentials=self._essentials) for state in states)
+
+    @property
+    def lacks(self) -> str:
+        """What is missing before it counts, in words; empty if nothing."""
+        roles = self.roles
+        if (roles is None or roles.primary is None) and (alone := self._household.look_around()):
+            return alone
+        if roles is None:
+            return "the nodes that are here to agree on who is in the cluster"
+        if roles.primary is None and roles.missing:
+            names = " and ".join(roles.missing)
+            return (
+                f"message manager {names}: without it nobody leads, since it may have later messages than those that"
+                f" are here. Start it; only if its disk is lost for good, `helio cluster remove {roles.missing[0]}`"
+            )
+        if roles.primary is None and roles.others:
+            expected = max(state.expected for state in roles.states.values())
+            return (
+                f"more message managers: at the very first start all {expected} must be there, and there are"
+                f" {len(roles.states)}"
+            )
+        if roles.primary is None:
+            return "a message manager: start one with --role message-manager"
+        if self.replica is not None and not self.replica.state.is_synchronised:
+            return (
+                f"the log of message manager {roles.states[roles.primary].name}, which it does not have yet"
+            )
+        return ""
+
+    # ---- the channel
+
+    def on_apply(self, origin: Origin, commands: list[Command], _position: int) -> None:
+        if self.replica is not None:
+            self.replica.on_apply(origin, commands)
+        if self.clients is not None:
+            self.clients.on_apply(origin, commands)
+        for command in commands:
+            if isinstance(command, AMONG_NODES):
+                self._household.among_nodes(self, command)
+        self._household.changed(self)
+
+    def _damaged(self, damage: Damage) -> None:
+        """Bytes that were not understood: of a stranger, or of a node of another version."""
+        self._record("bus-damage", code=damage.code, sentence=damage.sentence, node=damage.place.node)
+
+    def on_suspend(self) -> None:
+        if self.replica is not None:
+            self.replica.on_suspend()
+
+    def on_install(self, view: View) -> None:
+        try:
+            self._household.check_belongs(self, roles_in(view))
+        except HeliographError as error:
+            self._household.failed_with(error)
+            self.member.leave()
+            return
+        if self.replica is not None:
+            self.replica.on_install(view)
+        self.roles = roles_in(view)
+        self._let_clients_speak(view, self.roles)
+        self._household.installed(self, view)
+        if not self._is_in:
+            self._is_in, self._left_because = True, ""
+            self._record("node-entered-the-channel", members=len(view.members))
+        self._household.changed(self)
+
+    def _let_clients_speak(self, view: View, roles: Roles) -> None:
+        """What clients want is said where somebody leads, and to one who heard all that was said before. Otherwise
+        it would be lost with nobody knowing: a primary that comes from another part of a cut asks for nothing."""
+        clients = self.clients
+        if clients is None:
+            return
+        me, primary = self.member.incarnation, roles.primary
+        assert me is not None, "a view is installed by a member"
+        came_along = primary is not None and primary in (me, *straight(view).get(me, ()))
+        if clients.has_spoken and not came_along:
+            self._household.begin_anew(self)
+        if primary is not None and not clients.may_speak:
+            self._record("message-manager-found", leads=roles.states[primary].name)
+        clients.may_speak = primary is not None
+        clients.go_on()
+
+    def on_arrive(self, incarnation: Incarnation, agrees: bool) -> None: ...
+
+    def on_flow(self, may_send: bool) -> None:
+        if self.replica is not None:
+            self.replica.on_flow(may_send)
+        if self.clients is not None and may_send:
+            self.clients.go_on()
+
+    def force(self, then: Callable[[], None]) -> None:
+        if self.replica is not None:
+            self.replica.force(then)
+        else:
+            then()
+
+    def on_left(self, why: str) -> None:
+        """Nothing that this process knew as a member counts. Its clients go elsewhere, or come again."""
+        if why == LEFT:
+            self._left.set()
+            return
+        if why != self._left_because:
+            self._record("node-left-the-channel", why=why)
+        self._is_in, self._left_because = False, why
+        if self.clients is not None:
+            self.clients.may_speak = False
+        if why != _NOT_ENTERED:
+            self._household.begin_anew(self)
+            if self.replica is not None:
+                self.replica.begin_anew()
+        self.member.re_enter()

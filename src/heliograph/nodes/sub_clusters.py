@@ -1,0 +1,413 @@
+"""Several sub-clusters as one: the bus of a client manager that speaks to all of them (M2).
+
+A fact about a destination goes to the sub-cluster that keeps it, one about a session to all. Where a destination is,
+is asked of all by broadcast and then remembered; one that is nowhere yet is placed by its registrar, the
+sub-cluster that its name alone decides on (`model/rendezvous.py`), so that whoever asks is told the same.
+
+    fact ── address ──▶ known? ──▶ its sub-cluster
+      │                   └─ no ──▶ sought everywhere ──▶ found, or placed by the registrar, the least loaded
+      ├── session ───▶ all of them; their answers become one
+      └── transfer ──▶ where it was begun
+
+A sub-cluster in which nobody leads holds up what is for its own destinations. A session that was opened without it
+is opened there when it is back: its client is asked to come again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from functools import partial
+from typing import Any, Final
+
+import msgspec
+
+from heliograph.bus.commands import (
+    Answered,
+    Asked,
+    ChunkSent,
+    Command,
+    CommitAsked,
+    DestinationDeleted,
+    DestinationGone,
+    DestinationMade,
+    DestinationSought,
+    FetchAllowed,
+    FetchBegun,
+    FetchEnded,
+    PlacementWanted,
+    Published,
+    Rejected,
+    RollbackAsked,
+    SessionClosed,
+    SessionLost,
+    SessionOpened,
+    SessionResumed,
+    SubscriptionEnded,
+    TopicsWanted,
+    UploadBegun,
+    UploadDropped,
+    UploadEnded,
+)
+from heliograph.bus.interface import Receiver
+from heliograph.model.destination import Address, name_of
+from heliograph.model.ids import SessionId, session_of
+from heliograph.model.rendezvous import chosen
+from heliograph.nodes.cluster_clients import ClusterClients
+from heliograph.nodes.combining import combined
+
+_TRANSFERS: Final = (ChunkSent, UploadEnded, UploadDropped, FetchAllowed, FetchEnded)
+_OF_ALL: Final = (SessionOpened, SessionResumed, SubscriptionEnded, TopicsWanted)
+_ENDS: Final = (SessionLost, SessionClosed)
+_PAGED: Final = ("destinations", "sessions")
+_PAGE_BITS: Final = 40
+_PAGE_MASK: Final = (1 << _PAGE_BITS) - 1
+SESSION_UNKNOWN: Final = "session-unknown"
+SPANS: Final = "transaction-spans"
+
+
+class _Gathering(msgspec.Struct):
+    """Answers to one request that several sub-clusters were asked."""
+
+    fact: Command
+    awaited: dict[str, None]
+    answers: dict[str, Answered | Rejected]
+
+
+class _Search(msgspec.Struct):
+    """A destination that nobody here knows the place of, and what waits for it, in order."""
+
+    awaited: dict[int, str]  # request → sub-cluster
+    facts: list[Command]
+    loads: dict[str, float]
+    is_placing: bool = False
+
+
+class SubClusters:
+    """All sub-clusters, for the client manager of this process."""
+
+    def __init__(
+        self,
+        parts: dict[str, ClusterClients],
+        *,
+        next_request: Callable[[], int],
+        on_missed: Callable[[], None],
+    ) -> None:
+        """`next_request` numbers what is asked here. `on_missed`: a sub-cluster is back that was asked nothing when
+        sessions were opened; clients have to come again."""
+        self.parts = parts
+        self._next_request = next_request
+        self._on_missed = on_missed
+        self._receivers: list[tuple[Receiver, Collection[type[Command]] | None]] = []
+        self._places: dict[Address, str] = {}
+        self._searches: dict[Address, _Search] = {}
+        self._own: dict[int, Callable[[Answered | Rejected], None]] = {}
+        self._gathering: dict[int, _Gathering] = {}
+        self._paging: dict[int, int] = {}
+        self._transfers: dict[tuple[SessionId, int], str] = {}
+        self._staged: dict[SessionId, dict[str, None]] = {}
+        self._missing: dict[str, None] = {}  # sub-clusters that sessions were opened without
+        for name, part in parts.items():
+            part.join(partial(self._heard, name))
+
+    def join(self, receiver: Receiver, kinds: Collection[type[Command]] | None = None) -> None:
+        self._receivers.append((receiver, kinds))
+
+    # ---- facts
+
+    def multicast(self, fact: Command) -> None:
+        if isinstance(fact, Published):
+            self._publish(fact)
+        elif isinstance(fact, DestinationDeleted):
+            self._end(fact)
+        elif isinstance(fact, _TRANSFERS):
+            self._go_on_with_transfer(fact)
+        elif isinstance(fact, _OF_ALL):
+            self._ask(fact, dict.fromkeys(self.parts, fact))
+        elif isinstance(fact, _ENDS):
+            self._end_session(fact)
+        elif isinstance(fact, RollbackAsked):
+            self._staged.pop(fact.session, None)
+            self._ask(fact, {name: self._share(fact, name) for name in self.parts})
+        elif isinstance(fact, CommitAsked):
+            self._commit(fact)
+        elif isinstance(fact, Asked):
+            self._administer(fact)
+        else:
+            self._send(fact.address, fact)  # type: ignore[attr-defined]
+
+    def _publish(self, fact: Published) -> None:
+        place = self.place_of(fact.address)
+        if place is None:
+            self._seek(fact.address, fact)
+            return
+        if fact.staged:
+            self._staged.setdefault(session_of(fact.block.lane), {})[place] = None
+        self.parts[place].multicast(fact)
+
+    def _send(self, address: Address, fact: Command) -> None:
+        place = self.place_of(address)
+        if place is None:
+            self._seek(address, fact)
+            return
+        if isinstance(fact, UploadBegun | FetchBegun):
+            self._transfers[fact.session, fact.transfer] = place
+        self.parts[place].multicast(fact)
+
+    def place_of(self, address: Address) -> str | None:
+        """The sub-cluster of a destination, if it is known."""
+        place = self._places.get(address)
+        if place is None and name_of(address).startswith("_"):
+            # Temporary: nobody else makes one of that name. The server's own: there is one in each.
+            place = self._places[address] = chosen(address.encode(), list(self.parts))
+        return place
+
+    def _end(self, fact: DestinationDeleted) -> None:
+        """Everywhere: the registrar forgets where it placed it."""
+        for part in self.parts.values():
+            part.multicast(fact)
+
+    def _go_on_with_transfer(self, fact: Command) -> None:
+        session, transfer = fact.session, fact.transfer  # type: ignore[attr-defined]
+        place = self._transfers.get((session, transfer))
+        if place is None:
+            return  # it is over
+        if isinstance(fact, UploadDropped | FetchEnded):
+            del self._transfers[session, transfer]
+        self.parts[place].multicast(fact)
+
+    def _end_session(self, fact: SessionLost | SessionClosed) -> None:
+        self._staged.pop(fact.session, None)
+        for key in [key for key in self._transfers if key[0] == fact.session]:
+            del self._transfers[key]
+        for part in self.parts.values():
+            part.multicast(fact)
+
+    def _share(self, fact: RollbackAsked, name: str) -> RollbackAsked:
+        """What of a rollback concerns one sub-cluster."""
+        consumers = [each for each in fact.consumers if self.place_of(each[0]) == name]
+        return msgspec.structs.replace(fact, consumers=consumers)
+
+    # ---- transactions
+
+    def _commit(self, fact: CommitAsked) -> None:
+        """One sub-cluster decides alone."""
+        taking_part = self._staged.pop(fact.session, {})
+        for address, _, _ in fact.consumed:
+            if address in self._places:
+                taking_part[self._places[address]] = None
+        if len(taking_part) > 1:
+            sentence = "the transaction has to do with destinations of several sub-clusters"
+            self._tell(Rejected(fact.request, SPANS, sentence))
+            return
+        place = next(iter(taking_part), None) or chosen(fact.session, list(self.parts))
+        self.parts[place].multicast(fact)
+
+    # ---- administration
+
+    def _administer(self, fact: Asked) -> None:
+        address = fact.arguments.get("destination")
+        if isinstance(address, str) and address:
+            if fact.subject == "destination.create":
+                self._send(Address(address), fact)
+            elif (place := self.place_of(Address(address))) is not None:
+                self.parts[place].multicast(fact)
+            else:
+                self._seek(Address(address), fact)
+        elif fact.subject in _PAGED:
+            self._turn_page(fact)
+        else:
+            self._ask(fact, dict.fromkeys(self.parts, fact))
+
+    def _turn_page(self, fact: Asked) -> None:
+        """One sub-cluster after the other: the upper bits of the page's number say which."""
+        after = fact.arguments.get("after", 0)
+        which = after >> _PAGE_BITS if isinstance(after, int) else 0
+        names = list(self.parts)
+        name = names[min(max(which, 0), len(names) - 1)]
+        if isinstance(after, int):
+            fact = msgspec.structs.replace(fact, arguments={**fact.arguments, "after": after & _PAGE_MASK})
+        self._paging[fact.request] = which
+        self.parts[name].multicast(fact)
+
+    def _page(self, answer: Answered, which: int) -> None:
+        behind = answer.body["next"]
+        if behind:
+            answer.body["next"] = which << _PAGE_BITS | behind
+        elif which + 1 < len(self.parts):
+            answer.body["next"] = which + 1 << _PAGE_BITS
+
+    # ---- one request, several answers
+
+    def _ask(self, fact: Command, shares: dict[str, Any]) -> None:
+        """Of all in which somebody leads. If that is nobody, of all, and the answers come when there is somebody."""
+        here = {name: share for name, share in shares.items() if self.parts[name].may_speak} or shares
+        if isinstance(fact, SessionOpened | SessionResumed):
+            self._missing.update(dict.fromkeys(name for name in shares if name not in here))
+        self._gathering[fact.request] = _Gathering(fact, dict.fromkeys(here), {})  # type: ignore[attr-defined]
+        for name, share in here.items():
+            self.parts[name].multicast(share)
+
+    def _gather(self, name: str, gathering: _Gathering, answer: Answered | Rejected) -> None:
+        gathering.awaited.pop(name, None)
+        gathering.answers[name] = answer
+        if isinstance(gathering.fact, SessionResumed) and isinstance(answer, Answered):
+            self._learn(name, answer.body)
+        if gathering.awaited:
+            return
+        fact, answers = gathering.fact, gathering.answers
+        if isinstance(fact, SessionResumed) and self._open_where_unknown(fact, gathering):
+            return
+        del self._gathering[answer.request]
+        self._tell(combined(fact, answers))
+
+    def _open_where_unknown(self, fact: SessionResumed, gathering: _Gathering) -> bool:
+        """A sub-cluster that was away when the session was opened does not know it; the others vouch for it."""
+        answers = gathering.answers
+        unknown = [
+            name
+            for name, answer in answers.items()
+            if isinstance(answer, Rejected) and answer.code == SESSION_UNKNOWN
+        ]
+        if not unknown or len(unknown) == len(answers):
+            return False
+        gathering.awaited.update(dict.fromkeys(unknown))
+        for name in unknown:
+            request = self._next_request()
+            self._own[request] = partial(self._opened, fact.request, name)
+            self.parts[name].multicast(
+                SessionOpened(request, fact.session, fact.user, fact.token, fact.connection, fact.client)
+            )
+        return True
+
+    def _opened(self, request: int, name: str, answer: Answered | Rejected) -> None:
+        gathering = self._gathering.get(request)
+        if gathering is not None:
+            answer.request = request
+            self._gather(name, gathering, answer)
+
+    def _learn(self, name: str, body: dict[str, Any]) -> None:
+        """Where the lanes and consumers of a resumed session lead."""
+        for _, address, _ in [*body.get("lanes", []), *_addresses(body.get("consumers", []))]:
+            self._places[Address(address)] = name
+
+    # ---- where is it?
+
+    def _seek(self, address: Address, fact: Command) -> None:
+        search = self._searches.get(address)
+        if search is not None:
+            search.facts.append(fact)
+            return
+        search = self._searches[address] = _Search({}, [fact], {})
+        for name, part in self.parts.items():
+            request = self._next_request()
+            search.awaited[request] = name
+            self._own[request] = partial(self._sought, address)
+            part.multicast(DestinationSought(request, address))
+
+    def _sought(self, address: Address, answer: Answered | Rejected) -> None:
+        search = self._searches.get(address)
+        if search is None:
+            return  # it was found elsewhere
+        name = search.awaited.pop(answer.request)
+        body = answer.body if isinstance(answer, Answered) else {}
+        if body.get("here"):
+            self._found(address, name)
+            return
+        search.loads[name] = body.get("load", 0.0)
+        if not search.awaited and not search.is_placing:
+            self._place(address, search)
+
+    def _place(self, address: Address, search: _Search) -> None:
+        """It is nowhere. If nobody wants to make it, its registrar says so."""
+        registrar = chosen(address.encode(), list(self.parts))
+        if not any(_makes(fact) for fact in search.facts):
+            self._let_go(address, registrar)
+            return
+        search.is_placing = True
+        request = self._next_request()
+        self._own[request] = partial(self._placed, address)
+        loads = sorted(search.loads.items())
+        self.parts[registrar].multicast(PlacementWanted(request, address, registrar, loads))
+
+    def _placed(self, address: Address, answer: Answered | Rejected) -> None:
+        if isinstance(answer, Answered):
+            self._found(address, answer.body["sub_cluster"])
+        elif address in self._searches:
+            self._let_go(address, chosen(address.encode(), list(self.parts)))
+
+    def _found(self, address: Address, name: str) -> None:
+        self._places[address] = name
+        if address in self._searches:  # otherwise somebody else made it meanwhile
+            self._let_go(address, name)
+
+    def _let_go(self, address: Address, name: str) -> None:
+        """What waited for the place of a destination goes there."""
+        search = self._searches.pop(address)
+        for request in search.awaited:
+            self._own.pop(request, None)
+        for fact in search.facts:
+            if isinstance(fact, Published) and fact.staged:
+                self._staged.setdefault(session_of(fact.block.lane), {})[name] = None
+            elif isinstance(fact, UploadBegun | FetchBegun):
+                self._transfers[fact.session, fact.transfer] = name
+            self.parts[name].multicast(fact)
+
+    # ---- what comes back
+
+    def _heard(self, name: str, command: Command) -> None:
+        if isinstance(command, Answered | Rejected):
+            asked = self._own.pop(command.request, None)
+            if asked is not None:
+                asked(command)
+                return
+            which = self._paging.pop(command.request, None)
+            if which is not None and isinstance(command, Answered):
+                self._page(command, which)
+            gathering = self._gathering.get(command.request)
+            if gathering is not None:
+                self._gather(name, gathering, command)
+                return
+        elif isinstance(command, DestinationMade):
+            self._made(name, command.address)
+        elif isinstance(command, DestinationGone) and self._places.get(command.address) == name:
+            del self._places[command.address]
+        self._tell(command)
+
+    def _made(self, name: str, address: Address) -> None:
+        if not name_of(address).startswith("_"):
+            self._found(address, name)
+
+    def _tell(self, command: Command) -> None:
+        kind = type(command)
+        for receive, kinds in self._receivers:
+            if kinds is None or kind in kinds:
+                receive(command)
+
+    # ---- sub-clusters come and go
+
+    def leads(self, name: str) -> None:
+        """Somebody leads a sub-cluster from here on."""
+        if name in self._missing:
+            del self._missing[name]
+            self._on_missed()
+
+    def forget(self, name: str) -> None:
+        """Nothing that a sub-cluster was asked or said counts."""
+        self._places = {address: place for address, place in self._places.items() if place != name}
+        self._transfers = {key: place for key, place in self._transfers.items() if place != name}
+        # Clients come again: nobody waits for any of it.
+        self._searches.clear()
+        self._own.clear()
+        self._gathering.clear()
+        self._paging.clear()
+        self._staged.clear()
+
+
+def _makes(fact: Command) -> bool:
+    return bool(getattr(fact, "create", False)) or (
+        isinstance(fact, Asked) and fact.subject == "destination.create"
+    )
+
+
+def _addresses(consumers: list[tuple[int, bytes, str]]) -> list[tuple[int, str, int]]:
+    return [(number, address, 0) for number, _, address in consumers]
