@@ -13,6 +13,7 @@ import pytest
 from heliograph.bus.corosync_settings import KEY_BYTES
 from heliograph.cli.dev_hosts import Host, Network
 from heliograph.nodes.configuration import toml_of
+from heliograph.nodes.users import UserStore
 from tests.cluster.hosts import ROOT, TOKEN_MS, one_host, require_corosync, until
 from tests.servers import CLEAN
 
@@ -128,6 +129,30 @@ def test_a_node_that_does_not_belong_ends_and_says_what_to_do(host: Host, tmp_pa
         assert first.is_ready
     finally:
         first.kill()
+
+
+@pytest.mark.timeout(120)
+def test_a_node_with_a_stale_users_file_is_not_refused_but_gets_the_right_one(
+    host: Host, tmp_path: Path
+) -> None:
+    stores = [UserStore.load(tmp_path / name / "data" / "users.toml") for name in ("first", "late")]
+    for store in stores:
+        store.add("ann", "lamp", ["admin"])
+    stores[0].add("bob", "oil", [])
+    nodes = [Node(host, tmp_path / "first", 1)]
+    try:
+        until(lambda: nodes[0].is_ready, "the cluster is there")
+        nodes.append(Node(host, tmp_path / "late", 2, cluster__role="client-manager"))
+        late = nodes[1]
+        until(lambda: late.is_ready and "was of version 1" in late.said, "it says what it did")
+        assert "the cluster has version 2, which is there now" in late.said
+        assert "what was there is users.toml.previous" in late.said
+        files = [tmp_path / name / "data" / "users.toml" for name in ("first", "late")]
+        assert files[0].read_text() == files[1].read_text()
+        assert "version = 1\n" in files[1].with_name("users.toml.previous").read_text()
+    finally:
+        for node in nodes:
+            node.kill()
 
 
 @pytest.mark.timeout(120)

@@ -92,6 +92,8 @@ COMMANDS: dict[str, Command] = {
     "placement-wanted": commands.PlacementWanted(
         44, Address("queue:orders"), "east", [("east", 3.5), ("west", 2.0)]
     ),
+    "document-offered": commands.DocumentOffered("users", 3, b"version = 3\n", "1.1"),
+    "document-told": commands.DocumentTold("users", 4, b"version = 4\n"),
     "nodes-asked": commands.NodesAsked(TOKEN, "node", {"after": 5}, ["1.1", "1.2"]),
     "node-answered": commands.NodeAnswered(TOKEN, "1.2", {"roles": ["message-manager"]}),
     "node-answered-no": commands.NodeAnswered(TOKEN, "1.1", {}, "not-leading", "node 1.1 does not lead"),

@@ -312,6 +312,15 @@ class BodyWanted(Command):
     tag: int
 
 
+class DocumentOffered(Command):
+    """A node shows its copy of a document that nodes share (M14). Version -1: it has none."""
+
+    key: str
+    version: int
+    content: bytes
+    node: str = ""
+
+
 # ---- among all nodes: they concern neither the log nor any client
 
 
@@ -372,6 +381,7 @@ Fact = (
     | Stored
     | Synchronised
     | BodyWanted
+    | DocumentOffered
     | NodesAsked
     | NodeAnswered
     | Happened
@@ -558,6 +568,14 @@ class Leads(Command):
     anew: bool = False
 
 
+class DocumentTold(Command):
+    """A document that nodes share, as the cluster has it: whoever has another copy takes this one."""
+
+    key: str
+    version: int
+    content: bytes
+
+
 Decision = (
     Confirmed
     | Refused
@@ -576,5 +594,6 @@ Decision = (
     | Logged
     | Supplied
     | Leads
+    | DocumentTold
 )
 DECISIONS: Final[frozenset[type[Command]]] = frozenset(get_args(Decision))

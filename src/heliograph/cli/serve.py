@@ -157,7 +157,9 @@ def _make(configuration: Configuration) -> EmbeddedServer | ClusterServer:
     bus = CorosyncBus(asyncio.get_running_loop())
     bus.check()
     _warn_of_open_bus()
-    return ClusterServer(configuration, bus, look_around=_look_around)
+    server = ClusterServer(configuration, bus, look_around=_look_around)
+    server.tell = typer.echo
+    return server
 
 
 def _warn_of_open_bus() -> None:

@@ -12,6 +12,7 @@ import msgspec
 
 from heliograph.destinations.catalogue import Catalogue
 from heliograph.destinations.destination import Destination
+from heliograph.destinations.documents import Document
 from heliograph.destinations.message_list import MessageList
 from heliograph.destinations.pages import Entry, Page, pages_of
 from heliograph.destinations.pausing import NOTHING, Paused
@@ -114,6 +115,7 @@ class CatalogueState(msgspec.Struct, array_like=True):
     identity: bytes = b""  # of the cluster whose log it is
     stopped_clean: bool = False
     placements: list[tuple[str, str]] = []  # destinations of other sub-clusters, and where they were placed
+    documents: list[Document] = []  # of which every node has a copy
 
 
 _Dumped = tuple[list[int], list[bytes]]
@@ -146,6 +148,7 @@ def snapshot_of(catalogue: Catalogue, boot: bytes, place: LogState = (0, 0, [], 
     large = catalogue.large.pairs()
     state = CatalogueState(sessions_of(catalogue), destinations, boot, stages, large, *place)
     state.placements = placements_of(catalogue)
+    state.documents = list(catalogue.documents.by_key.values())
     return encode_state(state)
 
 

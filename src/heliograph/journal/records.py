@@ -58,6 +58,7 @@ class RecordKind(enum.IntEnum):
     ADOPTED = 16
     VIEW = 17
     IDENTITY = 18
+    DOCUMENT = 19
 
 
 _SPILLED: Final = 2

@@ -176,6 +176,10 @@ RELAY_SECONDS = 0.1
 SURVEY_SECONDS = 5.0
 # Questions to nodes that are open at a time; each is a timer and a few answers.
 MAX_SURVEYS = 100
+# A document that every node has a copy of, as the users are: a thousand users and more, in one frame of the bus.
+MAX_DOCUMENT_BYTES = 256 * KIB
+# And how many there are: one for each thing that nodes share, of which there are few.
+MAX_DOCUMENTS = 16
 # Nodes that one question can name: more than a cluster has.
 MAX_NODES_ASKED = 1000
 # What the answers of all nodes come to, so that with a few words around them they fit a control frame.

@@ -263,6 +263,15 @@ class ClientManager:
         if dirty:
             self.vigil.answered()
 
+    def use(self, users: UserStore) -> None:
+        """There are other users now, or other rules. Whoever is here as somebody else logs in again."""
+        self._users = users
+        self._access.replace(users.rules)
+        for connection in list(self.connections):
+            user = connection.user
+            if user is not None and users.identity(user.name) != user:
+                connection.end(Unavailable("the users of the server have changed", code="server-moved"))
+
     # ---- who is it?
 
     async def authenticate(self, hello: frames.Hello) -> Identity:

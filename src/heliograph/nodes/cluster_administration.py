@@ -14,7 +14,8 @@ import msgspec
 
 from heliograph.admin.administration import Outcome
 from heliograph.admin.subjects import BUS, GO_ON_WITHOUT, LOG, NODE, Arguments, argument
-from heliograph.bus.commands import Command, Happened, NodesAsked
+from heliograph.bus.commands import Command, DocumentTold, Happened, NodesAsked
+from heliograph.bus.interface import Incarnation
 from heliograph.bus.presence import CLIENT_MANAGER, MESSAGE_MANAGER
 from heliograph.cluster.view import View
 from heliograph.model.destination import EVENT_LOG
@@ -27,6 +28,7 @@ from heliograph.nodes.message_manager import MessageManager
 from heliograph.nodes.node_facts import client_manager_facts, process_facts, replica_facts
 from heliograph.nodes.station import Station
 from heliograph.nodes.surveyor import Surveyor
+from heliograph.nodes.users_copy import UsersCopy
 
 if TYPE_CHECKING:
     from heliograph.nodes.cluster_server import ClusterServer
@@ -54,6 +56,8 @@ class ClusterAdministration:
             leader=lambda: _leader_in(server.own),
             clock=clock,
         )
+        self._copy: UsersCopy | None = None
+        self._shown_to: Incarnation | None = None
         self._relay = LogRelay(loop=loop, say=self._tell, may_speak=self._may_speak, publish=self._publish)
         answers = self.surveyor.administration
         answers.register(NODE, self._node)
@@ -68,6 +72,23 @@ class ClusterAdministration:
         administrator.administration.register(LOG, self._log)
         administrator.administration.register(BUS, self.bus_figures)
         administrator.administration.register(NODE, self._node)
+
+    def keep_copy(self, copy: UsersCopy) -> None:
+        """Of the users, whom the sub-cluster knows that keeps the log, too."""
+        self._copy = copy
+        station = self._server.stations[self._keeper]
+        assert station.clients is not None, "users are for clients"
+        station.clients.join(copy.on_command, (DocumentTold,))
+
+    def _show_copy(self, station: Station) -> None:
+        """To each that comes to lead."""
+        leader = station.roles.primary if station.roles is not None else None
+        if self._copy is None or station.sub_cluster != self._keeper or leader in (None, self._shown_to):
+            return
+        offer = self._copy.offer()
+        if offer is not None and station.clients is not None:
+            station.clients.multicast(offer)
+        self._shown_to = leader
 
     def stop(self) -> None:
         self._relay.stop()
@@ -89,6 +110,7 @@ class ClusterAdministration:
         self._views[name] = view.number
         self.surveyor.members_changed()
         self._relay.go_on()
+        self._show_copy(station)
         if before and station.replica is not None and station.replica.is_leading:
             self._tell_who_came(before, self._here[name])
 

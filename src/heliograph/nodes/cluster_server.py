@@ -37,6 +37,8 @@ from heliograph.nodes.serving import admission, listen, settle_memory
 from heliograph.nodes.station import Station
 from heliograph.nodes.sub_clusters import SubClusters
 from heliograph.nodes.tick import Tick
+from heliograph.nodes.users import UserStore
+from heliograph.nodes.users_copy import UsersCopy
 
 
 class ClusterServer:
@@ -55,6 +57,7 @@ class ClusterServer:
         """`owns_process`: nobody else minds how its memory is managed. `look_around` says what is missing if the bus
         reaches nobody else though it should."""
         self.look_around = look_around
+        self.tell: Callable[[str], None] = lambda _sentence: None  # to whoever looks on
         self.configuration = configuration
         self._disk = disk
         self._clock = clock
@@ -203,6 +206,15 @@ class ClusterServer:
             clock=self._clock,
         )
         clients.surveyor = self._administration.surveyor
+        store = users or UserStore(configuration.users_path)
+        copy = UsersCopy(
+            clients,
+            store,
+            node=self.name,
+            record=self._events.record,
+            tell=self.tell,
+        )
+        self._administration.keep_copy(copy)
         clients.start()
         self._clients = clients
         self._server = await listen(configuration, clients)
