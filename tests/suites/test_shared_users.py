@@ -9,9 +9,10 @@ import pytest
 import heliograph
 from heliograph import HeliographError
 from heliograph.model.errors import NotAuthenticated
-from heliograph.nodes.users import UserStore
+from heliograph.nodes.users import UserStore, hash_password
 from tests.servers import play, until
 from tests.suites.cluster_in_process import CLIENTS, Cluster, url
+from tests.suites.test_command_line import serving
 
 pytestmark = pytest.mark.req("M14")
 
@@ -95,3 +96,58 @@ def test_a_client_manager_without_users_gets_those_of_the_cluster_and_lets_nobod
             await cluster.stop()
 
     play(story())
+
+
+@pytest.mark.req("M13")
+def test_a_user_who_is_added_online_can_log_in_everywhere_whoever_leads(tmp_path: Path) -> None:
+    users(tmp_path, 1).add("ann", "ann's", ["admin"])
+    copied(tmp_path, 5)
+
+    async def story() -> None:
+        cluster = Cluster(tmp_path)
+        for node in (1, 5):
+            await cluster.add(node, CLIENTS)
+        for node in (2, 3):
+            await cluster.add(node)
+        try:
+            async with heliograph.connect(url(cluster), user="ann", password="ann's") as connection:
+                added = {
+                    "name": "bob",
+                    "password": hash_password("bob's"),
+                    "roles": ["clerk"],
+                }
+                assert (await connection.ask("user.add", **added))["version"] == 2
+                with pytest.raises(HeliographError, match="user-exists"):
+                    await connection.ask("user.add", **added)
+                with pytest.raises(HeliographError, match="user-invalid"):
+                    await connection.ask("user.add", **{**added, "name": "eve", "password": "plain"})
+                names = [entry["name"] for entry in (await connection.ask("users"))["users"]]
+                assert names == ["ann", "bob"]
+                await until(lambda: users(tmp_path, 5).version == 2, "the others have it too")
+                assert await lets_in(cluster, 5, "bob")
+                cluster.crash(cluster.leader())
+                asked = cluster.nodes[1]._administration
+                await until(lambda: asked._leader_of_keeper() == "1.3", "another leads")
+                await connection.ask("user.remove", name="bob")
+                await until(lambda: users(tmp_path, 5).version == 3, "the others hear of it")
+                assert not await lets_in(cluster, 5, "bob")
+        finally:
+            await cluster.stop()
+
+    play(story())
+
+
+@pytest.mark.slow
+@pytest.mark.req("X4")
+def test_users_are_changed_online_at_the_command_line(tmp_path: Path) -> None:
+    with serving(tmp_path) as server:
+        added = server.run(
+            "user", "add", "ann", "--role", "admin", "--online", "--password-stdin", input=b"lamp\n"
+        )
+        assert added.stdout == b"user ann added, the users are now of version 1\n"
+        assert b"[not-authenticated]" in server.run("admin", "server", code=2).stderr
+        server.environment |= {"HELIO_USER": "ann", "HELIO_PASSWORD": "lamp"}
+        assert server.run("user", "list", "--online").stdout.split() == [b"ann", b"admin"]
+        server.run("user", "add", "bob", "--online", "--password-stdin", input=b"oil\n")
+        removed = server.run("user", "remove", "bob", "--online")
+        assert removed.stdout == b"user bob removed, the users are now of version 3\n"

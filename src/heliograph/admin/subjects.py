@@ -21,8 +21,13 @@ NODE: Final = "node"
 ASK_NODES: Final = "nodes.ask"
 # A message manager is gone for good: the others do not wait for it.
 GO_ON_WITHOUT: Final = "node.remove"
+# The users: all of them, one more, one less. They are the same for all nodes.
+USERS: Final = "users"
+USER_ADD: Final = "user.add"
+USER_REMOVE: Final = "user.remove"
+OF_USERS: Final = (USERS, USER_ADD, USER_REMOVE)
 # About the server as a whole.
-OVER_SERVER: Final = ("server", "sessions", "policies", "destinations", BUS, NODE, GO_ON_WITHOUT)
+OVER_SERVER: Final = ("server", "sessions", "policies", "destinations", BUS, NODE, GO_ON_WITHOUT, *OF_USERS)
 # About the destination that the argument `destination` names.
 OVER_DESTINATION: Final = (
     "destination.show",

@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import Any
 
 from heliograph import __version__
-from heliograph.admin.subjects import ASK_NODES, argument, needed, nodes_meant
+from heliograph.admin.subjects import ASK_NODES, OF_USERS, argument, needed, nodes_meant
 from heliograph.bus.commands import (
     DECISIONS,
     Answered,
@@ -63,6 +63,7 @@ from heliograph.sessions.session import Session
 
 _SWEEP_SECONDS = 1.0
 _TOKEN_BYTES = 16
+_ANSWER_FIRST_SECONDS = 0.5
 REQUEST_BYTES = 3
 
 
@@ -267,6 +268,10 @@ class ClientManager:
         """There are other users now, or other rules. Whoever is here as somebody else logs in again."""
         self._users = users
         self._access.replace(users.rules)
+        # A moment later: one of them may be who changed it, and waits for the answer.
+        self._loop.call_later(_ANSWER_FIRST_SECONDS, self._end_strangers, users)
+
+    def _end_strangers(self, users: UserStore) -> None:
         for connection in list(self.connections):
             user = connection.user
             if user is not None and users.identity(user.name) != user:
@@ -384,6 +389,9 @@ class ClientManager:
             if message.subject == ASK_NODES and self.surveyor is not None:
                 self._ask_nodes(self.surveyor, connection, message)
                 return
+            if message.subject in OF_USERS and self.surveyor is not None:
+                self._ask_keeper(self.surveyor, connection, message)
+                return
         except HeliographError as error:
             connection.send_control(frames.Failed(message.request, error.code, error.sentence))
             return
@@ -399,6 +407,22 @@ class ClientManager:
             nodes_meant(arguments),
             lambda reply: connection.send_control(frames.Answer(request, reply)),
         )
+
+    def _ask_keeper(self, surveyor: Surveyor, connection: Connection, message: frames.Ask) -> None:
+        """What is kept in one place for all. Raises HeliographError."""
+        keeper = surveyor.keeper()
+        if not keeper:
+            raise Unavailable("nobody leads now: try again when somebody does", code="not-leading")
+
+        def answer(composite: dict[str, Any]) -> None:
+            (reply,) = composite["replies"]
+            if reply["ok"]:
+                connection.send_control(frames.Answer(message.request, reply["body"]))
+            else:
+                error = reply["error"]
+                connection.send_control(frames.Failed(message.request, error["code"], error["sentence"]))
+
+        surveyor.ask(message.subject, message.arguments, [keeper], answer)
 
     @property
     def session_count(self) -> int:

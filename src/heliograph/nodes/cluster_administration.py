@@ -8,17 +8,23 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from heliograph.admin.administration import Outcome
-from heliograph.admin.subjects import BUS, GO_ON_WITHOUT, LOG, NODE, Arguments, argument
+from heliograph.admin.subjects import BUS, GO_ON_WITHOUT, LOG, NODE, USERS, Arguments, argument
 from heliograph.bus.commands import Command, DocumentTold, Happened, NodesAsked
 from heliograph.bus.interface import Incarnation
 from heliograph.bus.presence import CLIENT_MANAGER, MESSAGE_MANAGER
 from heliograph.cluster.view import View
+from heliograph.destinations.documents import Document, encode_document
+from heliograph.destinations.effects import AnyEffect, Multicast, Write
+from heliograph.journal.records import RecordKind
 from heliograph.model.destination import EVENT_LOG
+from heliograph.model.errors import ClientFault
+from heliograph.model.limits import MAX_DOCUMENT_BYTES
 from heliograph.model.rendezvous import chosen
 from heliograph.nodes.administrator import Administrator
 from heliograph.nodes.clock import Clock
@@ -28,6 +34,8 @@ from heliograph.nodes.message_manager import MessageManager
 from heliograph.nodes.node_facts import client_manager_facts, process_facts, replica_facts
 from heliograph.nodes.station import Station
 from heliograph.nodes.surveyor import Surveyor
+from heliograph.nodes.user_handlers import UserHandlers
+from heliograph.nodes.users import UserStore
 from heliograph.nodes.users_copy import UsersCopy
 
 if TYPE_CHECKING:
@@ -56,6 +64,7 @@ class ClusterAdministration:
             leader=lambda: _leader_in(server.own),
             clock=clock,
         )
+        self.surveyor.keeper = self._leader_of_keeper
         self._copy: UsersCopy | None = None
         self._shown_to: Incarnation | None = None
         self._relay = LogRelay(loop=loop, say=self._tell, may_speak=self._may_speak, publish=self._publish)
@@ -72,6 +81,14 @@ class ClusterAdministration:
         administrator.administration.register(LOG, self._log)
         administrator.administration.register(BUS, self.bus_figures)
         administrator.administration.register(NODE, self._node)
+        UserHandlers(partial(self._users_in, manager), partial(_keep_in, manager)).register_with(
+            administrator.administration
+        )
+
+    def _users_in(self, manager: MessageManager) -> UserStore:
+        document = manager.catalogue.documents.by_key.get(USERS)
+        path = self._server.configuration.users_path
+        return UserStore(path) if document is None else UserStore.of(document.content, path)
 
     def keep_copy(self, copy: UsersCopy) -> None:
         """Of the users, whom the sub-cluster knows that keeps the log, too."""
@@ -123,6 +140,10 @@ class ClusterAdministration:
     def _leading(self) -> Administrator | None:
         replica = self._server.replica
         return replica.manager.administrator if replica is not None and replica.is_leading else None
+
+    def _leader_of_keeper(self) -> str:
+        station = self._server.stations.get(self._keeper)
+        return _leader_in(station) if station is not None else ""
 
     # ---- questions
 
@@ -204,6 +225,21 @@ class ClusterAdministration:
     def bus_figures(self, _arguments: Arguments) -> Outcome:
         """Everybody hears everything, so each can say what all members of its channel sent."""
         return Outcome({"node": self._server.name, "heard_bytes": self._server.member.heard_bytes})
+
+
+def _keep_in(manager: MessageManager, store: UserStore) -> list[AnyEffect]:
+    """In the journal, and every node gets a copy. Raises ClientFault."""
+    content = store.content
+    if len(content) > MAX_DOCUMENT_BYTES:
+        raise ClientFault(
+            f"the users of a cluster take {MAX_DOCUMENT_BYTES} bytes at most", code="users-too-many"
+        )
+    document = Document(USERS, store.version, content)
+    manager.catalogue.documents.restore(document)
+    return [
+        Write(RecordKind.DOCUMENT, encode_document(document)),
+        Multicast(DocumentTold(USERS, store.version, content)),
+    ]
 
 
 def _leader_in(station: Station) -> str:

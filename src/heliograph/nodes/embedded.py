@@ -12,6 +12,7 @@ from heliograph.admin.administration import Outcome
 from heliograph.admin.subjects import LOG, NODE, Arguments
 from heliograph.bus.local import LocalBus
 from heliograph.bus.presence import CLIENT_MANAGER, MESSAGE_MANAGER
+from heliograph.destinations.effects import AnyEffect
 from heliograph.journal.disk import DISK, Disk
 from heliograph.journal.files import JournalSettings
 from heliograph.model.destination import EVENT_LOG
@@ -26,6 +27,8 @@ from heliograph.nodes.node_facts import client_manager_facts, process_facts, sto
 from heliograph.nodes.serving import admission, listen, settle_memory
 from heliograph.nodes.surveyor import Surveyor
 from heliograph.nodes.tick import Tick
+from heliograph.nodes.user_handlers import UserHandlers
+from heliograph.nodes.users import UserStore
 
 
 class EmbeddedServer:
@@ -149,7 +152,17 @@ class EmbeddedServer:
         for answers in (surveyor.administration, messages.administrator.administration):
             answers.register(NODE, node_facts)
         surveyor.administration.register(LOG, events.ask)
+        path = self.configuration.users_path
+        UserHandlers(lambda: UserStore.load(path), self._keep_users).register_with(
+            messages.administrator.administration
+        )
         return surveyor
+
+    def _keep_users(self, store: UserStore) -> list[AnyEffect]:
+        assert self._clients is not None
+        store.adopt(store.content)
+        self._clients.use(store)
+        return []
 
     async def stop(self) -> None:
         """No confirmed message is lost: everything is on disk when this returns."""

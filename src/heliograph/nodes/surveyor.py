@@ -47,6 +47,7 @@ class Surveyor:
         self._members = members
         self._leading = leading
         self._leader = leader
+        self.keeper = leader  # the node that answers for what is kept in one place for all
         self._secret = clock.secret
         self._open: dict[bytes, tuple[Survey, TimerHandle, Callable[[dict[str, Any]], None]]] = {}
 

@@ -190,25 +190,48 @@ class UserStore:
         cost: tuple[int, int, int] = _COST,
     ) -> None:
         """Add a user and write the file. Raises ClientFault `user-exists`, `user-invalid`."""
-        _check_word(name, "user")
-        for role in roles:
-            _check_word(role, "role")
+        self._check_new(name, roles)
         if not password or len(password.encode(errors="surrogatepass")) > _MAX_PASSWORD_BYTES:
             raise ClientFault(f"a password has 1 to {_MAX_PASSWORD_BYTES} bytes", code="user-invalid")
-        if name in self.users:
-            raise ClientFault(
-                f"there is a user {name!r} already; `helio user remove {name}` first to replace it",
-                code="user-exists",
-            )
         self._write(
             {**self.users, name: User(hash_password(password, cost=cost), tuple(dict.fromkeys(roles)))}
         )
 
     def remove(self, name: str) -> None:
         """Remove a user and write the file. Raises ClientFault `user-unknown`."""
+        self._write(self.without(name).users)
+
+    def with_user(self, name: str, hashed: str, roles: Sequence[str]) -> UserStore:
+        """A store with one user more, which is written nowhere yet. Raises ClientFault."""
+        self._check_new(name, roles)
+        user = User(hashed, tuple(dict.fromkeys(roles)))
+        try:
+            _check_hash(name, user)
+        except ValueError as fault:
+            raise ClientFault(str(fault), code="user-invalid") from None
+        return UserStore(self.path, {**self.users, name: user}, self.rules, self.version + 1)
+
+    def without(self, name: str) -> UserStore:
+        """A store with one user less, which is written nowhere yet. Raises ClientFault `user-unknown`."""
         if name not in self.users:
             raise ClientFault(f"there is no user {name!r} in {self.path}", code="user-unknown")
-        self._write({other: user for other, user in self.users.items() if other != name})
+        left = {other: user for other, user in self.users.items() if other != name}
+        return UserStore(self.path, left, self.rules, self.version + 1)
+
+    @classmethod
+    def of(cls, content: bytes, path: Path) -> UserStore:
+        """What the file would say. Raises ClientFault."""
+        return cls(path, *_parse(path, content))
+
+    def _check_new(self, name: str, roles: Sequence[str]) -> None:
+        _check_word(name, "user")
+        for role in roles:
+            _check_word(role, "role")
+        if name in self.users:
+            raise ClientFault(
+                f"there is a user {name!r} already; `helio user remove {name}` first to replace it",
+                code="user-exists",
+            )
 
     @property
     def content(self) -> bytes:

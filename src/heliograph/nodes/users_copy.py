@@ -9,14 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from heliograph.admin.subjects import USERS
 from heliograph.bus.commands import Command, DocumentOffered, DocumentTold
 from heliograph.model.errors import ClientFault
 from heliograph.model.limits import MAX_DOCUMENT_BYTES
 from heliograph.nodes.client_manager import ClientManager
 from heliograph.nodes.event_log import Record
 from heliograph.nodes.users import UserStore
-
-USERS = "users"
 
 
 class UsersCopy:
