@@ -199,6 +199,8 @@ class UserStore:
 
     def remove(self, name: str) -> None:
         """Remove a user and write the file. Raises ClientFault `user-unknown`."""
+        if name not in self.users:
+            raise ClientFault(f"there is no user {name!r} in {self.path}", code="user-unknown")
         self._write(self.without(name).users)
 
     def with_user(self, name: str, hashed: str, roles: Sequence[str]) -> UserStore:
@@ -214,7 +216,7 @@ class UserStore:
     def without(self, name: str) -> UserStore:
         """A store with one user less, which is written nowhere yet. Raises ClientFault `user-unknown`."""
         if name not in self.users:
-            raise ClientFault(f"there is no user {name!r} in {self.path}", code="user-unknown")
+            raise ClientFault(f"there is no user {name!r}", code="user-unknown")
         left = {other: user for other, user in self.users.items() if other != name}
         return UserStore(self.path, left, self.rules, self.version + 1)
 

@@ -52,7 +52,7 @@ class UsersCopy:
             return
         if command.content == self._users.content:
             return
-        before = self._users.version
+        before, was_there = self._users.version, self._users.path.exists()
         try:
             self._users.adopt(command.content)
         except ClientFault as fault:
@@ -61,7 +61,10 @@ class UsersCopy:
             return
         self._clients.use(self._users)
         self._record("users-acquired", version=self._users.version, before=before, file=str(self._users.path))
+        path, version = self._users.path, self._users.version
         self._tell(
-            f"the users file {self._users.path} was of version {before}; the cluster has version"
-            f" {self._users.version}, which is there now, and what was there is {self._users.path.name}.previous"
+            f"the users file {path} was of version {before}; the cluster has version {version}, which is there now,"
+            f" and what was there is {path.name}.previous"
+            if was_there
+            else f"there was no users file {path}: it is there now, with the cluster's users, of version {version}"
         )
