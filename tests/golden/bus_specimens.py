@@ -98,6 +98,12 @@ COMMANDS: dict[str, Command] = {
     "outcome-asked": commands.OutcomeAsked(16, SESSION, 9, True),
     "final-asked": commands.FinalAsked(17, SESSION, 9, True, "east", "west"),
     "commit-state-asked": commands.CommitStateAsked(18, SESSION, 9),
+    "document-offered": commands.DocumentOffered("users", 3, b"version = 3\n", "1.1"),
+    "document-told": commands.DocumentTold("users", 4, b"version = 4\n"),
+    "nodes-asked": commands.NodesAsked(TOKEN, "node", {"after": 5}, ["1.1", "1.2"]),
+    "node-answered": commands.NodeAnswered(TOKEN, "1.2", {"roles": ["message-manager"]}),
+    "node-answered-no": commands.NodeAnswered(TOKEN, "1.1", {}, "not-leading", "node 1.1 does not lead"),
+    "happened": commands.Happened([{"time": 1.5, "node": "1.2", "event": "replica-leads", "index": 7}]),
     "logged": commands.Logged(
         1235,
         0xCAFE,

@@ -239,12 +239,13 @@ def test_a_command_by_message_is_answered_to_its_reply_to(tmp_path: Path) -> Non
             assert (await command({"command": "no.such"}))["error"]["code"] == "subject-unknown"
             assert (await command({"arguments": {}}))["error"]["code"] == "command-malformed"
             assert (await command(b"{"))["error"]["code"] == "command-malformed"
-            here = await command({"command": "policies", "nodes": ["1.1", "2.2"]})
-            assert here["ok"]
-            with pytest.raises(HeliographError, match="no-reply"):  # meant for another node
-                await connection.request(
-                    "topic:_ADMIN", {"command": "policies", "nodes": ["9.9"]}, timeout=0.3
-                )
+            assert (await command({"command": "node"}))["body"]["client-manager"]["connections"] == 1
+            several = {"command": "policies", "nodes": ["1.1", "2.2", "1.1"]}
+            reply = await connection.request("topic:_ADMIN", several, timeout=10)
+            assert isinstance(reply.body, dict)
+            here, elsewhere = reply.body["replies"]
+            assert (reply.body["expected"], here["node"], here["ok"]) == (2, "1.1", True)
+            assert (elsewhere["node"], elsewhere["error"]["code"]) == ("2.2", "node-unknown")
 
     play(story())
 
@@ -423,7 +424,16 @@ def test_an_administrator_at_the_command_line(tmp_path: Path) -> None:
         assert b"all others:" in server.run("admin", "policies").stdout
         events = [json.loads(line) for line in server.run("log", "--json").stdout.splitlines()]
         assert "destination-deleted" in [event["event"] for event in events]
-        assert b"policy-changed         destination=queue:orders" in server.run("log").stdout
+        assert b"1.1    policy-changed           destination=queue:orders" in server.run("log").stdout
+        nodes = server.run("admin", "nodes").stdout.decode()
+        assert "1.1      both" in nodes
+        assert "stands alone; 1 connection" in nodes
+        shown = json.loads(server.run("admin", "ask", "destination.show", "destination=queue:_DMQ").stdout)
+        assert shown["address"] == "queue:_DMQ"
+        asked = server.run("admin", "ask", "node", "--node", "1.1", "--node", "1.7")
+        assert b"node 1.7 is not in the cluster; there are 1.1 [node-unknown]" in asked.stdout
+        assert b"1 of 2 nodes answered" in asked.stderr
+        assert b"stands alone" in server.run("cluster", "status").stdout
 
 
 @pytest.mark.req("M11")

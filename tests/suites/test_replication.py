@@ -131,6 +131,11 @@ def test_a_node_that_does_not_belong_does_not_start_and_says_what_to_do(tmp_path
         here = await refused(cluster, 3, sessions__lease_seconds=7.0)
         assert here.code == "settings-differ"
         assert "sessions.lease_seconds is 7.0 here and 60.0 there" in here.sentence
+        rules = [{"destinations": "queue:a", "redelivery_limit": 2}]
+        here = await refused(cluster, 6, policies=rules)
+        assert here.code == "settings-differ"
+        assert "policies is 1 rule (" in here.sentence
+        assert "here and without rules there" in here.sentence
         other = {"server__data": str(tmp_path / "n2")}
         assert (await refused(cluster, 4, **other)).code == "data-of-another-node"
         assert (await refused(cluster, 2, cluster__name="there")).code == "data-of-another-cluster"

@@ -39,6 +39,9 @@ class Administration:
         assert subject not in self._handlers, f"somebody answers to {subject} already"
         self._handlers[subject] = handler
 
+    def answers_to(self, subject: str) -> bool:
+        return subject in self._handlers
+
     def ask(self, subject: str, arguments: Arguments) -> Outcome:
         """Raises HeliographError where the answer is no."""
         handler = self._handlers.get(subject)

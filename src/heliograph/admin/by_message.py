@@ -3,8 +3,9 @@
     {"command": "destination.show", "arguments": {"destination": "queue:orders"}, "nodes": ["1.1"]}
     {"expected": 1, "replies": [{"node": "1.1", "ok": true, "body": {…}}]}
 
-A command is a map, or JSON as text or bytes. `nodes` says which nodes are meant, all unless told. A reply is
-composite and says how many nodes were expected to answer; here that is one.
+A command is a map, or JSON as text or bytes. `nodes` says which nodes are meant; unless told, all of them where each
+answers for itself, and otherwise the one that leads. A reply is composite and says how many nodes were expected to
+answer (`survey.py`).
 """
 
 from __future__ import annotations
@@ -14,8 +15,9 @@ from typing import Any
 import msgspec
 
 from heliograph.admin.subjects import Arguments
+from heliograph.admin.survey import Answer, reply_of
 from heliograph.model.block import BodyKind, Contents
-from heliograph.model.errors import ClientFault, HeliographError
+from heliograph.model.errors import ClientFault
 from heliograph.model.ids import message_id
 from heliograph.model.message import Head, decode_body, decode_head
 
@@ -27,6 +29,7 @@ class ByMessage(msgspec.Struct):
     arguments: Arguments
     reply_to: str
     correlation_id: str
+    nodes: list[str] | None = None
 
 
 class _Command(msgspec.Struct):
@@ -35,11 +38,9 @@ class _Command(msgspec.Struct):
     nodes: list[str] | None = None
 
 
-def commands_of(contents: Contents, node: str) -> list[ByMessage | tuple[str, str, ClientFault]]:
-    """The commands among some messages that are meant for this node.
-
-    For one that cannot be understood: its reply-to, its correlation id, and the fault.
-    """
+def commands_of(contents: Contents) -> list[ByMessage | tuple[str, str, ClientFault]]:
+    """Some messages as commands. For one that cannot be understood: its reply-to, its correlation id, and the
+    fault."""
     found: list[ByMessage | tuple[str, str, ClientFault]] = []
     for index, raw in enumerate(contents.bodies):
         head = _head_of(contents, index)
@@ -51,8 +52,7 @@ def commands_of(contents: Contents, node: str) -> list[ByMessage | tuple[str, st
         except ClientFault as fault:
             found.append((reply_to, correlation, fault))
             continue
-        if command.nodes is None or node in command.nodes:
-            found.append(ByMessage(command.command, command.arguments, reply_to, correlation))
+        found.append(ByMessage(command.command, command.arguments, reply_to, correlation, command.nodes))
     return found
 
 
@@ -73,11 +73,6 @@ def _understood(kind: int, raw: bytes) -> _Command:
         raise ClientFault(sentence, code="command-malformed") from None
 
 
-def reply(node: str, body: dict[str, Any] | HeliographError) -> dict[str, Any]:
+def reply(node: str, body: Answer) -> dict[str, Any]:
     """The composite reply of one node."""
-    answer: dict[str, Any] = {"node": node, "ok": not isinstance(body, HeliographError)}
-    if isinstance(body, HeliographError):
-        answer["error"] = {"code": body.code, "sentence": body.sentence}
-    else:
-        answer["body"] = body
-    return {"expected": 1, "replies": [answer]}
+    return {"expected": 1, "replies": [reply_of(node, body)]}

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from heliograph.model.destination import EVENT_LOG, parse_address
 from heliograph.model.errors import ClientFault
+from heliograph.model.limits import MAX_NODES_ASKED
 from heliograph.sessions.access import Right
 
 Arguments = dict[str, Any]
@@ -14,8 +15,29 @@ Arguments = dict[str, Any]
 LOG: Final = "log"
 # What the bus of a cluster carried, as the primary heard it.
 BUS: Final = "bus"
+# How a node is: what of a cluster it is, what it does and what it waits for.
+NODE: Final = "node"
+# A question to nodes, each for itself: `command`, `arguments`, and `nodes` by name, all unless told.
+ASK_NODES: Final = "nodes.ask"
+# A message manager is gone for good: the others do not wait for it.
+GO_ON_WITHOUT: Final = "node.remove"
+# The users: all of them, one more, one less. They are the same for all nodes.
+USERS: Final = "users"
+USER_ADD: Final = "user.add"
+USER_REMOVE: Final = "user.remove"
+OF_USERS: Final = (USERS, USER_ADD, USER_REMOVE)
 # About the server as a whole.
-OVER_SERVER: Final = ("server", "sessions", "transactions", "policies", "destinations", BUS)
+OVER_SERVER: Final = (
+    "server",
+    "sessions",
+    "transactions",
+    "policies",
+    "destinations",
+    BUS,
+    NODE,
+    GO_ON_WITHOUT,
+    *OF_USERS,
+)
 # About the destination that the argument `destination` names.
 OVER_DESTINATION: Final = (
     "destination.show",
@@ -41,8 +63,13 @@ def needed(subject: str, arguments: Arguments) -> list[tuple[Right, str]]:
         return [(Right.RECEIVE, EVENT_LOG)]
     if subject in OVER_SERVER:
         return [(Right.ADMIN, "")]
+    if subject == ASK_NODES:
+        inner = argument(arguments, "command", str)
+        if inner == ASK_NODES:
+            raise ClientFault("nodes are asked one thing at a time", code="argument-invalid")
+        return [(Right.ADMIN, ""), *needed(inner, argument(arguments, "arguments", dict, {}))]
     if subject not in OVER_DESTINATION:
-        known = ", ".join((LOG, *OVER_SERVER, *OVER_DESTINATION))
+        known = ", ".join((LOG, *OVER_SERVER, ASK_NODES, *OVER_DESTINATION))
         raise ClientFault(f"nobody answers to {subject[:60]!r}; there are {known}", code="subject-unknown")
     address = parse_address(argument(arguments, "destination", str), system=True)
     rights = [(Right.ADMIN, str(address))]
@@ -51,6 +78,16 @@ def needed(subject: str, arguments: Arguments) -> list[tuple[Right, str]]:
     if subject == "message.move":
         rights.append((Right.ADMIN, parse_address(argument(arguments, "target", str))))
     return rights
+
+
+def nodes_meant(arguments: Arguments) -> list[str] | None:
+    """The nodes that a question names, each once; None: all. Raises ClientFault."""
+    nodes = arguments.get("nodes")
+    if nodes is None:
+        return None
+    if not isinstance(nodes, list) or not all(isinstance(node, str) for node in nodes):
+        raise ClientFault("the argument nodes is a list of names of nodes", code="argument-invalid")
+    return list(dict.fromkeys(nodes[:MAX_NODES_ASKED]))
 
 
 def argument(arguments: Arguments, name: str, kind: type, default: Any = None) -> Any:

@@ -363,6 +363,45 @@ class BodyWanted(Command):
     tag: int
 
 
+class DocumentOffered(Command):
+    """A node shows its copy of a document that nodes share (M14). Version -1: it has none."""
+
+    key: str
+    version: int
+    content: bytes
+    node: str = ""
+
+
+# ---- among all nodes: they concern neither the log nor any client
+
+
+class NodesAsked(Command):
+    """A question to nodes, each of which answers for itself (M13). `nodes`: those that are meant, by name."""
+
+    question: bytes
+    subject: str
+    arguments: dict[str, Any]
+    nodes: list[str]
+
+
+class NodeAnswered(Command):
+    """What a node has to say to a question; a `refusal`, which is a code, says that the answer is no."""
+
+    question: bytes
+    node: str
+    body: dict[str, Any] = {}
+    refusal: str = ""
+    sentence: str = ""
+
+
+class Happened(Command):
+    """Events of a node that does not lead, for the log that all nodes share (M15)."""
+
+    events: list[dict[str, Any]]
+
+
+AMONG_NODES: Final = (NodesAsked, NodeAnswered, Happened)
+
 Fact = (
     DestinationWanted
     | DestinationSought
@@ -397,6 +436,10 @@ Fact = (
     | Stored
     | Synchronised
     | BodyWanted
+    | DocumentOffered
+    | NodesAsked
+    | NodeAnswered
+    | Happened
 )
 FACTS: Final[frozenset[type[Command]]] = frozenset(get_args(Fact))
 
@@ -590,6 +633,14 @@ class OutcomeWanted(Command):
     participants: list[str]
 
 
+class DocumentTold(Command):
+    """A document that nodes share, as the cluster has it: whoever has another copy takes this one."""
+
+    key: str
+    version: int
+    content: bytes
+
+
 Decision = (
     Confirmed
     | Refused
@@ -609,5 +660,6 @@ Decision = (
     | Supplied
     | Leads
     | OutcomeWanted
+    | DocumentTold
 )
 DECISIONS: Final[frozenset[type[Command]]] = frozenset(get_args(Decision))

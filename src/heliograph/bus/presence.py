@@ -56,6 +56,8 @@ class NodeState(msgspec.Struct, frozen=True, array_like=True):
     essentials: tuple[
         tuple[str, str], ...
     ] = ()  # settings that must be the same on every node, as they are here
+    holder_names: tuple[str, ...] = ()  # the nodes whose the holders are
+    disowned: tuple[bytes, ...] = ()  # stores that an operator gave up, and that have not caught up since
 
 
 class Hello(Command):

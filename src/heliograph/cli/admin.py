@@ -1,4 +1,4 @@
-"""`helio admin`: look at a running server, at its sessions and policies, and change it."""
+"""`helio admin`: look at a running server, its nodes, sessions and policies, and change it."""
 
 from __future__ import annotations
 
@@ -6,13 +6,15 @@ from typing import Any
 
 import typer
 
-from heliograph.cli import admin_destination, admin_message
+from heliograph.cli import admin_destination, admin_message, admin_nodes
 from heliograph.cli.at_server import Server, at_server
 from heliograph.cli.presentation import count_of, harmless, shown_value
 
 app = typer.Typer(help="Look at a running server and change it.", no_args_is_help=True)
 app.add_typer(admin_destination.app, name="destination")
 app.add_typer(admin_message.app, name="message")
+app.command("nodes")(admin_nodes.nodes)
+app.command("ask")(admin_nodes.ask)
 
 
 @app.command("server")

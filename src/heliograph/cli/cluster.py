@@ -1,4 +1,4 @@
-"""`helio cluster`: prepare the bus that joins the nodes of a cluster, or try a whole cluster on this machine."""
+"""`helio cluster`: prepare the bus that joins the nodes of a cluster, look at one, or try a whole cluster here."""
 
 from __future__ import annotations
 
@@ -10,14 +10,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from heliograph.cli import cluster_dev
+from heliograph.cli import admin_nodes, cluster_dev
 from heliograph.cli.outcome import explained
 from heliograph.model.errors import ClientFault, Unavailable
 
 if TYPE_CHECKING:
     from heliograph.bus.corosync_settings import Host as RingHost
 
-app = typer.Typer(help="Prepare the bus of a cluster, or try a whole cluster here.", no_args_is_help=True)
+app = typer.Typer(
+    help="Prepare the bus of a cluster, look at it, or try a whole cluster here.", no_args_is_help=True
+)
 
 CONFIGURATION = "corosync.conf"
 KEY = "authkey"
@@ -26,6 +28,8 @@ _DATA = "/var/lib/heliograph"
 
 
 app.command("dev")(cluster_dev.dev)
+app.command("status")(admin_nodes.status)
+app.command("remove")(admin_nodes.remove)
 
 
 @app.command("init")

@@ -23,7 +23,7 @@ def log(
     server: Server,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Show events as they happen.")] = False,
 ) -> None:
-    """Show the last events of a server."""
+    """Show the last events, of all nodes if the server is one of a cluster."""
     import uvloop
 
     try:
@@ -49,7 +49,7 @@ async def _show_last(connection: Connection, as_json: bool) -> list[dict[str, An
     events: list[dict[str, Any]] = (await connection.ask("log"))["events"]
     for event in events:
         _show(event, as_json)
-    return events[-10:]
+    return [{key: value for key, value in event.items() if key != "sub_cluster"} for event in events[-10:]]
 
 
 def _show(event: dict[str, Any], as_json: bool) -> None:
@@ -57,7 +57,7 @@ def _show(event: dict[str, Any], as_json: bool) -> None:
 
 
 def as_text(event: dict[str, Any]) -> str:
-    """The time, what happened, and the rest as KEY=VALUE."""
+    """The time, where and what happened, and the rest as KEY=VALUE."""
     from datetime import datetime
 
     time = datetime.fromtimestamp(event["time"]).astimezone()
@@ -66,6 +66,8 @@ def as_text(event: dict[str, Any]) -> str:
     fields = [
         f"{harmless(str(key))}={harmless(str(value))}"
         for key, value in event.items()
-        if key not in ("time", "event", "node") and value != ""
+        if key not in ("time", "event", "node", "sub_cluster") and value != ""
     ]
-    return f"{time:%Y-%m-%d %H:%M:%S}  {typer.style(f'{harmless(kind):<22}', fg=colour)} {' '.join(fields)}"
+    node = harmless(str(event.get("node", "")))
+    what = typer.style(f"{harmless(kind):<24}", fg=colour)
+    return f"{time:%Y-%m-%d %H:%M:%S}  {node:<6} {what} {' '.join(fields)}"

@@ -156,7 +156,30 @@ def _make(configuration: Configuration) -> EmbeddedServer | ClusterServer:
 
     bus = CorosyncBus(asyncio.get_running_loop())
     bus.check()
-    return ClusterServer(configuration, bus)
+    _warn_of_open_bus()
+    server = ClusterServer(configuration, bus, look_around=_look_around)
+    server.tell = typer.echo
+    return server
+
+
+def _warn_of_open_bus() -> None:
+    """M16: nodes prove by the key of the bus that they belong."""
+    from heliograph.bus.cmap import look_at_ring
+
+    ring = look_at_ring()
+    if ring is not None and ring.hosts and not ring.key_file:
+        typer.echo(
+            "corosync has no key: whoever reaches this network can be a node of the cluster, and read and write"
+            " everything; `helio cluster init` writes a configuration with one",
+            err=True,
+        )
+
+
+def _look_around() -> str:
+    from heliograph.bus.cmap import look_at_ring
+
+    ring = look_at_ring()
+    return ring.lacks if ring is not None else ""
 
 
 async def _get_ready(
@@ -180,6 +203,7 @@ async def _join(server: ClusterServer) -> None:
             lacks = server.lacks
             if lacks != told:
                 typer.echo(f"node {server.name} waits for {lacks}")
+                server.note_waiting(lacks)
             told = lacks
     finally:
         ready.cancel()

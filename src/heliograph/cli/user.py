@@ -1,16 +1,20 @@
-"""`helio user`: who may log in. The users file is changed directly; a server reads it when it starts."""
+"""`helio user`: who may log in. The users file is changed directly, and a server reads it when it starts; with
+`--online` a running server is asked to change it, and in a cluster all nodes get the change."""
 
 from __future__ import annotations
 
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from heliograph.cli import options
+from heliograph.cli.at_server import Server
+from heliograph.cli.connecting import ServerAddress
 from heliograph.cli.outcome import explained
+from heliograph.cli.presentation import harmless
 from heliograph.model.errors import ClientFault
 
 if TYPE_CHECKING:
@@ -24,6 +28,9 @@ UsersFile = Annotated[
     typer.Option("--users-file", help="The users file itself, if it is elsewhere.", show_default=False),
 ]
 _DATA = "heliograph-data"
+Online = Annotated[
+    bool, typer.Option("--online", help="Ask the running server; in a cluster it holds on all nodes at once.")
+]
 
 
 def _store(data: str, users_file: Path | None) -> UserStore:
@@ -44,9 +51,16 @@ def add(
     ] = False,
     data: Data = _DATA,
     users_file: UsersFile = None,
+    online: Online = False,
+    url: options.Url = options.DEFAULT_URL,
+    user: options.User = None,
+    password: options.Password = None,
 ) -> None:
     """Add a user. The password is asked for twice."""
     with explained():
+        if online:
+            _add_online(_server(url, user, password), name, _password(password_stdin), roles or [])
+            return
         store = _store(data, users_file)
         is_first = not store.path.exists()
         store.add(name, _password(password_stdin), roles or [])
@@ -60,6 +74,19 @@ def add(
             typer.echo("a running server hears of it at its next start", err=True)
 
 
+def _server(url: str, user: str | None, password: str | None, as_json: bool = False) -> Server:
+    return Server(ServerAddress(url=url, user=user, password=password), as_json)
+
+
+def _add_online(server: Server, name: str, password: str, roles: list[str]) -> None:
+    from heliograph.nodes.users import hash_password
+
+    if not password:
+        raise ClientFault("a password is not empty", code="user-invalid")
+    answer = server.ask("user.add", name=name, password=hash_password(password), roles=roles)
+    typer.echo(f"user {name} added, the users are now of version {answer['version']}")
+
+
 def _password(from_stdin: bool) -> str:
     if from_stdin:
         return sys.stdin.readline().rstrip("\r\n")
@@ -70,20 +97,38 @@ def _password(from_stdin: bool) -> str:
 
 
 @app.command("list")
-def list_users(data: Data = _DATA, users_file: UsersFile = None, as_json: options.Json = False) -> None:
+def list_users(
+    data: Data = _DATA,
+    users_file: UsersFile = None,
+    as_json: options.Json = False,
+    online: Online = False,
+    url: options.Url = options.DEFAULT_URL,
+    user: options.User = None,
+    password: options.Password = None,
+) -> None:
     """List the users and their roles."""
     with explained(as_json=as_json):
+        if online:
+            server = _server(url, user, password, as_json)
+            server.tell(server.ask("users"), _show_users)
+            return
         store = _store(data, users_file)
         if as_json:
             typer.echo(
                 json.dumps(
-                    {"users": [{"name": name, "roles": user.roles} for name, user in store.users.items()]}
+                    {"users": [{"name": name, "roles": known.roles} for name, known in store.users.items()]}
                 )
             )
         elif not store.users:
             typer.echo(f"there are no users in {store.path}; `helio user add NAME` makes one", err=True)
-        for name, user in () if as_json else store.users.items():
-            typer.echo(f"{name:<20} {', '.join(user.roles) or '–'}")
+        for name, known in () if as_json else store.users.items():
+            typer.echo(f"{name:<20} {', '.join(known.roles) or '–'}")
+
+
+def _show_users(body: dict[str, Any]) -> None:
+    for entry in body["users"]:
+        typer.echo(f"{harmless(entry['name']):<20} {harmless(', '.join(entry['roles'])) or '–'}")
+    typer.echo(f"version {body['version']}", err=True)
 
 
 @app.command("remove")
@@ -91,9 +136,17 @@ def remove(
     name: Annotated[str, typer.Argument(metavar="NAME", help="The user to remove.")],
     data: Data = _DATA,
     users_file: UsersFile = None,
+    online: Online = False,
+    url: options.Url = options.DEFAULT_URL,
+    user: options.User = None,
+    password: options.Password = None,
 ) -> None:
     """Remove a user."""
     with explained():
+        if online:
+            answer = _server(url, user, password).ask("user.remove", name=name)
+            typer.echo(f"user {name} removed, the users are now of version {answer['version']}")
+            return
         store = _store(data, users_file)
         store.remove(name)
         typer.echo(f"user {name} removed from {store.path}")

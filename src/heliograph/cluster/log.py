@@ -33,6 +33,8 @@ class ViewMark(msgspec.Struct, frozen=True, array_like=True):
     id: bytes
     index: int
     holders: tuple[bytes, ...] = ()  # the stores that had it
+    names: tuple[str, ...] = ()  # and the nodes whose they are
+    disowned: tuple[bytes, ...] = ()  # stores that an operator gave up, and that have not caught up since
 
 
 class LogPlace:
@@ -64,9 +66,41 @@ class LogPlace:
     def holders(self) -> tuple[bytes, ...]:
         return self.views[-1].holders if self.views else ()
 
-    def enter(self, number: int, identity: bytes, holders: tuple[bytes, ...]) -> bytes:
-        """A view begins here. Returns the record of it."""
-        mark = ViewMark(number, identity, self.index, holders)
+    @property
+    def holder_names(self) -> tuple[str, ...]:
+        """Of the nodes whose the holders are; of a log that does not say, their numbers."""
+        names = self.views[-1].names if self.views else ()
+        return (
+            names
+            if len(names) == len(self.holders)
+            else tuple(each.decode(errors="replace") for each in self.holders)
+        )
+
+    def enter(self, number: int, identity: bytes, holders: dict[bytes, str]) -> bytes:
+        """A view begins here, and these have the log in it: stores, and the nodes whose they are. Returns the record
+        of it."""
+        disowned = tuple(store for store in self.disowned if store not in holders)
+        mark = ViewMark(number, identity, self.index, tuple(holders), tuple(holders.values()), disowned)
+        self._entered(mark)
+        return _encode(mark)
+
+    @property
+    def disowned(self) -> tuple[bytes, ...]:
+        return self.views[-1].disowned if self.views else ()
+
+    def without(self, name: str) -> bytes | None:
+        """One of the holders is gone for good: nobody waits for it, and if it comes back, its log does not count. The
+        record of that; None if it was none."""
+        left = {
+            store: node for store, node in zip(self.holders, self.holder_names, strict=True) if node != name
+        }
+        if len(left) == len(self.holders):
+            return None
+        gone = tuple(store for store in self.holders if store not in left)
+        last = self.views[-1]
+        mark = ViewMark(
+            last.number, last.id, self.index, tuple(left), tuple(left.values()), (*self.disowned, *gone)
+        )
         self._entered(mark)
         return _encode(mark)
 

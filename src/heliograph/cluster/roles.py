@@ -16,13 +16,18 @@ from heliograph.cluster.view import View
 
 
 class Roles(msgspec.Struct, frozen=True):
-    """The members of a view by what they are. `backups` have the primary's log; `others` have to catch up."""
+    """The members of a view by what they are. `backups` have the primary's log; `others` have to catch up.
+
+    Where there is no primary, `missing` are the message managers without which none of the others may lead; none
+    are named at the very first start, when nobody knows yet who they are.
+    """
 
     primary: Incarnation | None
     backups: tuple[Incarnation, ...]
     others: tuple[Incarnation, ...]
     client_managers: tuple[Incarnation, ...]
     states: dict[Incarnation, NodeState]
+    missing: tuple[str, ...] = ()
 
 
 def roles_in(view: View) -> Roles:
@@ -37,14 +42,21 @@ def roles_in(view: View) -> Roles:
     managers = _of_one_cluster(managers)
     if not managers:
         return Roles(None, (), (), tuple(clients), managers)
-    primary = min(managers, key=lambda who: _rank(managers[who], who))
+    candidates = _not_disowned(managers)
+    if not candidates:
+        return Roles(None, (), tuple(managers), tuple(clients), managers)
+    primary = min(candidates, key=lambda who: _rank(candidates[who], who))
     leader = managers[primary]
     if not leader.is_synchronised and not _all_are_here(leader, managers):
-        return Roles(None, (), tuple(managers), tuple(clients), managers)
+        return Roles(None, (), tuple(managers), tuple(clients), managers, _missing(leader, managers))
     backups = tuple(
         who
         for who, node in managers.items()
-        if who != primary and node.is_synchronised and not node.is_leading and _has_log_of(leader, node)
+        if who != primary
+        and who in candidates
+        and node.is_synchronised
+        and not node.is_leading
+        and _has_log_of(leader, node)
     )
     others = tuple(who for who in managers if who != primary and who not in backups)
     return Roles(primary, backups, others, tuple(clients), managers)
@@ -64,13 +76,25 @@ def _of_one_cluster(managers: dict[Incarnation, NodeState]) -> dict[Incarnation,
     return {who: node for who, node in managers.items() if node.cluster in (b"", right)}
 
 
+def _not_disowned(managers: dict[Incarnation, NodeState]) -> dict[Incarnation, NodeState]:
+    """Those went on without it whom an operator told to. However far its log goes, they have another since: it has to
+    catch up with them."""
+    disowned = [store for node in managers.values() for store in node.disowned]
+    return {who: node for who, node in managers.items() if node.store not in disowned}
+
+
 def _all_are_here(leader: NodeState, managers: dict[Incarnation, NodeState]) -> bool:
     """PROTOCOL 3, rule 3: whoever was not there at the end may not know the end. Only when all who had the log in the
     last view that anybody remembers are here again is it certain that nothing is missing."""
     if not leader.holders:
         return len(managers) >= leader.expected  # the very first start
+    return not _missing(leader, managers)
+
+
+def _missing(leader: NodeState, managers: dict[Incarnation, NodeState]) -> tuple[str, ...]:
     here = [node.store for node in managers.values()]
-    return all(store in here for store in leader.holders)
+    names = leader.holder_names or tuple(store.decode(errors="replace") for store in leader.holders)
+    return tuple(name for store, name in zip(leader.holders, names, strict=False) if store not in here)
 
 
 def _has_log_of(leader: NodeState, node: NodeState) -> bool:

@@ -32,6 +32,7 @@ from heliograph.bus.commands import (
 from heliograph.destinations.administration_topic import AdministrationTopic
 from heliograph.destinations.attendance import Attendance
 from heliograph.destinations.destination import Destination
+from heliograph.destinations.documents import Documents
 from heliograph.destinations.effects import AnyEffect, Continue, Multicast, Write
 from heliograph.destinations.large_references import LargeReferences
 from heliograph.destinations.pausing import Paused
@@ -130,6 +131,7 @@ class Catalogue:
         self.large = LargeReferences()
         self.rules = rules
         self.placements: dict[Address, str] = {}  # destinations of other sub-clusters, which were placed here
+        self.documents = Documents()
         self._next_number = 1
 
     # ---- destinations

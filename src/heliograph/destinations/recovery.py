@@ -10,6 +10,7 @@ import msgspec
 
 from heliograph.destinations.catalogue import Catalogue, KnownSession
 from heliograph.destinations.destination import Destination
+from heliograph.destinations.documents import decode_document
 from heliograph.destinations.pages import SEGMENT_SHIFT, Entry, Page, pages_of
 from heliograph.destinations.placing import runs_in_queue, runs_in_topic
 from heliograph.destinations.queue import Queue
@@ -159,6 +160,8 @@ class CatalogueRecovery:
             return
         self.started_on, self.stopped_clean = state.boot, state.stopped_clean
         self._catalogue.placements = {Address(address): place for address, place in state.placements}
+        for document in state.documents:
+            self._catalogue.documents.restore(document)
         if self._log is not None:
             self._log.restore(state.index, state.chain, state.views, state.identity)
         for session in state.sessions:
@@ -275,6 +278,8 @@ class CatalogueRecovery:
             self._destination(bytes(record.payload))
         elif kind == RecordKind.SUBSCRIPTION:
             self._subscription(bytes(record.payload))
+        elif kind == RecordKind.DOCUMENT:
+            self._catalogue.documents.restore(decode_document(record.payload))
         elif kind == RecordKind.STARTED:
             self._restarted(bytes(record.payload))
             self.started_on, self.stopped_clean = bytes(record.payload), False
@@ -477,6 +482,7 @@ class CatalogueRecovery:
             self.stopped_clean,
             placements_of(self._catalogue),
         )
+        found.documents = list(self._catalogue.documents.by_key.values())
         found.prepared = [PreparedState(record, stages_of(staged)) for record, staged in promised]
         found.finishing = list(self._catalogue.transactions.finishing.values())
         return found, held

@@ -12,6 +12,7 @@ import msgspec
 
 from heliograph.destinations.catalogue import Catalogue
 from heliograph.destinations.destination import Destination
+from heliograph.destinations.documents import Document
 from heliograph.destinations.message_list import MessageList
 from heliograph.destinations.pages import Entry, Page, pages_of
 from heliograph.destinations.pausing import NOTHING, Paused
@@ -124,6 +125,7 @@ class CatalogueState(msgspec.Struct, array_like=True):
     placements: list[tuple[str, str]] = []  # destinations of other sub-clusters, and where they were placed
     prepared: list[PreparedState] = []
     finishing: list[Finishing] = []
+    documents: list[Document] = []  # of which every node has a copy
 
 
 _Dumped = tuple[list[int], list[bytes]]
@@ -158,6 +160,7 @@ def snapshot_of(catalogue: Catalogue, boot: bytes, place: LogState = (0, 0, [], 
     ]
     state.finishing = list(transactions.finishing.values())
     state.placements = placements_of(catalogue)
+    state.documents = list(catalogue.documents.by_key.values())
     return encode_state(state)
 
 

@@ -60,6 +60,7 @@ class RecordKind(enum.IntEnum):
     IDENTITY = 18
     PREPARED = 19
     FINISHED = 20
+    DOCUMENT = 21
 
 
 _SPILLED: Final = 2

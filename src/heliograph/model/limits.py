@@ -180,6 +180,23 @@ EVENT_FIELD_LENGTH = 200
 # The event log takes five files of this size and no more.
 EVENT_FILE_BYTES = 16 * MIB
 EVENT_FILES = 5
+# Events of a node that wait to be told to the others: while nobody leads, some minutes of an ordinary node's.
+RELAYED_EVENTS_WAITING = 1000
+# A node tells the others this many events, this often: nobody fills the bus with what happens to it.
+RELAYED_AT_ONCE = 20
+RELAY_SECONDS = 0.1
+# How long a node that is there has to answer an administrator: longer than a node that stumbled is suffered.
+SURVEY_SECONDS = 5.0
+# Questions to nodes that are open at a time; each is a timer and a few answers.
+MAX_SURVEYS = 100
+# A document that every node has a copy of, as the users are: a thousand users and more, in one frame of the bus.
+MAX_DOCUMENT_BYTES = 256 * KIB
+# And how many there are: one for each thing that nodes share, of which there are few.
+MAX_DOCUMENTS = 16
+# Nodes that one question can name: more than a cluster has.
+MAX_NODES_ASKED = 1000
+# What the answers of all nodes come to, so that with a few words around them they fit a control frame.
+SURVEY_BYTES = MAX_CONTROL_BYTES - 4 * KIB
 # A consumer's word on why it returns a message.
 MAX_ERROR_LENGTH = 1024
 

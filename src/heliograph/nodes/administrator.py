@@ -7,14 +7,18 @@ A change is answered when it is stored. Rights were checked by whoever passed th
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from heliograph.admin.administration import Administration, Outcome
 from heliograph.admin.by_message import ByMessage, commands_of, reply
 from heliograph.admin.handlers import CatalogueHandlers
 from heliograph.admin.moving import DELETE, MOVE, MoveOrder
 from heliograph.admin.pausing import PauseHandlers
-from heliograph.admin.subjects import Arguments
+from heliograph.admin.subjects import NODE, Arguments, nodes_meant
+from heliograph.admin.survey import Answer
 from heliograph.admin.transactions import TransactionHandlers
 from heliograph.bus.commands import Answered, Asked, Rejected
 from heliograph.journal.records import RecordKind
@@ -26,6 +30,18 @@ from heliograph.nodes.own_messages import OwnMessages
 
 if TYPE_CHECKING:
     from heliograph.nodes.message_manager import MessageManager
+    from heliograph.nodes.surveyor import Surveyor
+
+
+class Put(msgspec.Struct):
+    """A question that somebody else passes on, who wants the answer."""
+
+    subject: str
+    arguments: Arguments
+    tell: Callable[[Answer], None]
+
+
+Question = Asked | ByMessage | Put
 
 
 class Administrator:
@@ -36,13 +52,14 @@ class Administrator:
         self._messages = messages
         self._node = node
         self._record = record
+        self.surveyor: Surveyor | None = None  # by whom other nodes are asked
         self.administration = Administration()
         CatalogueHandlers(manager.catalogue).register_with(self.administration)
         PauseHandlers(manager.catalogue).register_with(self.administration)
         TransactionHandlers(manager.catalogue).register_with(self.administration)
         self.administration.register("server", self._server)
         # Changes that wait for the disk, and whom to tell then.
-        self._storing: deque[tuple[int, Asked | ByMessage, Outcome | HeliographError]] = deque()
+        self._storing: deque[tuple[int, Question, Outcome | HeliographError]] = deque()
 
     def _server(self, _arguments: Arguments) -> Outcome:
         manager = self._manager
@@ -56,8 +73,8 @@ class Administrator:
 
     # ---- what is asked
 
-    def asked(self, question: Asked | ByMessage) -> None:
-        subject = question.subject if isinstance(question, Asked) else question.command
+    def asked(self, question: Question) -> None:
+        subject = question.command if isinstance(question, ByMessage) else question.subject
         try:
             if subject in (MOVE, DELETE):
                 order = MoveOrder(subject, question.arguments, self._manager.catalogue)
@@ -77,7 +94,7 @@ class Administrator:
         else:
             self._tell(question, outcome)
 
-    def _tell_when_stored(self, question: Asked | ByMessage, outcome: Outcome | HeliographError) -> None:
+    def _tell_when_stored(self, question: Question, outcome: Outcome | HeliographError) -> None:
         # Nothing is noted by this record: what is behind it is stored when it is.
         lsn = self._manager.append(RecordKind.DONE, 0, 0, b"", wait=True)
         self._storing.append((lsn, question, outcome))
@@ -86,12 +103,32 @@ class Administrator:
         """The messages of a block are commands."""
         if block.buffer is None:
             return
-        for found in commands_of(unpack(block.buffer), self._node):
-            if isinstance(found, ByMessage):
-                self.asked(found)
-            else:
+        for found in commands_of(unpack(block.buffer)):
+            if not isinstance(found, ByMessage):
                 reply_to, correlation, fault = found
-                self._reply(reply_to, correlation, fault)
+                self._reply(reply_to, correlation, reply(self._node, fault))
+            elif self.surveyor is not None and (found.nodes is not None or found.command == NODE):
+                self._survey(self.surveyor, found)
+            else:
+                self.asked(found)
+
+    def _survey(self, surveyor: Surveyor, question: ByMessage) -> None:
+        """Of the nodes that are meant, each answers for itself."""
+
+        def answer(composite: dict[str, Any]) -> None:
+            if surveyor.is_led_by(self):  # otherwise another leads by now, and knows nothing of the question
+                self._reply(question.reply_to, question.correlation_id, composite)
+
+        try:
+            nodes = nodes_meant({"nodes": question.nodes})
+            surveyor.ask(question.command, question.arguments, nodes, answer)
+        except HeliographError as error:
+            answer(reply(self._node, error))
+
+    def put(self, subject: str, arguments: Arguments, tell: Callable[[Answer], None]) -> None:
+        """Asked by another way; `tell` hears the answer, when a change is stored."""
+        self.asked(Put(subject, arguments, tell))
+        self._manager.ask_for_tick()
 
     def stored(self, lsn: int) -> None:
         """The journal has everything up to here."""
@@ -101,22 +138,24 @@ class Administrator:
 
     # ---- answers
 
-    def _tell(self, question: Asked | ByMessage, outcome: Outcome | HeliographError) -> None:
+    def _tell(self, question: Question, outcome: Outcome | HeliographError) -> None:
+        answer: Answer = outcome.body if isinstance(outcome, Outcome) else outcome
         if isinstance(question, ByMessage):
-            self._reply(question.reply_to, question.correlation_id, outcome)
+            self._reply(question.reply_to, question.correlation_id, reply(self._node, answer))
+        elif isinstance(question, Put):
+            question.tell(answer)
         elif isinstance(outcome, HeliographError):
             self._manager.multicast(Rejected(question.request, outcome.code, outcome.sentence))
         else:
             self._manager.multicast(Answered(question.request, outcome.body))
 
-    def _reply(self, reply_to: str, correlation_id: str, outcome: Outcome | HeliographError) -> None:
+    def _reply(self, reply_to: str, correlation_id: str, composite: dict[str, Any]) -> None:
         """Whoever names no place for the reply, or one that is not there, gets none."""
         try:
             address = _reply_address(reply_to)
         except ClientFault:
             return
-        body = outcome if isinstance(outcome, HeliographError) else outcome.body
-        self._messages.send(address, reply(self._node, body), correlation_id=correlation_id)
+        self._messages.send(address, composite, correlation_id=correlation_id)
 
 
 def _reply_address(text: str) -> Address:

@@ -7,14 +7,13 @@ concern.
 from __future__ import annotations
 
 import asyncio
-import os
 import resource
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
 
 from heliograph import __version__
-from heliograph.admin.subjects import needed
+from heliograph.admin.subjects import ASK_NODES, OF_USERS, argument, needed, nodes_meant
 from heliograph.bus.commands import (
     DECISIONS,
     Answered,
@@ -54,6 +53,8 @@ from heliograph.nodes.clock import CLOCK, Clock
 from heliograph.nodes.configuration import Configuration
 from heliograph.nodes.connection import Connection, Link
 from heliograph.nodes.event_log import Record, ignore
+from heliograph.nodes.node_facts import resident_bytes
+from heliograph.nodes.surveyor import Surveyor
 from heliograph.nodes.tick import Tick
 from heliograph.nodes.users import UserStore
 from heliograph.nodes.vigil import Vigil
@@ -62,6 +63,7 @@ from heliograph.sessions.session import Session
 
 _SWEEP_SECONDS = 1.0
 _TOKEN_BYTES = 16
+_ANSWER_FIRST_SECONDS = 0.5
 REQUEST_BYTES = 3
 
 
@@ -81,6 +83,7 @@ class ClientManager:
         clock: Clock = CLOCK,
     ) -> None:
         self._clock = clock
+        self.surveyor: Surveyor | None = None  # by whom nodes are asked, each for itself
         self.configuration = configuration
         self._bus = bus
         self.tick = tick
@@ -121,9 +124,12 @@ class ClientManager:
         self._passwords.shutdown(wait=False, cancel_futures=True)
 
     def drop_all(self, why: HeliographError) -> None:
-        """Every client has to come again, here or elsewhere."""
+        """Every client that has something under way has to come again, here or elsewhere. One that only looks on, as
+        an administrator does, may stay."""
+        waiting = dict.fromkeys(waiting.connection for waiting in self._requests.values())
         for connection in list(self.connections):
-            connection.end(why)
+            if connection.links or connection.facts.temporaries or connection in waiting:
+                connection.end(why)
 
     async def drain(self, seconds: float) -> bool:
         """Ask every client to go elsewhere. Whether all of them went in time."""
@@ -258,6 +264,19 @@ class ClientManager:
         if dirty:
             self.vigil.answered()
 
+    def use(self, users: UserStore) -> None:
+        """There are other users now, or other rules. Whoever is here as somebody else logs in again."""
+        self._users = users
+        self._access.replace(users.rules)
+        # A moment later: one of them may be who changed it, and waits for the answer.
+        self._loop.call_later(_ANSWER_FIRST_SECONDS, self._end_strangers, users)
+
+    def _end_strangers(self, users: UserStore) -> None:
+        for connection in list(self.connections):
+            user = connection.user
+            if user is not None and users.identity(user.name) != user:
+                connection.end(Unavailable("the users of the server have changed", code="server-moved"))
+
     # ---- who is it?
 
     async def authenticate(self, hello: frames.Hello) -> Identity:
@@ -367,18 +386,54 @@ class ClientManager:
         try:
             for right, over in needed(message.subject, message.arguments):
                 self._access.check(connection.user, right, over)
+            if message.subject == ASK_NODES and self.surveyor is not None:
+                self._ask_nodes(self.surveyor, connection, message)
+                return
+            if message.subject in OF_USERS and self.surveyor is not None:
+                self._ask_keeper(self.surveyor, connection, message)
+                return
         except HeliographError as error:
             connection.send_control(frames.Failed(message.request, error.code, error.sentence))
             return
         request = self._request(_Question(self, connection, message))
         self._bus.multicast(Asked(request, message.subject, message.arguments))
 
+    def _ask_nodes(self, surveyor: Surveyor, connection: Connection, message: frames.Ask) -> None:
+        """Raises HeliographError."""
+        arguments, request = message.arguments, message.request
+        surveyor.ask(
+            argument(arguments, "command", str),
+            argument(arguments, "arguments", dict, {}),
+            nodes_meant(arguments),
+            lambda reply: connection.send_control(frames.Answer(request, reply)),
+        )
+
+    def _ask_keeper(self, surveyor: Surveyor, connection: Connection, message: frames.Ask) -> None:
+        """What is kept in one place for all. Raises HeliographError."""
+        keeper = surveyor.keeper()
+        if not keeper:
+            raise Unavailable("nobody leads now: try again when somebody does", code="not-leading")
+
+        def answer(composite: dict[str, Any]) -> None:
+            (reply,) = composite["replies"]
+            if reply["ok"]:
+                connection.send_control(frames.Answer(message.request, reply["body"]))
+            else:
+                error = reply["error"]
+                connection.send_control(frames.Failed(message.request, error["code"], error["sentence"]))
+
+        surveyor.ask(message.subject, message.arguments, [keeper], answer)
+
+    @property
+    def session_count(self) -> int:
+        return len(self._sessions)
+
     def server_facts(self) -> dict[str, Any]:
         usage = resource.getrusage(resource.RUSAGE_SELF)
         return {
             "connections": len(self.connections),
             "sessions": len(self._sessions),
-            "rss_bytes": _resident_bytes(),
+            "rss_bytes": resident_bytes(),
             "cpu_seconds": usage.ru_utime + usage.ru_stime,
             "time": self._clock.now(),
             "uptime_seconds": self._clock.now() - self._started,
@@ -416,20 +471,15 @@ class _Question:
 
     def __init__(self, manager: ClientManager, connection: Connection, message: frames.Ask) -> None:
         self._manager = manager
-        self._connection = connection
+        self.connection = connection
         self._message = message
 
     def answered(self, answer: Answered | Rejected) -> None:
         request = self._message.request
         if isinstance(answer, Rejected):
-            self._connection.send_control(frames.Failed(request, answer.code, answer.sentence))
+            self.connection.send_control(frames.Failed(request, answer.code, answer.sentence))
             return
         body = answer.body
         if self._message.subject == "server":
             body = {**self._manager.server_facts(), **body, "journal_bytes": body["journal"]["disk_bytes"]}
-        self._connection.send_control(frames.Answer(request, body))
-
-
-def _resident_bytes() -> int:
-    with open("/proc/self/statm", "rb") as statm:
-        return int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+        self.connection.send_control(frames.Answer(request, body))

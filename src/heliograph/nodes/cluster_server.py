@@ -7,28 +7,29 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Callable
 from functools import partial
 from itertools import count
 from pathlib import Path
 
 from heliograph import __version__
-from heliograph.admin.administration import Outcome
-from heliograph.admin.subjects import BUS, LOG, Arguments
+from heliograph.bus.commands import Command
 from heliograph.bus.interface import Bus, ChannelBus
 from heliograph.bus.presence import CLIENT_MANAGER, MESSAGE_MANAGER
 from heliograph.cluster.roles import Roles
+from heliograph.cluster.view import View
 from heliograph.journal.disk import DISK, Disk
-from heliograph.model.destination import EVENT_LOG
 from heliograph.model.errors import HeliographError, Unavailable
 from heliograph.model.ids import IdIssuer
 from heliograph.model.limits import DRAIN_SECONDS, LEAVING_SECONDS, NOBODY_LEADS_SECONDS
 from heliograph.nodes.client_manager import REQUEST_BYTES, ClientManager
 from heliograph.nodes.clock import CLOCK, Clock
+from heliograph.nodes.cluster_administration import ClusterAdministration
 from heliograph.nodes.cluster_clients import ClusterClients
 from heliograph.nodes.cluster_member import ClusterMember
 from heliograph.nodes.configuration import Configuration, essentials_of
 from heliograph.nodes.embedded import journal_settings
-from heliograph.nodes.event_log import ON_THE_BUS, Event, EventLog
+from heliograph.nodes.event_log import ON_THE_BUS, EventLog
 from heliograph.nodes.message_manager import MessageManager
 from heliograph.nodes.node_file import Folder
 from heliograph.nodes.replica import ManagerBus, Replica
@@ -36,6 +37,8 @@ from heliograph.nodes.serving import admission, listen, settle_memory
 from heliograph.nodes.station import Station
 from heliograph.nodes.sub_clusters import SubClusters
 from heliograph.nodes.tick import Tick
+from heliograph.nodes.users import UserStore
+from heliograph.nodes.users_copy import UsersCopy
 
 
 class ClusterServer:
@@ -49,8 +52,12 @@ class ClusterServer:
         disk: Disk = DISK,
         clock: Clock = CLOCK,
         owns_process: bool = True,
+        look_around: Callable[[], str] = lambda: "",
     ) -> None:
-        """`owns_process`: nobody else minds how its memory is managed."""
+        """`owns_process`: nobody else minds how its memory is managed. `look_around` says what is missing if the bus
+        reaches nobody else though it should."""
+        self.look_around = look_around
+        self.tell: Callable[[str], None] = lambda _sentence: None  # to whoever looks on
         self.configuration = configuration
         self._disk = disk
         self._clock = clock
@@ -84,6 +91,7 @@ class ClusterServer:
         self._events = EventLog(
             Path(configuration.server.data) / "log", node=self.name, disk=self._disk, clock=self._clock
         )
+        self._administration = ClusterAdministration(self, self._events, self._clock)
         self._issuer = IdIssuer(
             site=configuration.identity.site,
             node=configuration.identity.node,
@@ -99,7 +107,7 @@ class ClusterServer:
         except BaseException:
             await self._stop_nodes()
             raise
-        self._events.start(self._publish)
+        self._events.start(self._administration.happened)
         for name, station in self.stations.items():
             station.enter(self._bus, f"heliograph/{cluster.name}/{name}")
         if self._clients is not None:
@@ -175,14 +183,9 @@ class ClusterServer:
             clock=self._clock,
         )
         manager.failed.add_done_callback(self._manager_failed)
-        manager.administrator.administration.register(LOG, self._events.ask)
-        manager.administrator.administration.register(BUS, self._bus_figures)
+        self._administration.register_with(manager)
         bus.join(self._events.on_command, ON_THE_BUS)
         return manager
-
-    def _bus_figures(self, _arguments: Arguments) -> Outcome:
-        """Everybody hears everything, so who leads can say what all members sent."""
-        return Outcome({"node": self.name, "heard_bytes": self.member.heard_bytes})
 
     def _manager_failed(self, failed: asyncio.Future[HeliographError]) -> None:
         if not failed.cancelled() and not self.failed.done():
@@ -192,8 +195,6 @@ class ClusterServer:
         configuration = self.configuration
         access, users = admission(configuration)
         bus = self._bus_of_clients()
-        if self.replica is None:  # otherwise it records what it decides itself
-            bus.join(self._events.on_command, ON_THE_BUS)
         clients = ClientManager(
             configuration,
             bus=bus,
@@ -204,6 +205,16 @@ class ClusterServer:
             record=self._events.record,
             clock=self._clock,
         )
+        clients.surveyor = self._administration.surveyor
+        store = users or UserStore(configuration.users_path)
+        copy = UsersCopy(
+            clients,
+            store,
+            node=self.name,
+            record=self._events.record,
+            tell=self.tell,
+        )
+        self._administration.keep_copy(copy)
         clients.start()
         self._clients = clients
         self._server = await listen(configuration, clients)
@@ -231,6 +242,16 @@ class ClusterServer:
             return own
         lacking = [station.lacks for station in self.stations.values()]
         return "" if not all(lacking) else own
+
+    def note_waiting(self, lacks: str) -> None:
+        """Whoever reads the log later sees what this node waited for."""
+        self._events.record("server-waits", sentence=lacks)
+
+    def among_nodes(self, station: Station, command: Command) -> None:
+        self._administration.on_command(station, command)
+
+    def installed(self, station: Station, view: View) -> None:
+        self._administration.on_install(station, view)
 
     def changed(self, station: Station) -> None:
         if not self._ready.is_set() and not self.lacks:
@@ -264,6 +285,7 @@ class ClusterServer:
         await self._events.stop()
 
     async def _stop_nodes(self) -> None:
+        self._administration.stop()
         if self._looking_again is not None:
             self._looking_again.cancel()
         if self._server is not None:
@@ -271,10 +293,9 @@ class ClusterServer:
         if self.replica is not None:
             await self.replica.stop()
 
-    def _publish(self, event: Event) -> None:
-        """To `topic:_LOG`, by whoever leads."""
-        if self.replica is not None and self.replica.is_leading:
-            self.replica.manager.own_messages.send(EVENT_LOG, event)
+    @property
+    def clients(self) -> ClientManager | None:
+        return self._clients
 
     def _broke(self, bug: Exception) -> None:
         if not self.failed.done():

@@ -7,6 +7,7 @@ and docs/reference/configuration.md are rendered from them, and a wrong key or v
 from __future__ import annotations
 
 import difflib
+import hashlib
 import json
 import re
 import tomllib
@@ -380,12 +381,24 @@ _ESSENTIAL: Final = (
 
 
 def essentials_of(configuration: Configuration) -> tuple[tuple[str, str], ...]:
-    """The settings on which all nodes of a cluster have to agree, each as it is written in the file."""
-    return tuple(
+    """The settings on which all nodes of a cluster have to agree, each as it is written in the file; of rules, how
+    many there are and a digest of them."""
+    rules = (
+        ("policies", _digest_of(list(configuration.policies))),
+        ("creation", _digest_of([msgspec.to_builtins(rule) for rule in configuration.creation])),
+    )
+    return rules + tuple(
         (setting.key, toml_of(getattr(getattr(configuration, setting.section), setting.name)))
         for setting in settings()
         if setting.key.startswith(_ESSENTIAL)
     )
+
+
+def _digest_of(rules: list[Any]) -> str:
+    if not rules:
+        return "without rules"
+    digest = hashlib.blake2b(json.dumps(rules, sort_keys=True).encode(), digest_size=4).hexdigest()
+    return f"{len(rules)} rule{'s' if len(rules) > 1 else ''} ({digest})"
 
 
 def settings() -> list[Setting]:

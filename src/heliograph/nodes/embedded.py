@@ -8,8 +8,11 @@ from functools import partial
 from pathlib import Path
 
 from heliograph import __version__
-from heliograph.admin.subjects import LOG
+from heliograph.admin.administration import Outcome
+from heliograph.admin.subjects import LOG, NODE, Arguments
 from heliograph.bus.local import LocalBus
+from heliograph.bus.presence import CLIENT_MANAGER, MESSAGE_MANAGER
+from heliograph.destinations.effects import AnyEffect
 from heliograph.journal.disk import DISK, Disk
 from heliograph.journal.files import JournalSettings
 from heliograph.model.destination import EVENT_LOG
@@ -20,8 +23,12 @@ from heliograph.nodes.clock import CLOCK, Clock
 from heliograph.nodes.configuration import Configuration
 from heliograph.nodes.event_log import ON_THE_BUS, EventLog
 from heliograph.nodes.message_manager import MessageManager
+from heliograph.nodes.node_facts import client_manager_facts, process_facts, store_facts
 from heliograph.nodes.serving import admission, listen, settle_memory
+from heliograph.nodes.surveyor import Surveyor
 from heliograph.nodes.tick import Tick
+from heliograph.nodes.user_handlers import UserHandlers
+from heliograph.nodes.users import UserStore
 
 
 class EmbeddedServer:
@@ -86,6 +93,8 @@ class EmbeddedServer:
             clock=self._clock,
         )
         self._messages.start()
+        surveyor = self._surveyor(node, events)
+        self._messages.administrator.surveyor = surveyor
         self._messages.administrator.administration.register(LOG, events.ask)
         events.start(partial(self._messages.own_messages.send, EVENT_LOG))
         self.recovered_messages = self._messages.recovered_messages
@@ -99,6 +108,7 @@ class EmbeddedServer:
             record=events.record,
             clock=self._clock,
         )
+        self._clients.surveyor = surveyor
         self._clients.start()
         try:
             self._server = await listen(configuration, self._clients)
@@ -113,6 +123,46 @@ class EmbeddedServer:
         )
         if self._owns_process:
             settle_memory()
+
+    def _surveyor(self, node: str, events: EventLog) -> Surveyor:
+        """The one node there is asks itself."""
+        messages = self._messages
+        assert messages is not None
+        surveyor = Surveyor(
+            node,
+            loop=asyncio.get_running_loop(),
+            members=lambda: [node],
+            leading=lambda: messages.administrator,
+            leader=lambda: node,
+            clock=self._clock,
+        )
+        started = self._clock.now()
+
+        def node_facts(_arguments: Arguments) -> Outcome:
+            assert self._clients is not None
+            return Outcome(
+                {
+                    "uptime_seconds": self._clock.now() - started,
+                    **process_facts(),
+                    CLIENT_MANAGER: client_manager_facts(self._clients, self.address),
+                    MESSAGE_MANAGER: {"standing": "stands alone", **store_facts(messages)},
+                }
+            )
+
+        for answers in (surveyor.administration, messages.administrator.administration):
+            answers.register(NODE, node_facts)
+        surveyor.administration.register(LOG, events.ask)
+        path = self.configuration.users_path
+        UserHandlers(lambda: UserStore.load(path), self._keep_users).register_with(
+            messages.administrator.administration
+        )
+        return surveyor
+
+    def _keep_users(self, store: UserStore) -> list[AnyEffect]:
+        assert self._clients is not None
+        store.adopt(store.content)
+        self._clients.use(store)
+        return []
 
     async def stop(self) -> None:
         """No confirmed message is lost: everything is on disk when this returns."""

@@ -326,11 +326,15 @@ class Following:
             self.say_stored()
         return lsn
 
+    @property
+    def stored_index(self) -> int:
+        return min([self._stored, *(index - 1 for index in self._files.values())])
+
     def say_stored(self) -> None:
         """PROTOCOL 5: the primary hears how far this manager has the log on disk; what it said in an older view does
         not count."""
         if self.is_synchronised:
-            stored = min([self._stored, *(index - 1 for index in self._files.values())])
+            stored = self.stored_index
             try:
                 self._say(Stored(stored))
             except Unavailable:

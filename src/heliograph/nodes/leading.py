@@ -238,6 +238,11 @@ class Leading:
         self._tell()
 
     @property
+    def backups(self) -> list[Incarnation]:
+        """Those that have the log."""
+        return list(self._there)
+
+    @property
     def has_backup(self) -> bool:
         """Whether anybody else has the log."""
         return bool(self._there)

@@ -27,6 +27,8 @@ from heliograph.bus.commands import (
     DestinationDeleted,
     DestinationSought,
     DestinationWanted,
+    DocumentOffered,
+    DocumentTold,
     OutcomeWanted,
     PlacementWanted,
     Published,
@@ -46,6 +48,7 @@ from heliograph.cluster.log import LogPlace
 from heliograph.destinations.attendance import NO_NUMBER
 from heliograph.destinations.catalogue import Catalogue
 from heliograph.destinations.destination import Destination
+from heliograph.destinations.documents import Document, encode_document
 from heliograph.destinations.effects import (
     Administer,
     Answer,
@@ -397,6 +400,8 @@ class MessageManager:
             self.run(None, catalogue.session_closed(command))
         elif isinstance(command, Asked):
             self.administrator.asked(command)
+        elif isinstance(command, DocumentOffered):
+            self._document_offered(command)
 
     def load(self) -> float:
         """How much there is to do: megabytes a second that were written since this was last asked."""
@@ -406,6 +411,27 @@ class MessageManager:
             self._load_rate = (written - self._load_bytes) / seconds / 1e6
             self._load_at, self._load_bytes = now, written
         return self._load_rate
+
+    def _document_offered(self, offer: DocumentOffered) -> None:
+        """M14: the highest version wins, and whoever has another copy hears of it."""
+        here = self.catalogue.documents.by_key.get(offer.key)
+        if offer.version >= 0:
+            self.take_document(Document(offer.key, offer.version, offer.content), offer.node)
+        if here is not None and here.version >= offer.version and here.content != offer.content:
+            self.record(
+                "document-stale", key=here.key, here=here.version, there=offer.version, which=offer.node
+            )
+            self._bus.multicast(DocumentTold(here.key, here.version, here.content))
+
+    def take_document(self, document: Document, node: str) -> None:
+        """If it is newer than what is here, everybody is to have it."""
+        before = self.catalogue.documents.by_key.get(document.key)
+        if not self.catalogue.documents.offered(document):
+            return
+        self.append(RecordKind.DOCUMENT, 0, 0, encode_document(document))
+        known = before.version if before is not None else -1
+        self.record("document-taken", key=document.key, version=document.version, before=known, which=node)
+        self._bus.multicast(DocumentTold(document.key, document.version, document.content))
 
     # ---- who consumes
 

@@ -1,7 +1,7 @@
 """Messages that the server itself sends: replies of its administration, and its events.
 
-They are not persistent and nobody waits for them. Each destination has a lane of its own, as with any sender;
-one that was refused is left for another.
+Nobody waits for them, and they are not persistent, but for events that somebody wants to have who is away. Each
+destination has a lane of its own, as with any sender; one that was refused is left for another.
 """
 
 from __future__ import annotations
@@ -33,11 +33,20 @@ class OwnMessages:
         self._last_lane = 0
         self._lanes: dict[Address, tuple[LaneId, int]] = {}  # with the last sequence
 
-    def send(self, address: Address, body: dict[str, Any], *, correlation_id: str | None = None) -> bool:
-        """Whether the destination exists and takes the message."""
+    def send(
+        self,
+        address: Address,
+        body: dict[str, Any],
+        *,
+        correlation_id: str | None = None,
+        persistent: bool | None = False,
+    ) -> bool:
+        """Whether the destination exists and takes the message. `persistent` None: if somebody keeps it."""
         destination = self._manager.catalogue.by_address.get(address)
         if destination is None or destination.flow.is_beyond(destination.policy):
             return False
+        if persistent is None:
+            persistent = any(messages.durable for messages in destination.lists())
         kind, raw = encode_body(body)
         lane, last = self._lanes.get(address) or (self._next_lane(), 0)
         buffer = pack_lone(
@@ -45,7 +54,7 @@ class OwnMessages:
             lane=lane,
             sequence=last + 1,
             timestamp=self._manager.microseconds(),
-            persistent=False,
+            persistent=persistent,
             kind=kind,
             head=encode_head(Head(correlation_id=correlation_id, kind=kind)) if correlation_id else b"",
         )

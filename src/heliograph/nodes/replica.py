@@ -27,6 +27,7 @@ from typing import Final, Protocol
 import msgspec
 
 from heliograph.bus.commands import (
+    AMONG_NODES,
     DECISIONS,
     BodyWanted,
     Command,
@@ -40,7 +41,7 @@ from heliograph.bus.presence import MESSAGE_MANAGER, NodeState
 from heliograph.cluster.roles import Roles, has_log_of, roles_in
 from heliograph.cluster.view import View
 from heliograph.journal.records import RecordKind
-from heliograph.model.errors import HeliographError, Unavailable
+from heliograph.model.errors import ClientFault, HeliographError, Unavailable
 from heliograph.model.limits import STUCK_SECONDS
 from heliograph.nodes.catching_up import Host, bring_file, catch_up
 from heliograph.nodes.clock import CLOCK, Clock
@@ -56,6 +57,8 @@ _TRY_AGAIN_SECONDS: Final = 0.2
 _HAND_OVER_SECONDS: Final = 5.0
 _LOOK_AGAIN_SECONDS: Final = 0.01
 _KEY_BYTES: Final = 16
+# Whoever told managers to go on without one hears that they do, before all clients have to come again.
+_ANSWER_FIRST_SECONDS: Final = 0.3
 _AMONG_MANAGERS = (Stored, Synchronised, BodyWanted)
 
 
@@ -115,7 +118,9 @@ class Replica:
         self.channel: Channel | None = None
         self.roles: Roles | None = None
         self._view: View | None = None
-        self._holders: list[bytes] = []  # stores that have the log in this view
+        self._holders: dict[
+            bytes, str
+        ] = {}  # stores that have the log in this view, and the nodes whose they are
         self._leading: Leading | None = None
         self._following: Following | None = None
         self._is_installed = False
@@ -180,6 +185,8 @@ class Replica:
             index=place.index,
             chain=place.chain,
             holders=place.holders,
+            holder_names=place.holder_names,
+            disowned=place.disowned,
             is_synchronised=self._leading is not None or follows,
             is_leading=self._leading is not None,
             is_leaving=self._is_leaving or self._is_full,
@@ -191,6 +198,29 @@ class Replica:
     @property
     def is_leading(self) -> bool:
         return self._leading is not None
+
+    @property
+    def standing(self) -> str:
+        """What it is at the moment, in a word or two."""
+        if self._leading is not None:
+            return "leads"
+        if self._following is not None and self._following.is_synchronised:
+            return "follows"
+        return "catches up" if self.roles is not None and self.roles.primary is not None else "waits"
+
+    @property
+    def stored_index(self) -> int:
+        """How far those who lead can count on its disk; who leads itself says how far its log goes."""
+        following = self._following
+        return following.stored_index if following is not None else self.manager.place.index
+
+    @property
+    def backup_names(self) -> list[str]:
+        """The message managers that have its log, if it leads."""
+        if self._leading is None or self.roles is None:
+            return []
+        states = self.roles.states
+        return sorted(states[who].name for who in self._leading.backups if who in states)
 
     @property
     def _has_backup(self) -> bool:
@@ -217,7 +247,7 @@ class Replica:
                     self._leading.heard_own(command)
             elif kind in _AMONG_MANAGERS:
                 self._among_managers(sender, command)
-            else:
+            elif kind not in AMONG_NODES:
                 self._fact(origin, command)
 
     def _fact(self, origin: Origin, fact: Command) -> None:
@@ -282,16 +312,17 @@ class Replica:
         self._is_installed = True
         roles = self.roles = roles_in(view)
         self._view = view
-        self._holders = [state.store for who, state in roles.states.items() if who not in roles.others]
+        self._holders = {
+            state.store: state.name for who, state in roles.states.items() if who not in roles.others
+        }
         me = self.channel.incarnation
         if roles.primary == me:
             self._lead(view, roles)
         elif self._leading is not None:
             self._step_down()
         elif roles.primary is None:
-            self._record(
-                "replica-waits", sentence="a message manager is missing that may have later messages"
-            )
+            missing = ", ".join(roles.missing) or "others, since this is the very first start"
+            self._record("replica-waits", sentence=f"nobody leads before it is here: {missing}")
         elif me in roles.backups:
             self._entered(view)
             assert self._following is not None, "it was synchronised"
@@ -348,8 +379,7 @@ class Replica:
         self._reopen()
         following.goes_on_as(self.manager)
         if self._view is not None and self.roles is not None and self.roles.primary is not None:
-            own = self.manager.journal.store_id.encode()
-            self._holders += [own] if own not in self._holders else []
+            self._holders[self.manager.journal.store_id.encode()] = self.name
             self._entered(self._view)
             self.manager.journal.sync_now()
         self._record("replica-caught-up", index=self.manager.place.index, blocks=blocks)
@@ -439,7 +469,7 @@ class Replica:
 
     def _entered(self, view: View) -> None:
         """PROTOCOL 3: who had the log in a view is on disk before anybody counts on it."""
-        record = self.manager.place.enter(view.number, view.id, tuple(self._holders))
+        record = self.manager.place.enter(view.number, view.id, self._holders)
         self.manager.append(RecordKind.VIEW, 0, 0, record)
 
     def _also_holds(self, who: Incarnation) -> None:
@@ -449,12 +479,37 @@ class Replica:
         store = self.roles.states[who].store
         if store in self._holders:
             return
-        self._holders.append(store)
+        self._holders[store] = self.roles.states[who].name
         has_log = self._leading is not None or (self._following is not None and self._following.has_log)
         if has_log:
             self._entered(self._view)
             if self._leading is not None:
                 self.manager.journal.sync_now()
+
+    def go_on_without(self, name: str) -> bool:
+        """An operator says that a message manager is gone for good (PROTOCOL 8): this one does not wait for it, and
+        what that one alone had is lost. Whether it had waited. Raises ClientFault."""
+        roles = self.roles
+        if roles is None or any(state.name == name for state in roles.states.values()):
+            raise ClientFault(
+                f"node {name[:60]} is here: stop it first, if it is to go", code="node-not-awaited"
+            )
+        if roles.primary is not None:
+            raise ClientFault(
+                f"nobody waits for node {name[:60]}: {roles.states[roles.primary].name} leads",
+                code="node-not-awaited",
+            )
+        record = self.manager.place.without(name)
+        if record is None:
+            return False
+        self.manager.append(RecordKind.VIEW, 0, 0, record)
+        self._record("replica-goes-on-without", which=name, index=self.manager.place.index)
+        asyncio.get_running_loop().call_later(_ANSWER_FIRST_SECONDS, self._tell_nodes_changed)
+        return True
+
+    def _tell_nodes_changed(self) -> None:
+        if self.channel is not None:
+            self.channel.nodes_changed()
 
     def _step_down(self) -> None:
         """Another leads. What this one wrote last may be in no other log."""

@@ -12,7 +12,7 @@ from typing import Final, Protocol
 
 import msgspec
 
-from heliograph.bus.commands import Command
+from heliograph.bus.commands import AMONG_NODES, Command
 from heliograph.bus.interface import ChannelBus, Damage, Incarnation, Origin
 from heliograph.bus.presence import CLIENT_MANAGER, NodeState
 from heliograph.cluster.roles import Roles, roles_in
@@ -42,6 +42,14 @@ class Household(Protocol):
 
     def changed(self, station: Station) -> None:
         """There is a view, or more was heard in it."""
+
+    def look_around(self) -> str:
+        """What is missing if the bus reaches nobody else though it should; otherwise nothing."""
+
+    def among_nodes(self, station: Station, command: Command) -> None:
+        """A node said something that concerns neither the log nor any client."""
+
+    def installed(self, station: Station, view: View) -> None: ...
 
 
 class Station:
@@ -103,12 +111,21 @@ class Station:
     def lacks(self) -> str:
         """What is missing before it counts, in words; empty if nothing."""
         roles = self.roles
+        if (roles is None or roles.primary is None) and (alone := self._household.look_around()):
+            return alone
         if roles is None:
             return "the nodes that are here to agree on who is in the cluster"
-        if roles.primary is None and roles.others:
+        if roles.primary is None and roles.missing:
+            names = " and ".join(roles.missing)
             return (
-                "a message manager that is missing: it may have later messages than those that are here, and at"
-                " the very first start all must be there"
+                f"message manager {names}: without it nobody leads, since it may have later messages than those that"
+                f" are here. Start it; only if its disk is lost for good, `helio cluster remove {roles.missing[0]}`"
+            )
+        if roles.primary is None and roles.others:
+            expected = max(state.expected for state in roles.states.values())
+            return (
+                f"more message managers: at the very first start all {expected} must be there, and there are"
+                f" {len(roles.states)}"
             )
         if roles.primary is None:
             return "a message manager: start one with --role message-manager"
@@ -125,6 +142,9 @@ class Station:
             self.replica.on_apply(origin, commands)
         if self.clients is not None:
             self.clients.on_apply(origin, commands)
+        for command in commands:
+            if isinstance(command, AMONG_NODES):
+                self._household.among_nodes(self, command)
         self._household.changed(self)
 
     def _damaged(self, damage: Damage) -> None:
@@ -146,6 +166,7 @@ class Station:
             self.replica.on_install(view)
         self.roles = roles_in(view)
         self._let_clients_speak(view, self.roles)
+        self._household.installed(self, view)
         if not self._is_in:
             self._is_in, self._left_because = True, ""
             self._record("node-entered-the-channel", members=len(view.members))

@@ -27,7 +27,7 @@ import tempfile
 import tomllib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import msgspec
 
@@ -60,6 +60,9 @@ _HEADER = """\
 #   rights = ["send", "receive"]
 #
 # The role "admin" has every right.
+#
+# The version counts changes. Of the copies that the nodes of a cluster have, the highest is right: if you change one
+# by hand, count it up and start that node again; the others get it.
 """
 
 
@@ -121,6 +124,7 @@ class _Access(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    version: Annotated[int, msgspec.Meta(ge=0)] = 0
     users: dict[str, User] = {}
     access: tuple[_Access, ...] = ()
 
@@ -128,8 +132,16 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class UserStore:
     """The users and rules of one file. A change is written at once and whole: a crash leaves old or new."""
 
-    def __init__(self, path: Path, users: dict[str, User] | None = None, rules: Sequence[Rule] = ()) -> None:
+    def __init__(
+        self,
+        path: Path,
+        users: dict[str, User] | None = None,
+        rules: Sequence[Rule] = (),
+        version: int = 0,
+    ) -> None:
+        """`version` counts changes: of the copies that nodes of a cluster have, the highest is right."""
         self.path = path
+        self.version = version
         self.users = dict(users or {})
         self.rules = tuple(rules)
         # Unknown users are checked against this, so that they take as long as known ones.
@@ -178,16 +190,9 @@ class UserStore:
         cost: tuple[int, int, int] = _COST,
     ) -> None:
         """Add a user and write the file. Raises ClientFault `user-exists`, `user-invalid`."""
-        _check_word(name, "user")
-        for role in roles:
-            _check_word(role, "role")
+        self._check_new(name, roles)
         if not password or len(password.encode(errors="surrogatepass")) > _MAX_PASSWORD_BYTES:
             raise ClientFault(f"a password has 1 to {_MAX_PASSWORD_BYTES} bytes", code="user-invalid")
-        if name in self.users:
-            raise ClientFault(
-                f"there is a user {name!r} already; `helio user remove {name}` first to replace it",
-                code="user-exists",
-            )
         self._write(
             {**self.users, name: User(hash_password(password, cost=cost), tuple(dict.fromkeys(roles)))}
         )
@@ -196,18 +201,73 @@ class UserStore:
         """Remove a user and write the file. Raises ClientFault `user-unknown`."""
         if name not in self.users:
             raise ClientFault(f"there is no user {name!r} in {self.path}", code="user-unknown")
-        self._write({other: user for other, user in self.users.items() if other != name})
+        self._write(self.without(name).users)
+
+    def with_user(self, name: str, hashed: str, roles: Sequence[str]) -> UserStore:
+        """A store with one user more, which is written nowhere yet. Raises ClientFault."""
+        self._check_new(name, roles)
+        user = User(hashed, tuple(dict.fromkeys(roles)))
+        try:
+            _check_hash(name, user)
+        except ValueError as fault:
+            raise ClientFault(str(fault), code="user-invalid") from None
+        return UserStore(self.path, {**self.users, name: user}, self.rules, self.version + 1)
+
+    def without(self, name: str) -> UserStore:
+        """A store with one user less, which is written nowhere yet. Raises ClientFault `user-unknown`."""
+        if name not in self.users:
+            raise ClientFault(f"there is no user {name!r}", code="user-unknown")
+        left = {other: user for other, user in self.users.items() if other != name}
+        return UserStore(self.path, left, self.rules, self.version + 1)
+
+    @classmethod
+    def of(cls, content: bytes, path: Path) -> UserStore:
+        """What the file would say. Raises ClientFault."""
+        return cls(path, *_parse(path, content))
+
+    def _check_new(self, name: str, roles: Sequence[str]) -> None:
+        _check_word(name, "user")
+        for role in roles:
+            _check_word(role, "role")
+        if name in self.users:
+            raise ClientFault(
+                f"there is a user {name!r} already; `helio user remove {name}` first to replace it",
+                code="user-exists",
+            )
+
+    @property
+    def content(self) -> bytes:
+        """The file as this program would write it: equal for stores that say the same."""
+        return _render(self.users, self.rules, self.version).encode()
+
+    def adopt(self, content: bytes) -> None:
+        """Go by another content from here on, and keep what was in the file beside it, as FILE.previous. Raises
+        ClientFault."""
+        users, rules, version = _parse(self.path, content)
+        try:
+            if self.path.exists():
+                _replace(
+                    self.path.with_name(f"{self.path.name}.previous"), self.path.read_text(encoding="utf-8")
+                )
+            _replace(self.path, content.decode())
+        except OSError as fault:
+            raise _not_written(self.path, fault) from None
+        self.users, self.rules, self.version = users, tuple(rules), version
 
     def _write(self, users: dict[str, User]) -> None:
-        text = _render(users, self.rules)
+        text = _render(users, self.rules, self.version + 1)
         try:
             _replace(self.path, text)
         except OSError as fault:
-            raise ClientFault(
-                f"the users file {self.path} cannot be written: {fault.strerror}",
-                code="users-file-not-written",
-            ) from None
+            raise _not_written(self.path, fault) from None
         self.users = users
+        self.version += 1
+
+
+def _not_written(path: Path, fault: OSError) -> ClientFault:
+    return ClientFault(
+        f"the users file {path} cannot be written: {fault.strerror}", code="users-file-not-written"
+    )
 
 
 def _check_word(word: str, what: str) -> None:
@@ -227,7 +287,7 @@ def _refuse_exposed(path: Path, mode: int) -> None:
         )
 
 
-def _parse(path: Path, raw: bytes) -> tuple[dict[str, User], list[Rule]]:
+def _parse(path: Path, raw: bytes) -> tuple[dict[str, User], list[Rule], int]:
     try:
         if len(raw) > _MAX_FILE_BYTES:
             raise ValueError(f"it has more than {_MAX_FILE_BYTES} bytes")
@@ -235,7 +295,8 @@ def _parse(path: Path, raw: bytes) -> tuple[dict[str, User], list[Rule]]:
         for name, user in content.users.items():
             _check_word(name, "user")
             _check_hash(name, user)
-        return content.users, [Rule(**msgspec.structs.asdict(access)) for access in content.access]
+        rules = [Rule(**msgspec.structs.asdict(access)) for access in content.access]
+        return content.users, rules, content.version
     except ClientFault as fault:
         raise ClientFault(f"the users file {path} is wrong: {fault.sentence}", code=INVALID) from None
     except (ValueError, msgspec.ValidationError) as fault:  # TOML and Unicode errors are ValueErrors
@@ -249,8 +310,8 @@ def _check_hash(name: str, user: User) -> None:
         raise ValueError(f"the password of {name!r} is no hash that `helio user add` would write") from None
 
 
-def _render(users: dict[str, User], rules: Sequence[Rule]) -> str:
-    lines = [_HEADER]
+def _render(users: dict[str, User], rules: Sequence[Rule], version: int) -> str:
+    lines = [_HEADER, f"version = {version}", ""]
     for name, user in users.items():
         lines += [
             f"[users.{_text(name)}]",

@@ -134,7 +134,7 @@ class CreationRule:
 
 
 class AccessControl:
-    """Decides, and remembers what it decided: rules do not change while it lives."""
+    """Decides, and remembers what it decided until the rules are replaced."""
 
     def __init__(
         self,
@@ -147,6 +147,12 @@ class AccessControl:
         self.creation = tuple(creation)
         self.open_to_everyone = open_to_everyone
         self._decisions: dict[tuple[Identity, Right, str], bool] = {}
+
+    def replace(self, rules: Sequence[Rule]) -> None:
+        """Other rules hold from here on; there are users, so it is open to nobody else."""
+        self.rules = tuple(rules)
+        self.open_to_everyone = False
+        self._decisions.clear()
 
     def check(self, user: Identity, right: Right, address: str = "") -> None:
         """Return if the user has the right, else raise NotAllowed. No address means the server as a whole."""

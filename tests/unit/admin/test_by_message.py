@@ -28,7 +28,7 @@ def understood(*messages: tuple[Body, Head]) -> list[Any]:
         bodies.append(raw)
         heads.append(encode_head(head))
     kind = kinds[0] if len(set(kinds)) == 1 else BodyKind.MIXED
-    return commands_of(unpack(pack(bodies, lane=LANE, first=5, kind=kind, heads=heads)), "1.1")
+    return commands_of(unpack(pack(bodies, lane=LANE, first=5, kind=kind, heads=heads)))
 
 
 def test_maps_texts_and_bytes_are_commands() -> None:
@@ -43,9 +43,10 @@ def test_maps_texts_and_bytes_are_commands() -> None:
     assert found[2].correlation_id.endswith("-7")  # without one, the reply names the message
 
 
-def test_only_those_that_are_meant_answer() -> None:
-    bodies: list[Body] = [{"command": "server", "nodes": nodes} for nodes in ([], ["1.1"], ["2.1"], None)]
-    assert len(understood(*((body, Head()) for body in bodies))) == 2
+def test_a_command_says_which_nodes_are_meant() -> None:
+    meant: list[list[str] | None] = [[], ["1.1"], ["2.1", "2.2"], None]
+    bodies: list[Body] = [{"command": "server", "nodes": nodes} for nodes in meant]
+    assert [found.nodes for found in understood(*((body, Head()) for body in bodies))] == meant
 
 
 @pytest.mark.parametrize(
