@@ -1,5 +1,6 @@
 """`helio cluster dev` and `helio serve` in a cluster, as somebody sees them who tries them for the first time."""
 
+import itertools
 import json
 import os
 import signal
@@ -118,6 +119,56 @@ def test_a_cluster_comes_up_survives_a_kill_and_leaves_nothing(dev: Dev, tmp_pat
     assert dev.stop(signal.SIGINT) == 0
     assert list(tmp_path.iterdir()) == []
     assert not any(Path(f"/proc/{pid}").exists() for pid in (*pids, back["pid"]))
+
+
+async def take_and_send_on(described: dict[str, Any], count: int) -> list[set[str]]:
+    """Messages go from queue to queue in transactions, wherever those are. Returns what each sub-cluster has."""
+    options = {"user": described["user"], "password": described["password"]}
+    queues = [f"queue:stage-{number}" for number in range(4)]
+    async with connect(described["url"], **options) as connection:
+        producer = await connection.producer(queues[0])
+        for number in range(count):
+            await producer.send(b"%d" % number)
+        await producer.flush()
+        session = await connection.session(acknowledge="transacted")
+        for source, target in itertools.pairwise(queues):
+            consumer, forward = await session.consumer(source), await session.producer(target)
+            for _ in range(count // 10):
+                for _ in range(10):
+                    message = await consumer.receive(timeout=20)
+                    assert message is not None
+                    await forward.send(message.body)
+                await session.commit()
+        last = await connection.consumer(queues[-1])
+        bodies = [
+            message.body for message in [await last.receive(timeout=20) for _ in range(count)] if message
+        ]
+        assert bodies == [b"%d" % number for number in range(count)]
+        seen: dict[int, set[str]] = {}
+        after = 0
+        while True:
+            page = await connection.ask("destinations", after=after)
+            found = {each["address"] for each in page["destinations"]}
+            seen.setdefault(after >> 40, set()).update(found & set(queues))
+            after = page["next"]
+            if not after:
+                return list(seen.values())
+
+
+@pytest.mark.req("M10")
+def test_two_sub_clusters_share_the_destinations_and_transactions_span_them(tmp_path: Path) -> None:
+    require_corosync()
+    dev = Dev(
+        tmp_path,
+        *("--namespaces", "--sub-clusters", "2", "--client-managers", "1", "--message-managers", "1"),
+    )
+    try:
+        described = dev.next_line()
+        assert [each["sub_cluster"] for each in described["message_managers"]] == ["s1", "s2"]
+        first, second = play(take_and_send_on(described, 100))
+        assert len(first) == len(second) == 2
+    finally:
+        dev.close()
 
 
 def test_what_was_kept_is_there_the_next_time(tmp_path: Path) -> None:

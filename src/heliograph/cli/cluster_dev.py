@@ -38,8 +38,17 @@ def dev(
         int, typer.Option("--client-managers", min=1, max=20, help="Nodes that clients connect to.")
     ] = 2,
     message_managers: Annotated[
-        int, typer.Option("--message-managers", min=1, max=20, help="Nodes that keep the messages.")
+        int,
+        typer.Option(
+            "--message-managers", min=1, max=20, help="Nodes that keep the messages, in each sub-cluster."
+        ),
     ] = 3,
+    sub_clusters: Annotated[
+        int,
+        typer.Option(
+            "--sub-clusters", min=1, max=5, help="Destinations are spread over so many sub-clusters."
+        ),
+    ] = 1,
     data: Annotated[
         Path | None,
         typer.Option(
@@ -70,6 +79,7 @@ def dev(
             folder,
             client_managers=client_managers,
             message_managers=message_managers,
+            sub_clusters=sub_clusters,
             namespaces=namespaces,
             port=port,
         )
@@ -156,7 +166,8 @@ class _Show:
     def _what_it_does(self, node: Node) -> str:
         if node.role == "client-manager":
             return f"pid {node.pid:<8} helio://{node.address}"
-        return f"pid {node.pid:<8} synchronised"
+        where = f", in sub-cluster {node.sub_cluster}" if len(self._cluster.sub_clusters) > 1 else ""
+        return f"pid {node.pid:<8} synchronised{where}"
 
     def _line(self, name: str, words: str) -> None:
         if not self._as_json:

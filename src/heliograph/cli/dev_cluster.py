@@ -47,6 +47,7 @@ class Node:
 
     def __init__(self, folder: Path, role: str, number: int, host: Host | None) -> None:
         self.role = role
+        self.sub_cluster = ""
         self.name = f"{role}-{number}"
         self.host = host
         self.folder = folder / self.name
@@ -124,6 +125,8 @@ class Node:
         shown: dict[str, Any] = {"name": self.name, "role": self.role, "pid": self.pid}
         if self.role == CLIENT_MANAGER:
             shown["address"] = self.address
+        else:
+            shown["sub_cluster"] = self.sub_cluster
         return {**shown, "data": str(self.data), "output": str(self.output)}
 
 
@@ -136,13 +139,14 @@ class DevCluster:
         *,
         client_managers: int,
         message_managers: int,
+        sub_clusters: int = 1,
         namespaces: bool = False,
         hosts: int = 0,
         port: int = 0,
         settings: Settings | None = None,
     ) -> None:
-        """`hosts`: in namespaces, so many share the nodes; 0: one for each. `port`: of the first client manager, the
-        others follow; 0: free ones. `settings`: of all nodes."""
+        """`message_managers`: of each sub-cluster. `hosts`: in namespaces, so many share the nodes; 0: one for each.
+        `port`: of the first client manager, the others follow; 0: free ones. `settings`: of all nodes."""
         self.folder = folder.absolute()
         # A corosync that was here before may have other clusters: the name belongs to the folder.
         self.name = f"dev-{sha256(str(self.folder).encode()).hexdigest()[:8]}"
@@ -150,8 +154,12 @@ class DevCluster:
         self.network: Network | None = None
         self.ring: Host | None = None
         self.nodes: list[Node] = []
-        self._counts = client_managers, message_managers
-        self._host_count = hosts or client_managers + message_managers
+        self.sub_clusters = (
+            [f"s{number}" for number in range(1, sub_clusters + 1)] if sub_clusters > 1 else ["main"]
+        )
+        self._managers_each = message_managers
+        self._counts = client_managers, message_managers * sub_clusters
+        self._host_count = hosts or sum(self._counts)
         self._port = port
         self._settings = settings or {}
 
@@ -166,6 +174,8 @@ class DevCluster:
         numbers += [(MESSAGE_MANAGER, number) for number in range(1, self._counts[1] + 1)]
         for place, (role, number) in enumerate(numbers, 1):
             node = Node(self.folder, role, number, hosts[place - 1])
+            if role == MESSAGE_MANAGER:
+                node.sub_cluster = self.sub_clusters[(number - 1) // self._managers_each]
             node.configure(self._sections(node, number, place))
             self.nodes.append(node)
         for node in self.nodes:
@@ -264,12 +274,15 @@ class DevCluster:
             identity["users_file"] = str(self._users())
         elif self._port:
             server["port"] = self._port + number - 1
-        cluster = {
+        cluster: dict[str, object] = {
             "name": self.name,
             "role": node.role,
-            "message_managers": self._counts[1],
+            "message_managers": self._managers_each,
             "seniority": number,
         }
+        if len(self.sub_clusters) > 1:
+            cluster["sub_cluster"] = node.sub_cluster or self.sub_clusters[0]
+            cluster["sub_clusters"] = ",".join(self.sub_clusters)
         sections = {"server": server, "identity": identity, "cluster": cluster}
         for section, keys in self._settings.items():
             sections[section] = {**sections.get(section, {}), **keys}
