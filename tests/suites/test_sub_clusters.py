@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import heliograph
+from heliograph.cli.dead_queues import dead_message_queues
 from tests.servers import play, until
 from tests.suites.cluster_in_process import CLIENTS, Cluster, url
 
@@ -186,6 +187,48 @@ def test_administration_sees_all_destinations(tmp_path: Path) -> None:
                 await connection.ask("destination.show", destination="queue:nowhere")
             assert refused.value.code == "destination-unknown"
             assert (await connection.ask("server"))["journal"]["segments"] >= 2
+
+    spread(tmp_path, story)
+
+
+@pytest.mark.req("M11")
+def test_each_has_its_dead_and_all_can_be_reached(tmp_path: Path) -> None:
+    async def story(cluster: Cluster) -> None:
+        async with heliograph.connect(url(cluster)) as connection:
+            queues = ELEVEN[:4]
+            for address in queues:
+                await connection.ask(
+                    "destination.create", destination=address, policy={"undelivered_to_dead_after": 0.05}
+                )
+                await (await connection.producer(address)).send_confirmed(address.encode())
+            assert connection.sub_clusters == list(NAMES)
+            dead = dead_message_queues(connection)
+            assert dead == ["queue:_DMQ@east", "queue:_DMQ@west"]
+
+            async def all_died() -> bool:
+                shown = [await connection.ask("destination.show", destination=queue) for queue in dead]
+                return [each["depth"] for each in shown] == [2, 2]
+
+            async with asyncio.timeout(20):
+                while not await all_died():
+                    await asyncio.sleep(0.02)
+            session = await connection.session(acknowledge="transacted")
+            found: list[object] = []
+            for queue in dead:
+                seen = [message.body async for message in await connection.browse(queue)]
+                consumer = await session.consumer(queue)
+                taken = [
+                    message.body for message in [await consumer.receive(timeout=5) for _ in seen] if message
+                ]
+                assert taken == seen
+                found += taken
+            await session.commit()
+            assert sorted(map(str, found)) == sorted(str(address.encode()) for address in queues)
+            for queue in dead:
+                assert (await connection.ask("destination.show", destination=queue))["depth"] == 0
+            with pytest.raises(heliograph.HeliographError) as refused:
+                await connection.consumer("queue:_DMQ@south")
+            assert refused.value.code == "destination-unknown"
 
     spread(tmp_path, story)
 

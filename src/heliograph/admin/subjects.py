@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from heliograph.model.destination import EVENT_LOG, parse_address
+from heliograph.model.destination import EVENT_LOG, at_sub_cluster, parse_address
 from heliograph.model.errors import ClientFault
 from heliograph.model.limits import MAX_NODES_ASKED
 from heliograph.sessions.access import Right
@@ -71,7 +71,7 @@ def needed(subject: str, arguments: Arguments) -> list[tuple[Right, str]]:
     if subject not in OVER_DESTINATION:
         known = ", ".join((LOG, *OVER_SERVER, ASK_NODES, *OVER_DESTINATION))
         raise ClientFault(f"nobody answers to {subject[:60]!r}; there are {known}", code="subject-unknown")
-    address = parse_address(argument(arguments, "destination", str), system=True)
+    address, _ = at_sub_cluster(parse_address(argument(arguments, "destination", str), system=True))
     rights = [(Right.ADMIN, str(address))]
     if subject == "destination.create":
         rights.append((Right.CREATE, address))

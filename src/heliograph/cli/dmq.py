@@ -9,6 +9,7 @@ import typer
 
 from heliograph.cli.at_server import Server, at_server
 from heliograph.cli.connecting import ServerAddress, connected
+from heliograph.cli.dead_queues import dead_message_queues
 from heliograph.cli.presentation import count_of, harmless
 from heliograph.model.errors import ClientFault
 
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
     from heliograph.client import Message
 
 app = typer.Typer(help="The dead message queue.", no_args_is_help=True)
-_DMQ = "queue:_DMQ"
 
 Filter = Annotated[
     str,
@@ -54,10 +54,11 @@ def list_dead(
 async def _dead(address: ServerAddress, selector: str, limit: int) -> list[Message]:
     found: list[Message] = []
     async with connected(address, purpose="dmq") as connection:
-        async for message in await connection.browse(_DMQ, selector=selector):
-            found.append(message)
-            if len(found) == limit:
-                break
+        for queue in dead_message_queues(connection):
+            async for message in await connection.browse(queue, selector=selector):
+                found.append(message)
+                if len(found) == limit:
+                    return found
     return found
 
 
@@ -115,9 +116,10 @@ def show_dead(
 
 async def _find(address: ServerAddress, identity: str) -> Message:
     async with connected(address, purpose="dmq") as connection:
-        async for message in await connection.browse(_DMQ):
-            if identity in (message.id, certificate(message)["original_id"]):
-                return message
+        for queue in dead_message_queues(connection):
+            async for message in await connection.browse(queue):
+                if identity in (message.id, certificate(message)["original_id"]):
+                    return message
     raise ClientFault(f"no dead message has the id {identity[:80]!r}", code="message-unknown")
 
 

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from heliograph.cli.connecting import ServerAddress, connected
+from heliograph.cli.dead_queues import dead_message_queues
 from heliograph.cli.presentation import count_of, duration_of
 from heliograph.destinations import dead_letters as names
-from heliograph.model.destination import DEAD_MESSAGES
 from heliograph.model.errors import ClientFault, HeliographError
 
 if TYPE_CHECKING:
@@ -89,7 +89,8 @@ class Redrive:
             async with connected(address, purpose="dmq redrive") as connection:
                 session = await connection.session(acknowledge="individual")
                 selector = self._order.selector_until(await _now(connection))
-                await self._work(session, await session.consumer(DEAD_MESSAGES, selector=selector))
+                for queue in dead_message_queues(connection):
+                    await self._work(session, await session.consumer(queue, selector=selector))
         finally:
             loop.remove_signal_handler(signal.SIGINT)
             self._seconds = time.monotonic() - began

@@ -127,6 +127,12 @@ class Connection:
             session.attach(self._link.wire)
         return session
 
+    @property
+    def sub_clusters(self) -> list[str]:
+        """The sub-clusters of the server's cluster, if there are several. Each has the server's own destinations:
+        `queue:_DMQ@NAME` is the dead message queue of one."""
+        return [] if self._link.welcome is None else list(self._link.welcome.sub_clusters)
+
     def _reserve_number(self) -> int:
         taken = self._link.sessions.keys() | self._reserved
         if len(taken) >= MAX_SESSIONS_PER_CONNECTION:

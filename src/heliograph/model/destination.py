@@ -62,3 +62,12 @@ EVENT_LOG = Address("topic:_LOG")
 ADMINISTRATION = Address("topic:_ADMIN")
 # Temporary destinations are named by the server and end with the connection that asked for them (J9).
 TEMPORARY_PREFIX = "_temporary."
+
+
+def at_sub_cluster(address: Address) -> tuple[Address, str]:
+    """The server's own destinations are in every sub-cluster: `queue:_DMQ@east` is the one in the east. Returns the
+    address there and the sub-cluster, empty where none is named."""
+    plain, at, sub_cluster = address.rpartition("@")
+    if at and name_of(address).startswith("_") and not name_of(address).startswith(TEMPORARY_PREFIX):
+        return Address(plain), sub_cluster
+    return address, ""

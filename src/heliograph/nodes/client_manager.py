@@ -305,6 +305,7 @@ class ClientManager:
             user=user.name,
             heartbeat_seconds=heartbeat_seconds,
             addresses=[place for place in self.configuration.server.advertise.split(",") if place],
+            sub_clusters=list(names) if len(names := self.configuration.cluster.all_sub_clusters) > 1 else [],
         )
 
     # ---- sessions

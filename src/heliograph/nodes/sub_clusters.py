@@ -51,7 +51,7 @@ from heliograph.bus.commands import (
     UploadEnded,
 )
 from heliograph.bus.interface import Receiver
-from heliograph.model.destination import Address, name_of
+from heliograph.model.destination import Address, at_sub_cluster, name_of
 from heliograph.model.ids import SessionId, session_of
 from heliograph.model.rendezvous import chosen
 from heliograph.nodes.cluster_clients import ClusterClients
@@ -142,10 +142,10 @@ class SubClusters:
         elif isinstance(fact, Asked):
             self._administer(fact)
         else:
-            self._send(fact.address, fact)  # type: ignore[attr-defined]
+            self._send(fact)
 
     def _publish(self, fact: Published) -> None:
-        place = self.place_of(fact.address)
+        place = self._places.get(fact.address) or self.place_of(fact.address)
         if place is None:
             self._seek(fact.address, fact)
             return
@@ -157,14 +157,24 @@ class SubClusters:
         staged = self._staged.setdefault(session_of(fact.block.lane), {})
         staged[place] = staged.get(place, 0) + fact.block.count
 
-    def _send(self, address: Address, fact: Command) -> None:
-        place = self.place_of(address)
+    def _send(self, fact: Any) -> None:
+        """To where its destination is."""
+        address, place = self._there(fact.address)
         if place is None:
             self._seek(address, fact)
             return
+        if address != fact.address:
+            fact = msgspec.structs.replace(fact, address=address)
         if isinstance(fact, UploadBegun | FetchBegun):
             self._transfers[fact.session, fact.transfer] = place
         self.parts[place].multicast(fact)
+
+    def _there(self, address: Address) -> tuple[Address, str | None]:
+        """The sub-cluster of a destination, if it is known, and what it is called there."""
+        plain, name = at_sub_cluster(address)
+        if name:  # a sub-cluster that there is not has no such destination: any other says so
+            return (plain, name) if name in self.parts else (address, next(iter(self.parts)))
+        return address, self.place_of(address)
 
     def place_of(self, address: Address) -> str | None:
         """The sub-cluster of a destination, if it is known."""
@@ -198,7 +208,8 @@ class SubClusters:
 
     def _share(self, fact: RollbackAsked, name: str) -> RollbackAsked:
         """What of a rollback concerns one sub-cluster."""
-        consumers = [each for each in fact.consumers if self.place_of(each[0]) == name]
+        there = [(*self._there(address), consumer, seen) for address, consumer, seen in fact.consumers]
+        consumers = [(address, consumer, seen) for address, place, consumer, seen in there if place == name]
         return msgspec.structs.replace(fact, consumers=consumers)
 
     # ---- transactions
@@ -207,9 +218,10 @@ class SubClusters:
         staged = self._staged.pop(fact.session, {})
         parts = {name: Part(count, []) for name, count in staged.items()}
         anywhere = next(iter(parts), "") or chosen(fact.session, list(self.parts))
-        for each in fact.consumed:
-            place = self._places.get(each[0], anywhere)  # of a consumer that is gone: anybody can say so
-            parts.setdefault(place, Part(0, [])).consumed.append(each)
+        for named, consumer, ranges in fact.consumed:
+            # Of a consumer that is gone nothing is known: anybody can say so.
+            address, place = self._there(named) if named else (named, None)
+            parts.setdefault(place or anywhere, Part(0, [])).consumed.append((address, consumer, ranges))
         missing = fact.messages - sum(staged.values())
         if missing:  # not all of it came here: whoever counts them will say so
             parts.setdefault(anywhere, Part(0, [])).messages += missing
@@ -228,14 +240,16 @@ class SubClusters:
     # ---- administration
 
     def _administer(self, fact: Asked) -> None:
-        address = fact.arguments.get("destination")
-        if isinstance(address, str) and address:
-            if fact.subject == "destination.create":
-                self._send(Address(address), fact)
-            elif (place := self.place_of(Address(address))) is not None:
-                self.parts[place].multicast(fact)
-            else:
-                self._seek(Address(address), fact)
+        named = fact.arguments.get("destination")
+        if isinstance(named, str) and ":" in named:
+            address, place = self._there(Address(named))
+            if place is None:
+                self._seek(address, fact)
+                return
+            if address != named:
+                arguments = {**fact.arguments, "destination": str(address)}
+                fact = msgspec.structs.replace(fact, arguments=arguments)
+            self.parts[place].multicast(fact)
         elif fact.subject in _PAGED:
             self._turn_page(fact)
         else:

@@ -7,7 +7,7 @@ destinations (J9), and whether destinations come into being by being used.
 from __future__ import annotations
 
 from heliograph.model.address_pattern import is_reserved
-from heliograph.model.destination import TEMPORARY_PREFIX, Address, name_of, parse_address
+from heliograph.model.destination import TEMPORARY_PREFIX, Address, at_sub_cluster, name_of, parse_address
 from heliograph.model.errors import NotAllowed
 from heliograph.sessions.access import AccessControl, Identity, Right
 from heliograph.sessions.connection_facts import ConnectionFacts
@@ -36,8 +36,9 @@ class Admission:
             return self._checked_temporary(address, right)
         # What a well-known destination admits is decided by access control; any other name with `_` is
         # nobody's.
-        address = parse_address(destination, system=self.allows(right, destination))
-        self._access.check(self.user, right, address)
+        plain, _ = at_sub_cluster(address)
+        parse_address(plain, system=self.allows(right, plain))
+        self._access.check(self.user, right, plain)
         return address
 
     def _checked_temporary(self, address: Address, right: Right) -> Address:

@@ -300,6 +300,9 @@ class Welcome(Control, tag="welcome"):
     heartbeat_seconds: float
     max_frame_bytes: int = MAX_FRAME_BYTES
     addresses: list[str] = []  # host:port, where clients can go when this connection is lost
+    sub_clusters: list[
+        str
+    ] = []  # if there are several: each has the server's own destinations (queue:_DMQ@NAME)
 
 
 class SessionOpened(Control, tag="session-opened"):
