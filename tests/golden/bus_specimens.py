@@ -92,6 +92,12 @@ COMMANDS: dict[str, Command] = {
     "placement-wanted": commands.PlacementWanted(
         44, Address("queue:orders"), "east", [("east", 3.5), ("west", 2.0)]
     ),
+    "prepare-asked": commands.PrepareAsked(
+        15, SESSION, 9, 100, [(ORDERS, CONSUMER, [(1, 41)])], "east", ["east", "west"], "west"
+    ),
+    "outcome-asked": commands.OutcomeAsked(16, SESSION, 9, True),
+    "final-asked": commands.FinalAsked(17, SESSION, 9, True, "east", "west"),
+    "commit-state-asked": commands.CommitStateAsked(18, SESSION, 9),
     "document-offered": commands.DocumentOffered("users", 3, b"version = 3\n", "1.1"),
     "document-told": commands.DocumentTold("users", 4, b"version = 4\n"),
     "nodes-asked": commands.NodesAsked(TOKEN, "node", {"after": 5}, ["1.1", "1.2"]),
@@ -110,6 +116,7 @@ COMMANDS: dict[str, Command] = {
     ),
     "supplied": commands.Supplied(b"s\x01", block.parse(BLOCKS["plain"])),
     "leads": commands.Leads(1234),
+    "outcome-wanted": commands.OutcomeWanted(SESSION, 9, "east", ["east", "west"]),
     "hello": Hello(
         _COMPANY, STAMP, 7, (INCARNATION,), b"\xd2" * 16, b"\xd3" * 16, b"\xd4" * 16, 41, (_NODE,)
     ),

@@ -114,6 +114,13 @@ class MemoryJournal:
             assert position in self._payloads, "a message that is needed lies in a segment that is gone"
         self._loading.append(([self._payloads[position] for position in positions], then))
 
+    def read_now(self, position: int) -> bytes:
+        return self._payloads[position]
+
+    @property
+    def stored_lsn(self) -> int:
+        return self.stored.next_lsn - 1
+
     def retain(self, position: int, messages: int) -> None:
         assert messages > 0
         self._segments.retain(position, messages)

@@ -19,7 +19,11 @@ from heliograph.bus.commands import (
     ConsumerDetached,
     DestinationWanted,
     Dispatched,
+    FinalAsked,
+    OutcomeAsked,
+    OutcomeWanted,
     Parcelled,
+    PrepareAsked,
     Published,
     Recalled,
     Refused,
@@ -39,6 +43,8 @@ from heliograph.nodes.cluster_member import ClusterMember
 from heliograph.nodes.tick import Tick
 from tests.properties.replicated_judge import Copy, Judge, Letter, Transaction, Violation
 
+HERE, THERE = "here", "there"  # the sub-cluster that is played, and one that always does what it is told
+PHASES = ("", HERE, THERE)  # one, or two with this decider
 WINDOW = 12  # blocks that a sender has on their way
 
 
@@ -137,6 +143,7 @@ class Desk:
                 if copy.is_acknowledged and not copy.is_done and copy.acknowledged_by in self._kept:
                     copy.is_acknowledged = False
                     copy.may_be_done = True
+        self._judge.abandoned.update(self._deciding)
         self.waiting.clear()
 
     # ---- the channel
@@ -186,6 +193,8 @@ class Desk:
                 raise Violation(f"{self.senders[command.lane]} was refused: {command}")
         elif isinstance(command, Recalled):
             self._recalled(command)
+        elif isinstance(command, OutcomeWanted):
+            self._wanted(command)
 
     def _request(self, what: str, then: Callable[[Answered | Rejected], None]) -> int:
         self._requests += 1
@@ -503,10 +512,47 @@ class Desk:
             if not transaction.outcome:
                 raise Violation(f"nothing speaks against this transaction, and it was rolled back: {answer}")
 
-        request = self._request("commit", decided)
+        phases = PHASES[(transaction.number + sender.session[-3]) % len(PHASES)]
+        key = (sender.session, transaction.number)
+        if not phases:
+            request = self._request("commit", decided)
+            self.clients.multicast(CommitAsked(request, *key, sender.staged, consumed))
+            return
+
+        def ready(answer: Answered | Rejected) -> None:
+            if isinstance(answer, Rejected):
+                decided(answer)
+                return
+            self._judge.decided[key] = True
+            asked = self._request("decide", decided)
+            if phases == HERE:
+                self.clients.multicast(OutcomeAsked(asked, *key, True))
+            else:
+                self.clients.multicast(FinalAsked(asked, *key, True, THERE, HERE))
+
+        request = self._request("prepare", ready)
         self.clients.multicast(
-            CommitAsked(request, sender.session, transaction.number, sender.staged, consumed)
+            PrepareAsked(request, *key, sender.staged, consumed, phases, [HERE, THERE], HERE)
         )
+
+    def _wanted(self, wanted: OutcomeWanted) -> None:
+        """Whoever hears it asks the decider; if that is elsewhere, it says what the client manager had told it, which
+        is nothing if that died before."""
+        key = (wanted.session, wanted.number)
+
+        def answered(answer: Answered | Rejected) -> None:
+            self._no_rejection(answer)
+            assert isinstance(answer, Answered)
+            if answer.body["outcome"] == "committed":  # and there they have it too
+                end = FinalAsked(self._request("end", self._no_rejection), *key, True, HERE, HERE)
+                self.clients.multicast(end)
+
+        if wanted.decider == HERE:
+            self.clients.multicast(OutcomeAsked(self._request("outcome", answered), *key, False))
+        elif key in self._judge.decided or wanted.session in self._judge.abandoned:
+            is_commit = self._judge.decided.setdefault(key, False)
+            final = FinalAsked(self._request("final", self._no_rejection), *key, is_commit, THERE, HERE)
+            self.clients.multicast(final)
 
     def roll_back(self, sender: Sender, takers: list[Taker]) -> None:
         transaction = sender.transaction

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from heliograph.model.ids import ConsumerId, LaneId
+from heliograph.model.ids import ConsumerId, LaneId, SessionId
 
 
 class Violation(AssertionError):
@@ -64,6 +64,8 @@ class Judge:
     """Hears of everything that clients hear."""
 
     def __init__(self) -> None:
+        self.decided: dict[tuple[SessionId, int], bool] = {}  # what another sub-cluster decided
+        self.abandoned: dict[SessionId, None] = {}  # their client manager died in the middle of a commit
         self.letters: dict[str, Letter] = {}
         self._last: dict[tuple[str, LaneId, int], int] = {}  # in lists that one consumer at a time takes from
         self._units: dict[int, list[Letter]] = {}

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from heliograph.bus.interface import ChannelBus
-from heliograph.destinations.snapshot import CatalogueState, DestinationState, LevelState, decode_state
+from heliograph.destinations.snapshot import DestinationState, LevelState, StageState, decode_state
 from heliograph.nodes import configuration as settings
 from heliograph.nodes.cluster_server import ClusterServer
 from heliograph.nodes.message_manager import MessageManager
@@ -139,13 +139,18 @@ def knowledge(manager: MessageManager) -> dict[str, Any]:
     state = decode_state(manager.externalise())
     return {
         "sessions": sorted(session.session.hex() for session in state.sessions),
-        "stages": _stages(state),
+        "stages": _stages(state.stages),
+        "prepared": sorted(
+            (each.record.session.hex(), each.record.number, each.record.consumed, _stages(each.stages))
+            for each in state.prepared
+        ),
+        "finishing": sorted((each.session.hex(), each.number) for each in state.finishing),
         **{each.address: _of_destination(each) for each in state.destinations},
     }
 
 
-def _stages(state: CatalogueState) -> list[tuple[int, bytes]]:
-    return sorted((stage.destination, bytes(stage.block)) for stage in state.stages)
+def _stages(stages: list[StageState]) -> list[tuple[int, bytes]]:
+    return sorted((stage.destination, bytes(stage.block)) for stage in stages)
 
 
 def _of_destination(state: DestinationState) -> dict[str, Any]:

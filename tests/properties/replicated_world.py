@@ -242,6 +242,7 @@ class World:
                 await node.start()
         await self.until(lambda: all(node.is_synchronised for node in self.nodes), self._who_is_behind)
         await self.until(self._is_all_answered, self._what_waits)
+        await self.until(lambda: not self._is_in_doubt(), lambda: "a transaction that nobody decides")
         await self.quiet()
         self._compare("before everything was taken")
         for worker in self._workers:
@@ -250,6 +251,7 @@ class World:
                 worker.desk.commit(worker.sender, [worker.taker])
         await self._take_all()
         await self.until(self._is_all_answered, self._what_waits)
+        await self.until(lambda: not self._is_in_doubt(), lambda: "a transaction that nobody decides")
         await self.quiet()
         await self.until(lambda: all(node.is_synchronised for node in self.nodes), self._who_is_behind)
         self._compare("in the end")
@@ -275,6 +277,11 @@ class World:
         return not any(
             desk.waiting or any(sender.waiting for sender in desk.senders.values()) for desk in self.desks
         )
+
+    def _is_in_doubt(self) -> bool:
+        """Whether the one that leads has promised something, or knows of somebody who may have."""
+        leading = [node.manager.catalogue.transactions for node in self.nodes if node.is_leading]
+        return not leading or any(each.prepared or each.finishing for each in leading)
 
     def _what_waits(self) -> str:
         return "; ".join(

@@ -10,11 +10,20 @@ from pathlib import Path
 
 import pytest
 
+from heliograph.nodes import message_manager, preparing
 from tests.properties.replicated_plants import PLANTS, Plant
 from tests.properties.replicated_world import World
 
 STEPS = 1200
 SEEDS_TO_CATCH = 60
+
+
+@pytest.fixture(autouse=True)
+def doubts_are_short(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever is in doubt about a transaction asks sooner than a run takes."""
+    monkeypatch.setattr(message_manager, "_SWEEP_SECONDS", 0.05)
+    monkeypatch.setattr(preparing, "IN_DOUBT_SECONDS", 0.2)
+    monkeypatch.setattr(preparing, "ASK_AGAIN_SECONDS", 0.1)
 
 
 def run(seed: int, base: Path, steps: int = STEPS) -> World:

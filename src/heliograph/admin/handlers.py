@@ -162,8 +162,7 @@ class CatalogueHandlers:
         address, figures = destination.address, destination.figures()
         if name_of(address).startswith("_"):
             raise ClientFault(f"{address} belongs to the server", code="name-reserved")
-        staged = any(to is destination for _, to, _ in self._catalogue.transactions.all_staged())
-        if destination.intake.pending or staged:
+        if destination.intake.pending or self._catalogue.transactions.stages_for(destination):
             raise ClientFault(
                 f"{address} is being sent to: try again when it is not", code="destination-in-use"
             )

@@ -27,7 +27,17 @@ USER_ADD: Final = "user.add"
 USER_REMOVE: Final = "user.remove"
 OF_USERS: Final = (USERS, USER_ADD, USER_REMOVE)
 # About the server as a whole.
-OVER_SERVER: Final = ("server", "sessions", "policies", "destinations", BUS, NODE, GO_ON_WITHOUT, *OF_USERS)
+OVER_SERVER: Final = (
+    "server",
+    "sessions",
+    "transactions",
+    "policies",
+    "destinations",
+    BUS,
+    NODE,
+    GO_ON_WITHOUT,
+    *OF_USERS,
+)
 # About the destination that the argument `destination` names.
 OVER_DESTINATION: Final = (
     "destination.show",

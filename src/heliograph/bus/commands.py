@@ -176,6 +176,57 @@ class RollbackAsked(Command):
     consumers: list[tuple[Address, ConsumerId, int]]
 
 
+class PrepareAsked(Command):
+    """A transaction touches several sub-clusters (M10): can this one do its part, as a commit would, and promise to?
+
+    `participant` is the one that is asked, `decider` the one whose journal holds the outcome. Once it has said yes,
+    it neither commits nor rolls back before it is told.
+    """
+
+    request: int
+    session: SessionId
+    number: int
+    messages: int
+    consumed: list[tuple[Address, ConsumerId, list[tuple[int, int]]]]
+    decider: str
+    participants: list[str]
+    participant: str
+
+
+class OutcomeAsked(Command):
+    """To the decider. `decide`: all are prepared, let it be committed. Otherwise: what became of it? What is not
+    committed and is waited for by nobody is aborted then. The answer has the `outcome`."""
+
+    request: int
+    session: SessionId
+    number: int
+    decide: bool
+
+
+class FinalAsked(Command):
+    """What the decider's journal says, for a participant that waits for it.
+
+    For the decider itself: all have committed, so that it need not remember; or somebody cannot, so that it is to
+    abort. The answer has the `outcome`.
+    """
+
+    request: int
+    session: SessionId
+    number: int
+    is_commit: bool
+    decider: str
+    participant: str
+
+
+class CommitStateAsked(Command):
+    """A commit is asked again, perhaps of a client manager that knows nothing of the first time. What is known
+    here?"""
+
+    request: int
+    session: SessionId
+    number: int
+
+
 class SessionOpened(Command):
     """A session began. `token` lets its client, and nobody else, resume it; `kept`: after a long time, too."""
 
@@ -366,6 +417,10 @@ Fact = (
     | CommitAsked
     | DestinationDeleted
     | RollbackAsked
+    | PrepareAsked
+    | OutcomeAsked
+    | FinalAsked
+    | CommitStateAsked
     | SessionOpened
     | SessionResumed
     | SessionLost
@@ -568,6 +623,16 @@ class Leads(Command):
     anew: bool = False
 
 
+class OutcomeWanted(Command):
+    """A participant is prepared and does not know what became of the transaction; or the decider does not know
+    whether all others do. Any client manager asks the decider and tells them."""
+
+    session: SessionId
+    number: int
+    decider: str
+    participants: list[str]
+
+
 class DocumentTold(Command):
     """A document that nodes share, as the cluster has it: whoever has another copy takes this one."""
 
@@ -594,6 +659,7 @@ Decision = (
     | Logged
     | Supplied
     | Leads
+    | OutcomeWanted
     | DocumentTold
 )
 DECISIONS: Final[frozenset[type[Command]]] = frozenset(get_args(Decision))

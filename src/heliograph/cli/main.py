@@ -22,6 +22,7 @@ from heliograph.cli import (
     send,
     serve,
     top,
+    transactions,
     units,
     user,
 )
@@ -40,6 +41,7 @@ app.command("browse")(browse.browse)
 app.command("top")(top.top)
 app.command("log")(log.log)
 app.command("units")(units.units)
+app.command("transactions")(transactions.transactions)
 app.add_typer(dmq.app, name="dmq")
 app.add_typer(admin.app, name="admin")
 app.add_typer(user.app, name="user")

@@ -144,7 +144,7 @@ class Transaction:
                 self._session.committed(number, ranges)
             self._begin(None)
             await self._session.end_closed_consumers()
-        elif refusal.code == _UNKNOWN:
+        elif refusal.code in (_UNKNOWN, "transaction-in-doubt"):
             self._begin(refusal)
             raise renewed(refusal)
         else:

@@ -46,6 +46,11 @@ class Consumer:
         self.held_units: dict[int, None] = {}
 
     @property
+    def is_transaction(self) -> bool:
+        """It stands for a prepared transaction, which takes nothing and has what was consumed in it."""
+        return not self.identity
+
+    @property
     def room(self) -> int:
         """How many messages it can be given now."""
         if self.retired or self.away:

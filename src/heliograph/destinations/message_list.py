@@ -14,11 +14,11 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 
 from heliograph.bus.commands import Dispatched, Parcelled
-from heliograph.destinations.claiming import Claiming
 from heliograph.destinations.competing import Consumer, share
 from heliograph.destinations.effects import AnyEffect, Continue, Load, Multicast
 from heliograph.destinations.pages import Entry, Page, entries_of
 from heliograph.destinations.placing import place_in_queue
+from heliograph.destinations.pledging import Pledge, Pledging
 from heliograph.destinations.schedule import Schedule
 from heliograph.destinations.selective import SelectiveLevel
 from heliograph.destinations.sequence import SharedLevel
@@ -48,7 +48,7 @@ UserOf = Callable[[LaneId], str]
 _TIMED = EXPIRIES | DELIVERIES
 
 
-class MessageList(Claiming):
+class MessageList(Pledging):
     """Waiting messages by priority, consumers in turn."""
 
     def __init__(
@@ -82,6 +82,7 @@ class MessageList(Claiming):
         self.schedule = Schedule()
         self._last_error: dict[int, str] = {}  # of messages that came back with a word why
         self.consumers: dict[ConsumerId, Consumer] = {}
+        self.pledged: dict[Pledge, Consumer] = {}
         self.selective = False
         self.paused = False  # an administrator wants nothing handed out
         self._is_pulled_from = False
@@ -169,7 +170,7 @@ class MessageList(Claiming):
 
     def _count_handed_out(self) -> None:
         """Units were forgotten: what consumers have counts anew."""
-        for consumer in self.consumers.values():
+        for consumer in self.holders():
             consumer.held_units.clear()
             for span in consumer.outstanding.spans():
                 keys = self.keys_of(span)
@@ -754,7 +755,7 @@ class MessageList(Claiming):
             yield from self._survey.hot_spans()
 
     def outstanding_entries(self) -> Iterator[tuple[int, Entry]]:
-        for consumer in self.consumers.values():
+        for consumer in self.holders():
             for span in consumer.outstanding.spans():
                 if span.block.persistent:
                     for entry in entries_of(span):
@@ -764,12 +765,12 @@ class MessageList(Claiming):
         for _, level in self._order:
             yield from level.hot_spans()
         yield from self._spans_elsewhere()
-        for consumer in self.consumers.values():
+        for consumer in self.holders():
             yield from consumer.outstanding.spans()
 
     def end(self, effects: list[AnyEffect]) -> None:
         """The list is gone with all that waits in it."""
-        for consumer in self.consumers.values():
+        for consumer in self.holders():
             for span in consumer.outstanding.take_all():
                 self._let_go(span, effects)
         self._let_go_elsewhere(effects)
@@ -814,7 +815,7 @@ class MessageList(Claiming):
         """All numbers up to `last` without those that consumers have."""
         taken = [
             (number_of(span), number_of(span) + span.stop - span.start - 1)
-            for consumer in self.consumers.values()
+            for consumer in self.holders()
             for span in consumer.outstanding.spans()
         ]
         ranges: Ranges = []

@@ -20,6 +20,7 @@ from heliograph.destinations.snapshot import (
     DestinationState,
     LevelState,
     LogState,
+    PreparedState,
     decode_state,
     facts_of,
     placements_of,
@@ -29,7 +30,13 @@ from heliograph.destinations.snapshot import (
 from heliograph.destinations.subscriptions import SubscriptionRecord
 from heliograph.destinations.topic import Topic
 from heliograph.destinations.topic_replay import CursorReplay, TopicReplay
-from heliograph.destinations.transactions import CommitRecord
+from heliograph.destinations.transactions import (
+    CommitRecord,
+    FinishedRecord,
+    Key,
+    Prepared,
+    PreparedRecord,
+)
 from heliograph.journal.records import Record, RecordKind
 from heliograph.model.block import LARGE, PRIORITIES, Block, Span, parse_trusted
 from heliograph.model.destination import Address
@@ -39,6 +46,8 @@ from heliograph.model.large import file_in
 _PAIR = struct.Struct("<QQ")
 _decode_subscription = msgspec.msgpack.Decoder(SubscriptionRecord).decode
 _decode_commit = msgspec.msgpack.Decoder(CommitRecord).decode
+_decode_prepared = msgspec.msgpack.Decoder(PreparedRecord).decode
+_decode_finished = msgspec.msgpack.Decoder(FinishedRecord).decode
 _NOTES = (RecordKind.DONE, RecordKind.DISPATCHED, RecordKind.RETURNED, RecordKind.UNSEEN)
 
 
@@ -77,7 +86,7 @@ class QueueReplay:
 
     def state(self) -> list[LevelState]:
         return [
-            LevelState(priority, level.finish(), list(level.dispatched.all()))
+            LevelState(priority, level.finish(), level.handed_out())
             for priority, level in self.levels.items()
         ]
 
@@ -137,6 +146,8 @@ class CatalogueRecovery:
         self._queues: dict[int, QueueReplay] = {}
         self._topics: dict[int, TopicReplay] = {}
         self._stages: dict[SessionId, list[tuple[Destination, Block]]] = {}
+        self._prepared: dict[Key, Prepared] = {}
+        self.pledged: dict[Key, list[Claim]] = {}  # at the end: what was consumed in those that are prepared
         self.started_on = b""
         self.stopped_clean = True
 
@@ -173,6 +184,20 @@ class CatalogueRecovery:
         for stage in state.stages:
             target = self._catalogue.by_number[stage.destination]
             self._stage(target, self._block_of(stage.block, stage.position, target), stage.block)
+        for promise in state.prepared:
+            self._restore_prepared(promise)
+        for finishing in state.finishing:
+            key = (SessionId(finishing.session), finishing.number)
+            self._catalogue.transactions.finishing[key] = finishing
+
+    def _restore_prepared(self, state: PreparedState) -> None:
+        staged = []
+        for stage in state.stages:
+            target = self._catalogue.by_number[stage.destination]
+            block = self._block_of(stage.block, stage.position, target)
+            self._keep_bytes(block, stage.block)
+            staged.append((target, block))
+        self._promise(state.record, staged)
 
     def _restore(self, state: DestinationState) -> None:
         made = self._make(state.number, state.address)
@@ -240,6 +265,13 @@ class CatalogueRecovery:
             self._staged(record)
         elif kind == RecordKind.COMMITTED:
             self._committed(bytes(record.payload))
+        elif kind == RecordKind.PREPARED:
+            promise = _decode_prepared(bytes(record.payload))
+            self._promise(promise, self._stages.pop(promise.key[0], []))
+        elif kind == RecordKind.FINISHED:
+            finished = _decode_finished(bytes(record.payload))
+            key = (SessionId(finished.session), finished.number)
+            self._catalogue.transactions.finishing.pop(key, None)
         elif kind == RecordKind.SESSION:
             self._catalogue.replay_session(bytes(record.payload), self._now)
         elif kind == RecordKind.DESTINATION:
@@ -329,21 +361,42 @@ class CatalogueRecovery:
             self._stage(destination, block, record.payload)
 
     def _stage(self, destination: Destination, block: Block, payload: bytes | memoryview) -> None:
-        """Whoever takes over from another server needs the bytes when it commits; after a restart nobody does."""
-        if self._log is not None:
-            block.buffer = bytes(payload)
+        self._keep_bytes(block, payload)
         self._stages.setdefault(session_of(block.lane), []).append((destination, block))
+
+    def _keep_bytes(self, block: Block, payload: bytes | memoryview) -> None:
+        """Whoever takes over from another server needs the bytes when it commits. After a restart only what is
+        prepared goes on: that is read again then."""
+        if self._log is not None or block.flags & LARGE:
+            block.buffer = bytes(payload)
+
+    def _promise(self, record: PreparedRecord, staged: list[tuple[Destination, Block]]) -> None:
+        self._prepared[record.key] = Prepared(record, staged, record.since)
+        for target, first, last in self._consumed_in(record):
+            target.was_pledged(first, last)
+
+    def _consumed_in(self, record: PreparedRecord) -> Iterator[tuple[LevelReplay | CursorReplay, int, int]]:
+        for destination, list_number, ranges in record.consumed:
+            for _, target in self._targets(destination, list_number):
+                for first, last in ranges:
+                    yield target, first, last
 
     def _committed(self, payload: bytes) -> None:
         record = _decode_commit(payload)
         session = SessionId(record.session)
-        stages = [
-            (destination, block)
-            for destination, block in self._stages.pop(session, [])
-            if self._catalogue.by_number.get(destination.number) is destination
-        ]
-        if record.number:
-            self._catalogue.transactions.restore_outcome(session, record.number, record.committed)
+        transactions = self._catalogue.transactions
+        promise = self._prepared.pop((session, record.number), None)
+        staged = promise.staged if promise is not None else self._stages.pop(session, [])
+        stages = self._still_wanted(staged)
+        if record.number and promise is None:
+            transactions.restore_outcome(session, record.number, record.committed)
+        elif promise is not None and session in self._catalogue.sessions:
+            transactions.was_decided(session, record.number, record.committed)
+        if promise is not None and record.committed:
+            transactions.is_decided(promise.record, promise.record.since)
+        elif promise is not None:
+            for target, first, last in self._consumed_in(promise.record):
+                target.was_not_redeemed(first, last)
         if record.committed:
             for (destination, block), number in zip(stages, record.numbers, strict=True):
                 destination.intake.replay_number(block, number)
@@ -351,6 +404,10 @@ class CatalogueRecovery:
             for destination_number, list_number, ranges in record.done:
                 for first, last in ranges:
                     self._noted(RecordKind.DONE, destination_number, list_number, first, last)
+
+    def _still_wanted(self, staged: list[tuple[Destination, Block]]) -> list[tuple[Destination, Block]]:
+        by_number = self._catalogue.by_number
+        return [stage for stage in staged if by_number.get(stage[0].number) is stage[0]]
 
     def _lane_used(self, lane: LaneId, destination: Destination) -> None:
         session = self._catalogue.sessions.get(session_of(lane))
@@ -409,19 +466,25 @@ class CatalogueRecovery:
             elif (topic := self._topics.get(number)) is not None:
                 held += topic.add_state(state)
             destinations.append(state)
-        stages = [stage for staged in self._stages.values() for stage in staged]
+        open_stages = [stage for staged in self._stages.values() for stage in staged]
+        promised = [
+            (promise.record, self._still_wanted(promise.staged)) for promise in self._prepared.values()
+        ]
+        stages = [*open_stages, *(stage for _, staged in promised for stage in staged)]
         held += pages_of(Entry(0, block.position, 0, block.count, 0) for _, block in stages)
         found = CatalogueState(
             sessions_of(self._catalogue),
             destinations,
             self.started_on,
-            stages_of(stages),
+            stages_of(open_stages),
             self._catalogue.large.pairs(),
             *place,
             self.stopped_clean,
             placements_of(self._catalogue),
-            list(self._catalogue.documents.by_key.values()),
         )
+        found.documents = list(self._catalogue.documents.by_key.values())
+        found.prepared = [PreparedState(record, stages_of(staged)) for record, staged in promised]
+        found.finishing = list(self._catalogue.transactions.finishing.values())
         return found, held
 
     # ---- the end
@@ -467,8 +530,7 @@ class CatalogueRecovery:
         for session, staged in stages.items():
             for stage_destination, block in staged:
                 self._catalogue.transactions.stage(session, stage_destination, block)
-        claimed = [claim.entry for claimed in claims.values() for claim in claimed if claim.entry.origin < 0]
-        messages = self._hand_over(holder, claimed)
+        messages = self._hand_over(holder, [claim for claimed in claims.values() for claim in claimed])
         for staged in stages.values():
             for _, block in staged:
                 self._hold_stage(block, holder)
@@ -478,7 +540,7 @@ class CatalogueRecovery:
         """Nobody holds it but its transaction."""
         holder.retain(block.position, block.count)
         if block.flags & LARGE:
-            assert block.buffer is not None, "stages of another server keep their bytes"
+            assert block.buffer is not None, "references to files are small, and are kept"
             self._catalogue.large.persisted(block.position, file_in(block.buffer))
 
     def still_given(self, given: list[Given]) -> list[Given]:
@@ -508,9 +570,12 @@ class CatalogueRecovery:
                 for cursor in topic.of_list(list_number):
                     yield number, list_number, cursor
 
-    def _hand_over(self, holder: Holder, claimed: Iterable[Entry] = ()) -> int:
-        """`claimed`: what consumers have, which no queue gives a place to."""
-        held: list[Page] = pages_of(claimed)
+    def _hand_over(self, holder: Holder, claims: Iterable[Claim] = ()) -> int:
+        """`claims`: what consumers have. What is prepared goes on."""
+        self.pledged = {key: self._claims_of(promise.record) for key, promise in self._prepared.items()}
+        promised = [claim for claimed in self.pledged.values() for claim in claimed]
+        # No queue gives a place to what somebody has.
+        held: list[Page] = pages_of(claim.entry for claim in (*claims, *promised) if claim.entry.origin < 0)
         for queue in self._queues.values():
             held += queue.finish()
         for topic in self._topics.values():
@@ -519,7 +584,22 @@ class CatalogueRecovery:
             for position, count in page.per_segment().items():
                 holder.retain(position, count)
         self._catalogue.large.recount(held)
+        for key, promise in self._prepared.items():
+            promise.staged = self._still_wanted(promise.staged)
+            self._catalogue.transactions.prepared[key] = promise
+            for _, block in promise.staged:
+                self._hold_stage(block, holder)
         return sum(page.messages for page in held)
+
+    def _claims_of(self, record: PreparedRecord) -> list[Claim]:
+        """What a prepared transaction has consumed, which is for nobody to have."""
+        return [
+            Claim(0, destination, list_number, priority, entry)
+            for destination, list_number, ranges in record.consumed
+            for priority, target in self._targets(destination, list_number)
+            for first, last in ranges
+            for entry in target.claim_pledged(first, last)
+        ]
 
     def recount_large(self, held: list[Page]) -> None:
         """`held` as `state` gave it."""

@@ -92,6 +92,7 @@ class LevelReplay:
         self._head = EntryRuns()
         self._pages: deque[Page] = deque()
         self.dispatched = EntryRuns()
+        self.pledged = EntryRuns()  # handed out, and consumed in transactions that are prepared
 
     def published(self, number: int, position: int, start: int, count: int, size: int) -> None:
         pages = self._pages
@@ -114,7 +115,22 @@ class LevelReplay:
 
     def was_done(self, first: int, last: int) -> None:
         self.dispatched.cut(first, last)
+        self.pledged.cut(first, last)
         self._cut_waiting(first, last)
+
+    def was_pledged(self, first: int, last: int) -> None:
+        self.pledged.add(self.dispatched.cut(first, last))
+
+    def was_not_redeemed(self, first: int, last: int) -> None:
+        """As if a consumer had them; records that follow say that they returned."""
+        self.dispatched.add(self.pledged.cut(first, last))
+
+    def claim_pledged(self, first: int, last: int) -> list[Entry]:
+        """A transaction has these: they are not for recovery to give back."""
+        return self.pledged.cut(first, last)
+
+    def handed_out(self) -> list[Entry]:
+        return sorted([*self.dispatched.all(), *self.pledged.all()])
 
     def _cut_waiting(self, first: int, last: int) -> list[Entry]:
         pages = self._pages
@@ -149,6 +165,7 @@ class LevelReplay:
             page.relocate(moves)
         self._head.relocate(moves)
         self.dispatched.relocate(moves)
+        self.pledged.relocate(moves)
 
 
 def again(entry: Entry) -> Entry:

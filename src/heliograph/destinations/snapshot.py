@@ -20,6 +20,7 @@ from heliograph.destinations.placing import runs_in_queue, runs_in_topic
 from heliograph.destinations.queue import Queue
 from heliograph.destinations.subscriptions import Group, Subscription, Terms
 from heliograph.destinations.topic import Topic
+from heliograph.destinations.transactions import Finishing, PreparedRecord
 from heliograph.model.block import Block
 from heliograph.model.policy import Policy
 
@@ -97,6 +98,13 @@ class StageState(msgspec.Struct, array_like=True):
     block: bytes
 
 
+class PreparedState(msgspec.Struct, array_like=True):
+    """A transaction that is prepared: its record, and what was staged before it. What it consumed is handed out."""
+
+    record: PreparedRecord
+    stages: list[StageState]
+
+
 LogState = tuple[int, int, list[bytes], bytes]
 """Where a log stands that several servers have: index, chain, the views it came through, the cluster's identity."""
 
@@ -115,6 +123,8 @@ class CatalogueState(msgspec.Struct, array_like=True):
     identity: bytes = b""  # of the cluster whose log it is
     stopped_clean: bool = False
     placements: list[tuple[str, str]] = []  # destinations of other sub-clusters, and where they were placed
+    prepared: list[PreparedState] = []
+    finishing: list[Finishing] = []
     documents: list[Document] = []  # of which every node has a copy
 
 
@@ -140,16 +150,26 @@ def snapshot_of(catalogue: Catalogue, boot: bytes, place: LogState = (0, 0, [], 
         for destination in catalogue.all_destinations()
         if not catalogue.is_volatile(destination.address)
     ]
-    stages = stages_of(
-        (destination, block)
-        for _, destination, block in catalogue.transactions.all_staged()
-        if not catalogue.is_volatile(destination.address)
-    )
+    transactions = catalogue.transactions
+    stages = _lasting_stages(catalogue, transactions.all_staged())
     large = catalogue.large.pairs()
     state = CatalogueState(sessions_of(catalogue), destinations, boot, stages, large, *place)
+    state.prepared = [
+        PreparedState(record, _lasting_stages(catalogue, staged))
+        for record, staged in transactions.all_prepared()
+    ]
+    state.finishing = list(transactions.finishing.values())
     state.placements = placements_of(catalogue)
     state.documents = list(catalogue.documents.by_key.values())
     return encode_state(state)
+
+
+def _lasting_stages(catalogue: Catalogue, staged: list[tuple[Destination, Block]]) -> list[StageState]:
+    return stages_of(
+        (destination, block)
+        for destination, block in staged
+        if not catalogue.is_volatile(destination.address)
+    )
 
 
 def placements_of(catalogue: Catalogue) -> list[tuple[str, str]]:

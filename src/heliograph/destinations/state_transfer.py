@@ -9,7 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from heliograph.destinations.pages import Entry, Page
-from heliograph.destinations.snapshot import CatalogueState, CursorState, DestinationState, LevelState
+from heliograph.destinations.snapshot import (
+    CatalogueState,
+    CursorState,
+    DestinationState,
+    LevelState,
+    StageState,
+)
 
 Place = tuple[int, int]
 """A destination, and the number of a block's first message in it."""
@@ -20,8 +26,14 @@ def blocks_of(state: CatalogueState) -> Iterator[tuple[Place, int]]:
     for destination in state.destinations:
         for entry in _entries(destination):
             yield (destination.number, entry.number - entry.start), entry.position
-    for stage in state.stages:
+    for stage in _stages(state):
         yield (0, stage.position), stage.position  # it has no number yet
+
+
+def _stages(state: CatalogueState) -> Iterator[StageState]:
+    yield from state.stages
+    for prepared in state.prepared:
+        yield from prepared.stages
 
 
 def _entries(destination: DestinationState) -> Iterator[Entry]:
@@ -55,7 +67,7 @@ def relocate_state(state: CatalogueState, moves: dict[int, int]) -> None:
             part.dispatched = _moved(part.dispatched, moves)
             if isinstance(part, CursorState):
                 part.waiting = _moved(part.waiting, moves)
-    for stage in state.stages:
+    for stage in _stages(state):
         stage.position = moves[stage.position]
     state.large = [(moves[position], file) for position, file in state.large if position in moves]
 

@@ -57,7 +57,7 @@ class SequenceReplay:
     def trim(self, cursors: list[CursorReplay]) -> None:
         """Nobody will ask for pages that all have read and settled. The others move up."""
         needed = {
-            entry.origin for cursor in cursors for entry in (*cursor.waiting.all(), *cursor.dispatched.all())
+            entry.origin for cursor in cursors for entry in (*cursor.waiting.all(), *cursor.handed_out())
         }
         read = min((cursor.next_number for cursor in cursors), default=self.end)
         kept = [page for page in self.pages if page.next > read or page.origin in needed]
@@ -68,6 +68,7 @@ class SequenceReplay:
         for cursor in cursors:
             cursor.waiting.move(places)
             cursor.dispatched.move(places)
+            cursor.pledged.move(places)
         for index, page in enumerate(kept):
             page.origin = index
         self.pages = kept
@@ -87,6 +88,7 @@ class CursorReplay:
         self.seen = 0  # what has a lower number may have been handed out without a trace
         self.waiting = EntryRuns()  # read and not settled
         self.dispatched = EntryRuns()
+        self.pledged = EntryRuns()  # handed out, and consumed in transactions that are prepared
         self.claimed: list[Entry] = []
 
     def _read_to(self, number: int) -> None:
@@ -121,7 +123,24 @@ class CursorReplay:
     def was_done(self, first: int, last: int) -> None:
         self._read_to(last)
         self.dispatched.cut(first, last)
+        self.pledged.cut(first, last)
         self.waiting.cut(first, last)
+
+    def was_pledged(self, first: int, last: int) -> None:
+        self.pledged.add(self.dispatched.cut(first, last))
+
+    def was_not_redeemed(self, first: int, last: int) -> None:
+        """As if a consumer had them; records that follow say that they returned."""
+        self.dispatched.add(self.pledged.cut(first, last))
+
+    def claim_pledged(self, first: int, last: int) -> list[Entry]:
+        """A transaction has these: they are not for recovery to give back."""
+        claimed = self.pledged.cut(first, last)
+        self.claimed += claimed
+        return claimed
+
+    def handed_out(self) -> list[Entry]:
+        return sorted([*self.dispatched.all(), *self.pledged.all()])
 
     def restarted(self, *, everything_again: bool) -> None:
         """What was handed out returns. `everything_again`: all may have been, without a trace."""
@@ -195,6 +214,7 @@ class TopicReplay:
         for cursor in self._cursors.values():
             cursor.waiting.relocate(moves)
             cursor.dispatched.relocate(moves)
+            cursor.pledged.relocate(moves)
 
     def restarted(self, *, everything_again: bool) -> None:
         if everything_again:
@@ -216,7 +236,7 @@ class TopicReplay:
                     priority,
                     cursor.next_number,
                     list(cursor.waiting.all()),
-                    list(cursor.dispatched.all()),
+                    cursor.handed_out(),
                     cursor.seen,
                 )
                 for priority, cursor in self.by_priority(number)

@@ -2,11 +2,17 @@
 record decides.
 
     staged ──commit asked──▶ deciding ──COMMITTED stored──▶ published and done
+       │                         ▲
+       ├──prepare asked──▶ prepared ──told otherwise──▶ dropped and returned
        └────rollback, session lost──▶ dropped
 
 A session has one transaction at a time. Stages are in the journal as they arrive and belong to nobody; the
 COMMITTED record, which also names what was consumed, is the only thing that makes them messages. The outcome
 of a session's last transaction is kept, so that a repeated commit gets the same answer (P8).
+
+One that touches several sub-clusters is prepared first (docs/decisions/0013). From then on it belongs to nobody's
+session: `Prepared` has all that it needs to be carried out, or not. The decider remembers that it committed until
+everybody has done so (`Finishing`).
 """
 
 from __future__ import annotations
@@ -30,6 +36,58 @@ class CommitRecord(msgspec.Struct, array_like=True):
     numbers: list[int]  # of each persistent block that was staged: the place of its first message
 
 
+Key = tuple[SessionId, int]
+"""A session, and the number of its transaction."""
+
+
+class PreparedRecord(msgspec.Struct, array_like=True):
+    """How the journal keeps a promise. `consumed` as `done` of an outcome; what was sent is staged before it."""
+
+    session: bytes
+    number: int
+    decider: str
+    participants: list[str]
+    participant: str  # who keeps it
+    connection: bytes  # that the session was on
+    since: float
+    consumed: list[tuple[int, int, list[tuple[int, int]]]]
+
+    @property
+    def key(self) -> Key:
+        return SessionId(self.session), self.number
+
+    @property
+    def decides(self) -> bool:
+        return self.participant == self.decider
+
+
+class FinishedRecord(msgspec.Struct, array_like=True):
+    """All participants have carried it out: its decider need not remember it."""
+
+    session: bytes
+    number: int
+
+
+class Prepared(msgspec.Struct):
+    """A promise that was given. `asked_at`: when it was last asked what became of it, or when it was given."""
+
+    record: PreparedRecord
+    staged: list[tuple[Destination, Block]]
+    asked_at: float
+    has_asked: bool = False
+
+
+class Finishing(msgspec.Struct, array_like=True):
+    """A decider committed this, and somebody may not have heard of it."""
+
+    session: bytes
+    number: int
+    participants: list[str]
+    participant: str
+    since: float
+    asked_at: float
+
+
 class Open(msgspec.Struct):
     """The transaction that a session is in."""
 
@@ -44,6 +102,8 @@ class Deciding(msgspec.Struct):
     session: SessionId
     number: int
     requests: list[int]
+    body: dict[str, str] = {}  # of the answer
+    was_prepared: bool = False
 
 
 class Transactions:
@@ -53,6 +113,8 @@ class Transactions:
         self._open: dict[SessionId, Open] = {}
         self._deciding: dict[tuple[SessionId, int], Deciding] = {}
         self._outcomes: dict[SessionId, tuple[int, bool]] = {}
+        self.prepared: dict[Key, Prepared] = {}
+        self.finishing: dict[Key, Finishing] = {}
 
     def stage(self, session: SessionId, destination: Destination, block: Block) -> None:
         """A block of a session's transaction. Raises ClientFault when there is too much of it."""
@@ -76,7 +138,19 @@ class Transactions:
     def outcome(self, session: SessionId, number: int) -> bool | None:
         """True: committed, False: rolled back, None: not known, or not decided yet."""
         last = self._outcomes.get(session)
-        return last[1] if last is not None and last[0] == number else None
+        if last is not None and last[0] == number:
+            return last[1]
+        return True if (session, number) in self.finishing else None
+
+    def is_past(self, session: SessionId, number: int) -> bool:
+        """Whether a later transaction of the session was decided: nothing can become of this one any more."""
+        last = self._outcomes.get(session)
+        return last is not None and number < last[0]
+
+    def is_promised(self, session: SessionId, number: int) -> bool:
+        """Whether it is not for this session to end it, or to say how it ended."""
+        key = (session, number)
+        return key in self.prepared or key in self._deciding or key in self.finishing
 
     def joins_deciding(self, session: SessionId, number: int, request: int) -> bool:
         """Whether this commit is under way already; its answer will be given to `request` too."""
@@ -85,6 +159,9 @@ class Transactions:
             return False
         deciding.requests.append(request)
         return True
+
+    def deciding(self, session: SessionId, number: int) -> Deciding | None:
+        return self._deciding.get((session, number))
 
     def staged_by(self, session: SessionId) -> list[tuple[Destination, Block]]:
         found = self._open.get(session)
@@ -105,17 +182,52 @@ class Transactions:
 
     def committed(self, deciding: Deciding) -> None:
         del self._deciding[deciding.session, deciding.number]
-        self._outcomes[deciding.session] = (deciding.number, True)
+        if deciding.was_prepared:
+            self.was_decided(deciding.session, deciding.number, True)
+        else:
+            self.restore_outcome(deciding.session, deciding.number, True)
 
     def roll_back(self, session: SessionId, number: int) -> list[tuple[Destination, Block]]:
         """Forget the open transaction. Returns what had been staged."""
         if number:
-            self._outcomes[session] = (number, False)
+            self.restore_outcome(session, number, False)
         transaction = self._open.pop(session, None)
         return transaction.staged if transaction is not None else []
 
     def forget(self, session: SessionId) -> None:
+        """The session is no more. What was promised in it stays."""
         self._outcomes.pop(session, None)
+
+    # ---- over several sub-clusters
+
+    def prepare(self, record: PreparedRecord) -> None:
+        """The open transaction of a session is not the session's any more."""
+        transaction = self._open.pop(record.key[0], None)
+        staged = transaction.staged if transaction is not None else []
+        self.prepared[record.key] = Prepared(record, staged, record.since)
+
+    def decide_prepared(self, prepared: Prepared, requests: list[int], now: float) -> Deciding:
+        """It is to be; that takes effect when its record is stored."""
+        record = prepared.record
+        del self.prepared[record.key]
+        self.is_decided(record, now)
+        self._deciding[record.key] = deciding = Deciding(
+            *record.key, requests, {"outcome": "committed"}, was_prepared=True
+        )
+        return deciding
+
+    def is_decided(self, record: PreparedRecord, now: float) -> None:
+        """A decider remembers what it committed until everybody has."""
+        if record.decides:
+            self.finishing[record.key] = Finishing(
+                record.session, record.number, record.participants, record.participant, now, now
+            )
+
+    def abort(self, prepared: Prepared) -> None:
+        """It is not to be."""
+        record = prepared.record
+        del self.prepared[record.key]
+        self.was_decided(*record.key, False)
 
     # ---- recovery and snapshots
 
@@ -125,15 +237,33 @@ class Transactions:
     def restore_outcome(self, session: SessionId, number: int, committed: bool) -> None:
         self._outcomes[session] = (number, committed)
 
-    def all_staged(self) -> list[tuple[SessionId, Destination, Block]]:
-        """Stages that are not decided, persistent ones only."""
+    def was_decided(self, session: SessionId, number: int, committed: bool) -> None:
+        """The outcome of one that was prepared, perhaps for so long that its successors were decided before it. The
+        last one counts."""
+        if not self.is_past(session, number):
+            self.restore_outcome(session, number, committed)
+
+    def all_staged(self) -> list[tuple[Destination, Block]]:
+        """Stages that are neither decided nor prepared, persistent ones only."""
         return [
-            (session, destination, block)
-            for session, transaction in self._open.items()
-            for destination, block in transaction.staged
-            if block.persistent and not destination.has_ended
+            (destination, block)
+            for transaction in self._open.values()
+            for destination, block in _lasting(transaction.staged)
         ]
+
+    def all_prepared(self) -> list[tuple[PreparedRecord, list[tuple[Destination, Block]]]]:
+        """Promises, with stages that are persistent."""
+        return [(prepared.record, _lasting(prepared.staged)) for prepared in self.prepared.values()]
+
+    def stages_for(self, destination: Destination) -> bool:
+        """Whether anything is staged for a destination."""
+        staged = [*self.all_staged(), *(stage for _, stages in self.all_prepared() for stage in stages)]
+        return any(to is destination for to, _ in staged)
 
     def undecided(self) -> list[Deciding]:
         """Their records are in the log: for a snapshot they are committed."""
         return list(self._deciding.values())
+
+
+def _lasting(staged: list[tuple[Destination, Block]]) -> list[tuple[Destination, Block]]:
+    return [(to, block) for to, block in staged if block.persistent and not to.has_ended]

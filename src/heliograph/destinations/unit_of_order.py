@@ -464,12 +464,24 @@ class Units:
             self._units[key] = Unit()
             self._units[key].asides = asides
 
-    def restore(self, span: Span, keys: Keys, owner: Consumer) -> None:
+    def passed_on(self, span: Span, keys: Keys, owner: Consumer) -> None:
+        """Handed-out messages are with somebody else now, and so are their units, whoever else has something of
+        them."""
+        for _, _, key in segments(span, keys):
+            if key:
+                unit = self._units[key]
+                if unit.owner is not None:
+                    unit.owner.held_units.pop(key, None)
+                unit.owner = owner
+                unit.is_unfit = False
+
+    def restore(self, span: Span, keys: Keys, owner: Consumer | None) -> None:
         """Messages that a consumer has count for these units."""
         for start, stop, key in segments(span, keys):
             if key:
                 unit = self._units.setdefault(key, Unit())
-                unit.owner = owner
+                if unit.owner is None or not unit.owner.is_transaction:
+                    unit.owner = owner
                 unit.outstanding += stop - start
 
     # ---- letting go

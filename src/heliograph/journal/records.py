@@ -58,7 +58,9 @@ class RecordKind(enum.IntEnum):
     ADOPTED = 16
     VIEW = 17
     IDENTITY = 18
-    DOCUMENT = 19
+    PREPARED = 19
+    FINISHED = 20
+    DOCUMENT = 21
 
 
 _SPILLED: Final = 2

@@ -156,6 +156,19 @@ MAX_BUCKETS = 1024
 SORT_MESSAGES_PER_TURN = 4096
 # What a session may stage in one transaction; it is in memory until it is decided.
 MAX_TRANSACTION_BYTES = 64 * MIB
+# A transaction over several sub-clusters takes two round trips and two forced writes. A participant that was told
+# nothing for so long asks what became of it, and again after so long.
+IN_DOUBT_SECONDS = 5.0
+ASK_AGAIN_SECONDS = 3.0
+# So long a decider waits for its client manager, as long as that has the session: other participants may be away.
+TRANSACTION_PATIENCE_SECONDS = 60.0
+# What is prepared is locked, and stages are in memory: a server in doubt about so many takes no more.
+MAX_PREPARED_TRANSACTIONS = 1_000
+# Transactions over several sub-clusters that a client manager has under way. One for each session that waits, and
+# those whose last participant has not answered yet: it asks by itself if they are dropped.
+MAX_COORDINATED_TRANSACTIONS = 10_000
+# In doubt about many, it asks for these first: the bus has other things to carry.
+OUTCOMES_WANTED_AT_ONCE = 100
 # Events that wait to be written; more means that the disk does not keep up, and nobody waits for it.
 EVENTS_WAITING = 10_000
 # The last events, for an administrator who asks what happened just now.

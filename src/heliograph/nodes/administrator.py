@@ -19,6 +19,7 @@ from heliograph.admin.moving import DELETE, MOVE, MoveOrder
 from heliograph.admin.pausing import PauseHandlers
 from heliograph.admin.subjects import NODE, Arguments, nodes_meant
 from heliograph.admin.survey import Answer
+from heliograph.admin.transactions import TransactionHandlers
 from heliograph.bus.commands import Answered, Asked, Rejected
 from heliograph.journal.records import RecordKind
 from heliograph.model.block import Block, unpack
@@ -55,6 +56,7 @@ class Administrator:
         self.administration = Administration()
         CatalogueHandlers(manager.catalogue).register_with(self.administration)
         PauseHandlers(manager.catalogue).register_with(self.administration)
+        TransactionHandlers(manager.catalogue).register_with(self.administration)
         self.administration.register("server", self._server)
         # Changes that wait for the disk, and whom to tell then.
         self._storing: deque[tuple[int, Question, Outcome | HeliographError]] = deque()

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from heliograph.bus.commands import Answered, CommitAsked, Rejected, RollbackAsked
+from heliograph.bus.commands import Answered, CommitAsked, PrepareAsked, Rejected, RollbackAsked
 from heliograph.destinations.destination import Destination
 from heliograph.destinations.effects import AnyEffect, Release
+from heliograph.destinations.message_list import MessageList
 from heliograph.destinations.transactions import CommitRecord, Deciding
 from heliograph.journal.records import RecordKind
 from heliograph.model.block import LARGE, Block
@@ -20,6 +21,9 @@ from heliograph.model.ids import ConsumerId, SessionId, session_of
 if TYPE_CHECKING:
     from heliograph.nodes.message_manager import MessageManager
 
+Ranges = list[tuple[int, int]]
+Consumption = tuple[Destination, MessageList, ConsumerId, Ranges]
+Done = tuple[int, int, Ranges]
 _encode = msgspec.msgpack.Encoder().encode
 
 
@@ -60,16 +64,36 @@ class Committing:
         outcome = transactions.outcome(command.session, command.number)
         if outcome is not None:
             self._answer(command.request, committed=outcome)
+        elif (command.session, command.number) in transactions.prepared:
+            sentence = "the transaction is prepared here, and not yet decided: ask again"
+            self._manager.multicast(Rejected(command.request, "transaction-in-doubt", sentence))
         elif not transactions.joins_deciding(command.session, command.number, command.request):
             try:
                 self._decide(command)
             except HeliographError as error:
-                self._drop(command.session, command.number)
+                self.drop(command.session, command.number)
                 self._manager.multicast(Rejected(command.request, error.code, error.sentence))
 
     def _decide(self, command: CommitAsked) -> None:
         """Raises ClientFault when something of the transaction is missing, and StorageFull when there is no
         room for it: then nothing of it takes effect."""
+        transactions = self._transactions
+        consumed = self.checked(command)
+        self.spill(transactions.staged_by(command.session))
+        done: list[Done] = []
+        effects: list[AnyEffect] = []
+        for destination, messages, consumer, ranges in consumed:
+            spans = messages.take_outstanding(consumer, ranges)
+            ended = messages.finish(spans, effects, note=False)
+            if ended:
+                done.append((destination.number, messages.number, ended))
+        deciding, staged = transactions.decide(command.session, command.number, command.request)
+        self.take_effect(deciding, staged, done, effects)
+        for destination, _, _, _ in consumed:
+            self._manager.hand_out(destination)
+
+    def checked(self, command: CommitAsked | PrepareAsked) -> list[Consumption]:
+        """What was consumed, and where it is. Raises ClientFault when something of the transaction is missing."""
         manager, transactions = self._manager, self._transactions
         staged_messages = transactions.messages_of(command.session)
         if staged_messages != command.messages:
@@ -89,16 +113,18 @@ class Committing:
                 )
             messages.require_outstanding(consumer, ranges)
             consumed.append((destination, messages, consumer, ranges))
-        self._spill(command.session)
-        done = []
-        effects: list[AnyEffect] = []
-        for destination, messages, consumer, ranges in consumed:
-            spans = messages.take_outstanding(consumer, ranges)
-            ended = messages.finish(spans, effects, note=False)
-            if ended:
-                done.append((destination.number, messages.number, ended))
-        deciding, staged = transactions.decide(command.session, command.number, command.request)
-        effects += _releases([stage for stage in staged if stage[0].has_ended])
+        return consumed
+
+    def take_effect(
+        self,
+        deciding: Deciding,
+        staged: list[tuple[Destination, Block]],
+        done: list[Done],
+        effects: list[AnyEffect],
+    ) -> None:
+        """Write the record that makes it happen, all of it, when it is stored."""
+        manager = self._manager
+        effects += releases([stage for stage in staged if stage[0].has_ended])
         staged = [stage for stage in staged if not stage[0].has_ended]
         for destination, block in staged:
             destination.intake.number(block)
@@ -106,18 +132,15 @@ class Committing:
             destination.count(block)
         is_volatile = manager.catalogue.is_volatile
         numbers = [block.number for to, block in staged if block.persistent and not is_volatile(to.address)]
-        record = CommitRecord(command.session, command.number, True, done, numbers)
+        record = CommitRecord(deciding.session, deciding.number, True, done, numbers)
         lsn = manager.append(RecordKind.COMMITTED, 0, 0, _encode(record), wait=True)
         manager.await_commit(lsn, staged, deciding)
         manager.run(None, effects)
-        for destination, _, _, _ in consumed:
-            again: list[AnyEffect] = []
-            destination.dispatch(again, manager.microseconds())
-            manager.run(destination, again)
 
-    def _spill(self, session: SessionId) -> None:
-        """What may be lost and finds no room in memory goes to the disk: there it waits in its place."""
-        for destination, block in self._transactions.staged_by(session):
+    def spill(self, staged: list[tuple[Destination, Block]]) -> None:
+        """What may be lost and finds no room in memory goes to the disk: there it waits in its place. Raises
+        StorageFull."""
+        for destination, block in staged:
             stays = block.position or destination.has_ended or destination.needs_no_disk(block)
             if not stays and not self._manager.store(RecordKind.SPILLED, destination, block):
                 raise StorageFull("the disk, or the quota on it, is full: the transaction was rolled back")
@@ -125,8 +148,10 @@ class Committing:
     def committed(self, deciding: Deciding) -> None:
         """The record is stored: it has happened."""
         self._transactions.committed(deciding)
+        if deciding.session not in self._manager.catalogue.sessions:
+            self._transactions.forget(deciding.session)  # it was in doubt for longer than its session lived
         for request in deciding.requests:
-            self._answer(request, committed=True)
+            self._manager.multicast(Answered(request, deciding.body))
 
     def roll_back(self, command: RollbackAsked) -> None:
         """What was sent is dropped; what was received returns, in order.
@@ -135,7 +160,7 @@ class Committing:
         what it gets.
         """
         manager = self._manager
-        self._drop(command.session, command.number)
+        self.drop(command.session, command.number)
         touched: dict[Address, list[AnyEffect]] = {}
         for address, consumer, seen in command.consumers:
             destination = manager.catalogue.by_address.get(address)
@@ -147,18 +172,18 @@ class Committing:
         for address, effects in touched.items():
             manager.run(manager.catalogue.by_address[address], effects)
         for address in touched:
-            destination = manager.catalogue.by_address[address]
-            again: list[AnyEffect] = []
-            destination.dispatch(again, manager.microseconds())
-            manager.run(destination, again)
+            manager.hand_out(manager.catalogue.by_address[address])
 
     def session_gone(self, session: SessionId) -> None:
         """An open transaction ends with its connection."""
         if self._transactions.messages_of(session):
-            self._drop(session, 0)
+            self.drop(session, 0)
 
-    def _drop(self, session: SessionId, number: int) -> None:
-        held = _releases(self._transactions.roll_back(session, number))
+    def drop(self, session: SessionId, number: int) -> None:
+        """The open transaction of a session is rolled back; not one that was promised, if it is of that number."""
+        if self._transactions.is_promised(session, number):
+            number = 0
+        held = releases(self._transactions.roll_back(session, number))
         self._manager.run(None, held)
         if held or number:
             record = CommitRecord(session, number, False, [], [])
@@ -172,7 +197,9 @@ class Committing:
             self._manager.multicast(Rejected(request, "transaction-rolled-back", sentence))
 
 
-def _by_consumer(command: CommitAsked) -> dict[tuple[Address, ConsumerId], list[tuple[int, int]]]:
+def _by_consumer(
+    command: CommitAsked | PrepareAsked,
+) -> dict[tuple[Address, ConsumerId], list[tuple[int, int]]]:
     """What was consumed, each consumer named once: nothing can be consumed twice."""
     found: dict[tuple[Address, ConsumerId], list[tuple[int, int]]] = {}
     for address, consumer, ranges in command.consumed:
@@ -180,6 +207,6 @@ def _by_consumer(command: CommitAsked) -> dict[tuple[Address, ConsumerId], list[
     return found
 
 
-def _releases(staged: list[tuple[Destination, Block]]) -> list[AnyEffect]:
+def releases(staged: list[tuple[Destination, Block]]) -> list[AnyEffect]:
     """Nobody needs what was staged."""
     return [Release(block.position, block.count) for _, block in staged if block.position]

@@ -25,8 +25,10 @@ from heliograph.bus.commands import (
     Introduction,
     Logged,
     Parcelled,
+    PrepareAsked,
     Published,
     Recalled,
+    Rejected,
     RollbackAsked,
     SessionClosed,
     SessionLost,
@@ -112,7 +114,7 @@ class Leading:
             self.remembers(fact)
         elif kind in _OF_A_CONSUMER:
             self._touched[fact.consumer] = None  # type: ignore[attr-defined]
-        elif isinstance(fact, CommitAsked):
+        elif isinstance(fact, CommitAsked | PrepareAsked):
             self._touched.update((consumer, None) for _, consumer, _ in fact.consumed)
         elif isinstance(fact, RollbackAsked):
             self._touched.update((consumer, None) for _, consumer, _ in fact.consumers)
@@ -140,10 +142,16 @@ class Leading:
         return True
 
     def _is_of_sender(self, fact: Command, sender: Incarnation) -> bool:
-        """A client manager that lost a session to another has nothing to say about its end."""
-        if not isinstance(fact, SessionLost | SessionClosed):
+        """A client manager that lost a session to another has nothing to say about its end, nor does it begin to
+        commit for it: the other has been told that nothing was under way."""
+        if not isinstance(fact, SessionLost | SessionClosed | PrepareAsked):
             return True
-        return self.sessions.get(fact.session, sender) == sender
+        is_of_sender = self.sessions.get(fact.session, sender) == sender
+        if not is_of_sender and isinstance(fact, PrepareAsked):
+            self.multicast(
+                Rejected(fact.request, "session-moved", "the session is with another client manager")
+            )
+        return is_of_sender
 
     def remembers(self, attached: ConsumerAttached) -> None:
         """A consumer, perhaps of the primary before this one. The next one learns of it from here."""

@@ -29,6 +29,7 @@ from heliograph.bus.commands import (
     DestinationWanted,
     DocumentOffered,
     DocumentTold,
+    OutcomeWanted,
     PlacementWanted,
     Published,
     Refused,
@@ -105,6 +106,7 @@ from heliograph.nodes.large_files import LargeFiles
 from heliograph.nodes.large_store import CONCERNED, LargeStore, checked_reference
 from heliograph.nodes.mover import Mover
 from heliograph.nodes.own_messages import OwnMessages
+from heliograph.nodes.preparing import PROMISES, Preparing
 from heliograph.nodes.tick import Tick
 
 _PAIR = struct.Struct("<QQ")
@@ -180,6 +182,7 @@ class MessageManager:
         self._compactor = Compactor(self.journal, self.catalogue)
         self._gravedigger = Gravedigger(self, issuer)
         self._committing = Committing(self)
+        self._preparing = Preparing(self, self._committing)
         self.mover = Mover(self, issuer)
         self.own_messages = OwnMessages(self, issuer)
         self.administrator = Administrator(self, self.own_messages, node=node, record=record)
@@ -232,11 +235,12 @@ class MessageManager:
         files = self.large.references()
         self.recovered_messages = self.recovery.finish(self.journal, boot=self._boot)
         self.journal.check_all_there()
-        self.recovery = None
+        pledged, self.recovery = self.recovery.pledged, None
         if self.catalogue.is_replicated:
             self.large.counted_anew(files, self.journal.next_lsn)
         else:
             self.large.start(self.catalogue.sessions.__contains__)
+        self._preparing.recovered(pledged)
         if self.catalogue.is_replicated and not self.place.identity:
             self.append(RecordKind.IDENTITY, 0, 0, self._new_identity())
         self.append(RecordKind.STARTED, 0, 0, self._boot)
@@ -250,8 +254,9 @@ class MessageManager:
         files = self.large.references()
         inheritance = self.recovery.take_over(given, self.journal)
         self.journal.check_all_there()
-        self.recovery = None
+        pledged, self.recovery = self.recovery.pledged, None
         self.large.counted_anew(files, self.journal.next_lsn)
+        self._preparing.recovered(pledged)
         for destination, list_number, ranges in inheritance.returned:
             self.note(RecordKind.RETURNED, self.catalogue.by_number[destination], list_number, ranges)
         for each in self.catalogue.all_destinations():
@@ -305,6 +310,8 @@ class MessageManager:
         for attendant in self.catalogue.attendance.overdue(self.now()):
             self._detach(ConsumerDetached(attendant.address, attendant.consumer))
             self._tick.ask()
+        if self._preparing.is_concerned:
+            self._preparing.ask()
         self._sweeping = self._loop.call_later(_SWEEP_SECONDS, self._sweep)
 
     # ---- from the bus
@@ -366,6 +373,8 @@ class MessageManager:
             self._committing.commit(command)
         elif isinstance(command, RollbackAsked):
             self._committing.roll_back(command)
+        elif isinstance(command, PROMISES):
+            self._preparing.on_command(command)
         elif isinstance(command, DestinationDeleted):
             if command.address in catalogue.by_address:
                 self.run(None, catalogue.delete(command.address))
@@ -519,7 +528,7 @@ class MessageManager:
                     self._noting.append((self.journal.next_lsn, request, {}))
                 self.note(kind, destination, list_number, ranges, wait=bool(request))
             case Answer(request, body):
-                self._answer_when_stored(request, body)
+                self.answer_when_stored(request, body)
             case Load(list_number, priority, page):
                 self._load(destination, list_number, priority, page)
             case Retain(position, count):
@@ -537,7 +546,8 @@ class MessageManager:
                 # Not at once: whoever published it is not through with it yet.
                 self._loop.call_soon(self.administrator.by_message, block)
 
-    def _answer_when_stored(self, request: int, body: dict[str, Any]) -> None:
+    def answer_when_stored(self, request: int, body: dict[str, Any]) -> None:
+        """Answer when all that was written so far is stored."""
         lsn = self.journal.next_lsn - 1
         if lsn <= self.journal.stored_lsn:
             self._bus.multicast(Answered(request, body))
@@ -590,9 +600,13 @@ class MessageManager:
     def begin_turns(self) -> None:
         """Let every destination hand out what it can."""
         for destination in list(self.catalogue.all_destinations()):
-            effects: list[AnyEffect] = []
-            destination.dispatch(effects, self.microseconds())
-            self.run(destination, effects)
+            self.hand_out(destination)
+
+    def hand_out(self, destination: Destination) -> None:
+        """Let everybody who waits for messages of a destination have theirs."""
+        effects: list[AnyEffect] = []
+        destination.dispatch(effects, self.microseconds())
+        self.run(destination, effects)
 
     def span_of(self, claim: Claim, blocks: dict[int, Block]) -> Span:
         """What a consumer has of a block. `blocks` are those that were read so far, by position."""
@@ -642,7 +656,7 @@ class MessageManager:
             self._persisting.append((lsn, destination, block))
         self._persisting.append((lsn, None, deciding))
 
-    def multicast(self, command: Answered | Rejected) -> None:
+    def multicast(self, command: Answered | Rejected | OutcomeWanted) -> None:
         self._bus.multicast(command)
 
     def _load(self, destination: Destination, list_number: int, priority: int, page: Page) -> None:

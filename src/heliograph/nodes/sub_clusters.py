@@ -7,6 +7,7 @@ sub-cluster that its name alone decides on (`model/rendezvous.py`), so that whoe
     fact ── address ──▶ known? ──▶ its sub-cluster
       │                   └─ no ──▶ sought everywhere ──▶ found, or placed by the registrar, the least loaded
       ├── session ───▶ all of them; their answers become one
+      ├── commit ────▶ where it has to do with; with several, in two phases (`sessions/coordinating.py`)
       └── transfer ──▶ where it was begun
 
 A sub-cluster in which nobody leads holds up what is for its own destinations. A session that was opened without it
@@ -34,6 +35,7 @@ from heliograph.bus.commands import (
     FetchAllowed,
     FetchBegun,
     FetchEnded,
+    OutcomeWanted,
     PlacementWanted,
     Published,
     Rejected,
@@ -54,15 +56,15 @@ from heliograph.model.ids import SessionId, session_of
 from heliograph.model.rendezvous import chosen
 from heliograph.nodes.cluster_clients import ClusterClients
 from heliograph.nodes.combining import combined
+from heliograph.sessions.coordinating import Coordinating, Effect, Part, Say
 
 _TRANSFERS: Final = (ChunkSent, UploadEnded, UploadDropped, FetchAllowed, FetchEnded)
 _OF_ALL: Final = (SessionOpened, SessionResumed, SubscriptionEnded, TopicsWanted)
 _ENDS: Final = (SessionLost, SessionClosed)
-_PAGED: Final = ("destinations", "sessions")
+_PAGED: Final = ("destinations", "sessions", "transactions")
 _PAGE_BITS: Final = 40
 _PAGE_MASK: Final = (1 << _PAGE_BITS) - 1
 SESSION_UNKNOWN: Final = "session-unknown"
-SPANS: Final = "transaction-spans"
 
 
 class _Gathering(msgspec.Struct):
@@ -104,7 +106,11 @@ class SubClusters:
         self._gathering: dict[int, _Gathering] = {}
         self._paging: dict[int, int] = {}
         self._transfers: dict[tuple[SessionId, int], str] = {}
-        self._staged: dict[SessionId, dict[str, None]] = {}
+        self._staged: dict[SessionId, dict[str, int]] = {}  # messages of open transactions
+        self._resumed: dict[
+            SessionId, None
+        ] = {}  # and no commit was asked since: it may be one that was asked before
+        self._coordinating = Coordinating(next_request)
         self._missing: dict[str, None] = {}  # sub-clusters that sessions were opened without
         for name, part in parts.items():
             part.join(partial(self._heard, name))
@@ -122,6 +128,9 @@ class SubClusters:
         elif isinstance(fact, _TRANSFERS):
             self._go_on_with_transfer(fact)
         elif isinstance(fact, _OF_ALL):
+            if isinstance(fact, SessionResumed):
+                self._staged.pop(fact.session, None)
+                self._resumed[fact.session] = None
             self._ask(fact, dict.fromkeys(self.parts, fact))
         elif isinstance(fact, _ENDS):
             self._end_session(fact)
@@ -141,8 +150,12 @@ class SubClusters:
             self._seek(fact.address, fact)
             return
         if fact.staged:
-            self._staged.setdefault(session_of(fact.block.lane), {})[place] = None
+            self._count_staged(fact, place)
         self.parts[place].multicast(fact)
+
+    def _count_staged(self, fact: Published, place: str) -> None:
+        staged = self._staged.setdefault(session_of(fact.block.lane), {})
+        staged[place] = staged.get(place, 0) + fact.block.count
 
     def _send(self, address: Address, fact: Command) -> None:
         place = self.place_of(address)
@@ -177,6 +190,7 @@ class SubClusters:
 
     def _end_session(self, fact: SessionLost | SessionClosed) -> None:
         self._staged.pop(fact.session, None)
+        self._resumed.pop(fact.session, None)
         for key in [key for key in self._transfers if key[0] == fact.session]:
             del self._transfers[key]
         for part in self.parts.values():
@@ -190,17 +204,26 @@ class SubClusters:
     # ---- transactions
 
     def _commit(self, fact: CommitAsked) -> None:
-        """One sub-cluster decides alone."""
-        taking_part = self._staged.pop(fact.session, {})
-        for address, _, _ in fact.consumed:
-            if address in self._places:
-                taking_part[self._places[address]] = None
-        if len(taking_part) > 1:
-            sentence = "the transaction has to do with destinations of several sub-clusters"
-            self._tell(Rejected(fact.request, SPANS, sentence))
-            return
-        place = next(iter(taking_part), None) or chosen(fact.session, list(self.parts))
-        self.parts[place].multicast(fact)
+        staged = self._staged.pop(fact.session, {})
+        parts = {name: Part(count, []) for name, count in staged.items()}
+        anywhere = next(iter(parts), "") or chosen(fact.session, list(self.parts))
+        for each in fact.consumed:
+            place = self._places.get(each[0], anywhere)  # of a consumer that is gone: anybody can say so
+            parts.setdefault(place, Part(0, [])).consumed.append(each)
+        missing = fact.messages - sum(staged.values())
+        if missing:  # not all of it came here: whoever counts them will say so
+            parts.setdefault(anywhere, Part(0, [])).messages += missing
+        again = self._resumed.pop(fact.session, False) is None
+        self._carry_out(self._coordinating.commit(fact, parts, list(self.parts), again=again))
+
+    def _carry_out(self, effects: list[Effect]) -> None:
+        for effect in effects:
+            if isinstance(effect, Say):
+                self.parts[effect.sub_cluster].multicast(effect.fact)
+            elif effect.refusal:
+                self._tell(Rejected(effect.request, effect.refusal, effect.sentence))
+            else:
+                self._tell(Answered(effect.request, {}))
 
     # ---- administration
 
@@ -347,7 +370,7 @@ class SubClusters:
             self._own.pop(request, None)
         for fact in search.facts:
             if isinstance(fact, Published) and fact.staged:
-                self._staged.setdefault(session_of(fact.block.lane), {})[name] = None
+                self._count_staged(fact, name)
             elif isinstance(fact, UploadBegun | FetchBegun):
                 self._transfers[fact.session, fact.transfer] = name
             self.parts[name].multicast(fact)
@@ -356,6 +379,9 @@ class SubClusters:
 
     def _heard(self, name: str, command: Command) -> None:
         if isinstance(command, Answered | Rejected):
+            if command.request in self._coordinating:
+                self._carry_out(self._coordinating.heard(command))
+                return
             asked = self._own.pop(command.request, None)
             if asked is not None:
                 asked(command)
@@ -367,6 +393,8 @@ class SubClusters:
             if gathering is not None:
                 self._gather(name, gathering, command)
                 return
+        elif isinstance(command, OutcomeWanted):
+            self._carry_out(self._coordinating.wanted(command))
         elif isinstance(command, DestinationMade):
             self._made(name, command.address)
         elif isinstance(command, DestinationGone) and self._places.get(command.address) == name:
@@ -401,6 +429,7 @@ class SubClusters:
         self._gathering.clear()
         self._paging.clear()
         self._staged.clear()
+        self._carry_out(self._coordinating.another_leads(name))
 
 
 def _makes(fact: Command) -> bool:
