@@ -116,6 +116,7 @@ class ClockHere(Clock):
 def put_managers_here(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
     """Managers that are made from now on live in `HERE`."""
     HERE.folder = folder
+    HERE.copied, HERE.added = parse, lambda _block: None  # whoever watched before is gone
     running = SimpleNamespace(get_running_loop=lambda: HERE.loop)
     monkeypatch.setattr(message_manager, "asyncio", running)
     monkeypatch.setattr(message_manager, "Journal", HERE.open_journal)
