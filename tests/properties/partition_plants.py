@@ -147,14 +147,19 @@ def a_view_that_never_came_into_force_counts() -> AbstractContextManager[Any]:
 
 def a_view_is_recorded_before_anybody_arrived() -> AbstractContextManager[Any]:
     """Holes 1 and 2."""
-    return patch.object(InForce, "may_be_recorded", PropertyMock(return_value=True))
+    return patch.object(InForce, "have_arrived", PropertyMock(return_value=True))
 
 
 def nobody_waits_for_records() -> AbstractContextManager[Any]:
     def is_in_force(self: InForce) -> bool:
-        return self.may_be_recorded
+        return self.have_arrived
 
     return patch.object(InForce, "is_in_force", property(is_in_force))
+
+
+def who_has_caught_up_records_before_the_elders() -> AbstractContextManager[Any]:
+    """Hole 4."""
+    return patch.object(InForce, "may_record", lambda self, _who: self.have_arrived)
 
 
 def a_replaced_disk_counts_as_the_enrolled_one() -> AbstractContextManager[Any]:
@@ -211,6 +216,7 @@ class Planted(NamedTuple):
     depth: int
     windows: bool = False
     removes: bool = False
+    paired: bool = False
 
 
 PLANTS: dict[str, Planted] = {
@@ -227,6 +233,7 @@ PLANTS: dict[str, Planted] = {
         Planted(one_of_the_last_is_enough, 2, 2, 4),
         Planted(a_view_that_never_came_into_force_counts, 1, 2, 4, windows=True),
         Planted(a_view_is_recorded_before_anybody_arrived, 1, 2, 4, windows=True),
+        Planted(who_has_caught_up_records_before_the_elders, 2, 2, 7, windows=True, paired=True),
         Planted(nobody_waits_for_records, 2, 2, 3, windows=True),
         Planted(a_replaced_disk_counts_as_the_enrolled_one, 2, 2, 4),
         Planted(a_proposal_counts_at_once, 2, 2, 4, removes=True),

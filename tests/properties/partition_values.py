@@ -41,7 +41,7 @@ class Seen(NamedTuple):
     is_proposed: bool = False  # the change, here, and all of U have it
     came_in: tuple[int, ...] = ()  # who installed it, while it is not in force
     recorded: tuple[int, ...] = ()
-    partition: tuple[tuple[int, ...], ...] = ()  # managers, voters, came: what it takes
+    partition: tuple[tuple[int, ...], ...] = ()  # managers, elders, voters, came: what it takes
 
 
 class World(NamedTuple):
@@ -77,7 +77,7 @@ def renamed(view: Seen, names: dict[int, int], low: int) -> Seen:
     if takes:
         came_in = tuple(sorted([names[node] for node in came_in]))
         recorded = tuple(sorted([names[node] for node in recorded]))
-        takes = (tuple(sorted([names[node] for node in takes[0]])), *takes[1:])
+        takes = (*(tuple(sorted([names[node] for node in each])) for each in takes[:2]), *takes[2:])
     return Seen(number - low, state, clients, stores, frames, force, is_proposed, came_in, recorded, takes)
 
 

@@ -136,7 +136,10 @@ class Cluster:
             nodes_of(partition.clients),
             nodes_of(partition.unrestricted),
             came_in=installers,
-            partition=(nodes_of(partition.managers), nodes_of(partition.voters), nodes_of(partition.came)),
+            partition=tuple(
+                nodes_of(each)
+                for each in (partition.managers, partition.elders, partition.voters, partition.came)
+            ),
         )
         nodes = list(world.nodes)
         is_settled = any(nodes[node].configuration == SETTLED for node in members)
@@ -160,28 +163,26 @@ class Cluster:
         """A new view may come as far as it can before anything else happens, and need not."""
         view = world.views[number]
         here = tuple(node for node in view.stores if self._is_in(world, number, node))
-        for writers in subsets(here) if self._may_be_recorded(view) else ():
-            recorded = world
-            for node in writers:
-                recorded = self._record(recorded, number, node)
-            yield recorded
-            if self._is_in_force(recorded.views[number]):
-                yield self._come_into_force(recorded, number)
+        for writers in subsets(here):
+            recorded = self._record_all(world, number, writers)
+            if len(recorded.views[number].recorded) == len(writers):
+                yield recorded
+                if self._is_in_force(recorded.views[number]):
+                    yield self._come_into_force(recorded, number)
 
     def _at_once(self, world: World) -> World:
         number = len(world.views) - 1
         view = world.views[number]
-        for node in view.stores if self._may_be_recorded(view) else ():
-            world = self._record(world, number, node)
+        world = self._record_all(world, number, view.stores)
         return self._come_into_force(world, number) if self._is_in_force(world.views[number]) else world
 
     def _go_on(self, world: World, number: int, view: Seen) -> Iterator[World]:
         here = [node for node in range(self.count) if self._is_in(world, number, node)]
         if not here or view.state is State.D:
             return
-        if not view.force and self.windows and self._may_be_recorded(view):
+        if not view.force and self.windows:
             for node in view.stores:
-                if node in here and node not in view.recorded:
+                if node in here and node not in view.recorded and self._may_record(view, node):
                     yield self._record(world, number, node)
             if self._is_in_force(view):
                 yield self._come_into_force(world, number)
@@ -195,11 +196,20 @@ class Cluster:
     def _in_force(self, view: Seen) -> InForce:
         return _watched(view.state, view.stores, view.partition, view.came_in, view.recorded)
 
-    def _may_be_recorded(self, view: Seen) -> bool:
-        return self._in_force(view).may_be_recorded
+    def _may_record(self, view: Seen, node: int) -> bool:
+        return self._in_force(view).may_record(who_is(node))
 
     def _is_in_force(self, view: Seen) -> bool:
         return self._in_force(view).is_in_force
+
+    def _record_all(self, world: World, number: int, writers: tuple[int, ...]) -> World:
+        """These, one behind the other, as far as they may."""
+        for _ in writers:
+            for node in writers:
+                view = world.views[number]
+                if node not in view.recorded and self._may_record(view, node):
+                    world = self._record(world, number, node)
+        return world
 
     def _record(self, world: World, number: int, node: int) -> World:
         view = world.views[number]
@@ -278,7 +288,7 @@ class Cluster:
         views = {
             number: view._replace(
                 clients=without(view.clients, node),
-                partition=(*view.partition[:1], *(without(each, node) for each in view.partition[1:])),
+                partition=(*view.partition[:2], *(without(each, node) for each in view.partition[2:])),
             )
             for number, view in enumerate(world.views)
         }
@@ -478,7 +488,7 @@ def _watched(
     came_in: tuple[int, ...],
     recorded: tuple[int, ...],
 ) -> InForce:
-    managers, voters, came = (tuple(who_is(node) for node in each) for each in takes)
+    managers, elders, voters, came = (tuple(who_is(node) for node in each) for each in takes)
     unrestricted = tuple(who_is(node) for node in stores)
     watched = InForce(
         Partition(
@@ -487,6 +497,7 @@ def _watched(
             primary=None,
             unrestricted=unrestricted,
             managers=managers,
+            elders=elders,
             voters=voters,
             came=came,
         )

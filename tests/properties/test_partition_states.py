@@ -122,9 +122,9 @@ def test_further(clients: int, managers: int, windows: bool, depth: int) -> None
     ],
 )
 def test_a_rule_that_is_wrong_shows(name: str) -> None:
-    plant, clients, managers, depth, windows, removes = PLANTS[name]
+    plant, clients, managers, depth, windows, removes, paired = PLANTS[name]
     # With a bug in the rules, views may matter that by the rules cannot. With windows it shows all the same.
-    cluster = Cluster(clients, managers, windows=windows, forgets=windows, removes=removes)
+    cluster = Cluster(clients, managers, windows=windows, forgets=windows, removes=removes, paired=paired)
     begin = cluster.whole()
     partition_world._watched.cache_clear()
     try:

@@ -95,6 +95,7 @@ class Partition(msgspec.Struct, frozen=True, kw_only=True):
     voters: tuple[Incarnation, ...] = ()  # by rule 2: client managers of that view, the most senior first
     came: tuple[Incarnation, ...] = ()  # those of them whose arrival counts
     managers: tuple[Incarnation, ...] = ()
+    elders: tuple[Incarnation, ...] = ()  # those of `unrestricted` who were of U before: they record it first
     stores: tuple[bytes, ...] = ()  # of `unrestricted`: what is recorded
 
     @property
@@ -263,6 +264,7 @@ class Scene:
             clients=self._client_ids(),
             through=self._straight[0].last if self._straight else NO_VIEW,
             managers=managers,
+            elders=tuple(each.who for each in unrestricted if self.last is None or self._is_of_last(each)),
             stores=tuple(sorted(each.store for each in unrestricted)),
         )
 

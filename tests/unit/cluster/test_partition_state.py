@@ -216,10 +216,10 @@ class TestInForce:
         view = InForce(Cluster(3, 3).part("m1", "m2", "c1", "c2"))
         for name in ("m1", "c1", "m2"):
             view.arrived(who(name))
-            assert not view.may_be_recorded
+            assert not view.have_arrived
         assert list(view.awaited) == [who("c2")]
         view.arrived(who("c2"))
-        assert view.may_be_recorded
+        assert view.have_arrived
         view.recorded(who("m1"))
         assert not view.is_in_force
         assert list(view.awaited) == [who("m2")]
@@ -230,13 +230,25 @@ class TestInForce:
     def test_by_rule_1_every_message_manager_arrives_and_no_client_manager_is_awaited(self) -> None:
         view = InForce(Cluster(3, 2).part("m1", "m2", "c1"))
         view.arrived(who("m1"))
-        assert not view.may_be_recorded
+        assert not view.have_arrived
         view.arrived(who("m2"))
-        assert view.may_be_recorded
+        assert view.have_arrived
+
+    def test_who_has_caught_up_records_behind_those_who_were_of_u(self) -> None:
+        cluster = Cluster(1, 2)
+        cluster.record = UnrestrictedView(7, cluster.view, (store("m1"),))
+        cluster.but("m1", record=cluster.record)
+        cluster.but("m2", record=None)
+        view = InForce(cluster.part("m1", "m2", "c1"))
+        for name in ("m1", "m2"):
+            view.arrived(who(name))
+        assert (view.may_record(who("m1")), view.may_record(who("m2"))) == (True, False)
+        view.recorded(who("m1"))
+        assert view.may_record(who("m2"))
 
     def test_a_restricted_view_never_is(self) -> None:
         view = InForce(Cluster(3, 3).part("m1", "c1"))
         for name in ("m1", "c1"):
             view.arrived(who(name))
             view.recorded(who(name))
-        assert (view.may_be_recorded, view.is_in_force, view.awaited) == (False, False, ())
+        assert (view.have_arrived, view.is_in_force, view.awaited) == (False, False, ())
