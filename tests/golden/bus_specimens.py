@@ -112,7 +112,12 @@ COMMANDS: dict[str, Command] = {
         [commands.ConsumerAttached(2, ORDERS, CONSUMER, SESSION, 1000)],
         [commands.Standing(CONSUMER, 0, 999, 2)],
         [CONSUMER],
-        commands.Introduction([(SESSION, bytes(INCARNATION), b"")], [(CONSUMER, 1, 1000, 1000)]),
+        commands.Introduction(
+            [(SESSION, bytes(INCARNATION), b"")],
+            [(CONSUMER, 1, 1000, 1000)],
+            answered=[14],
+            unconfirmed=[(LANE, 100)],
+        ),
     ),
     "supplied": commands.Supplied(b"s\x01", block.parse(BLOCKS["plain"])),
     "leads": commands.Leads(1234),

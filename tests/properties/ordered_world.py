@@ -32,9 +32,11 @@ from heliograph.destinations.events import (
     TimeCame,
     TurnCame,
 )
-from heliograph.destinations.pages import Entry, pages_of
+from heliograph.destinations.pages import Entry, Page, pages_of
 from heliograph.destinations.queue import Queue
+from heliograph.destinations.replay import LevelReplay
 from heliograph.destinations.settling import UNKNOWN
+from heliograph.destinations.snapshot import levels_of
 from heliograph.destinations.waiting import Residence
 from heliograph.model.block import Span, pack, parse
 from heliograph.model.destination import Address
@@ -200,8 +202,9 @@ class OrderedWorld:
         self.queue.set_policy(self.policy)
         self._handle(TurnCame())
 
-    def crash(self) -> None:
+    def crash(self, *, after_snapshot: bool) -> None:
         """Only what is on disk remains; what was handed out comes again, marked."""
+        snapshot = self._kept_by_snapshot()
         for taker in list(self.takers.values()):
             for tag in sorted(taker.tags):
                 self._came_back(taker, tag, seen=True)
@@ -212,14 +215,28 @@ class OrderedWorld:
         number = self.queue.intake.next_number
         self.queue = self._new_queue()
         self.queue.intake.next_number = number
+        kept = snapshot if after_snapshot else self._kept_by_records()
+        for priority, pages in kept.items():
+            self.queue.restore(priority, pages)
+        self.queue.recovered()
+
+    def _kept_by_snapshot(self) -> dict[int, list[Page]]:
+        """As a server finds it that starts from what was on disk a moment ago, with nothing behind it."""
+        kept: dict[int, list[Page]] = {}
+        for level in levels_of(self.queue):
+            replay = LevelReplay()
+            replay.restore(level.pages, level.dispatched)
+            replay.restarted(everything_again=False)
+            kept[level.priority] = replay.finish()
+        return kept
+
+    def _kept_by_records(self) -> dict[int, list[Page]]:
         by_priority: dict[int, list[Entry]] = {}
         for letter in self.letters.values():
             if not letter.fate:
                 entry = Entry(letter.number, letter.position, letter.index, 1, letter.deliveries)
                 by_priority.setdefault(letter.priority, []).append(entry)
-        for priority, entries in by_priority.items():
-            self.queue.restore(priority, pages_of(sorted(entries)))
-        self.queue.recovered()
+        return {priority: pages_of(sorted(entries)) for priority, entries in by_priority.items()}
 
     # ---- what the engine asks for
 

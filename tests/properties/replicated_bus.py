@@ -65,7 +65,7 @@ class SlowBus:
         """Something happens somewhere. Whether there was anything left to happen."""
         able: list[Callable[[], None]] = []
         for member in self.members:
-            if member.outbox:
+            if member.outbox and not member.is_mute:
                 able.append(lambda of=member: self.order(of))  # type: ignore[misc]
             if member.inbox and not member.is_frozen:
                 able.append(member.hear_next)
@@ -86,6 +86,7 @@ class SlowMember:
         self.outbox: deque[tuple[Origin, bytes]] = deque()
         self.inbox: deque[Callable[[], None]] = deque()
         self.is_frozen = False
+        self.is_mute = False
         self._bus = bus
         self._stamp = NO_VIEW
         self._sequence = 0

@@ -227,11 +227,12 @@ class Desk:
         self.clients.multicast(DestinationWanted(request, Address(address), True, lane))
         return sender
 
-    def send(self, sender: Sender) -> None:
+    def send(self, sender: Sender, *, count: int = 0) -> None:
+        """A block. `count`: of so many messages, instead of any number."""
         if not sender.ready or len(sender.waiting) >= WINDOW * 3:
             return
         dice = self._dice
-        count = dice.choice((1, 1, 1, 2, 5))
+        count = count or dice.choice((1, 1, 1, 2, 5))
         now = microseconds()
         persistent = sender.kind != "volatile" and not (sender.kind == "mixed" and dice.random() < 0.4)
         priority = dice.choice((2, 4, 4, 7)) if sender.kind == "priority" else 4

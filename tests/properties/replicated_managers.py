@@ -71,6 +71,12 @@ class Node:
         stay = self.server.member._stay if self.server is not None else None
         return stay is None or stay.membership.is_frozen  # type: ignore[attr-defined]
 
+    def mute(self, is_mute: bool = True) -> None:
+        """What it says has no place in the order, and is lost if it dies."""
+        stay = self.server.member._stay if self.server is not None else None
+        assert stay is not None
+        stay.membership.is_mute = is_mute  # type: ignore[attr-defined]
+
     @property
     def backups(self) -> list[bytes]:
         """Whom it counts on, if it leads."""

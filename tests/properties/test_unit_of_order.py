@@ -143,11 +143,11 @@ class UnitsOfOrder(RuleBasedStateMachine):
         self.world.pass_time(seconds)
         self._rest()
 
-    @rule()
-    def crash(self) -> None:
+    @rule(after_snapshot=st.booleans())
+    def crash(self, after_snapshot: bool) -> None:
         self.world.settle_down()
         self.world.note_expired()
-        self.world.crash()
+        self.world.crash(after_snapshot=after_snapshot)
         self._rest()
 
     @rule(sort_keys=st.sampled_from(["", "JMSPriority", "colour desc, JMSPriority asc"]))
@@ -202,6 +202,23 @@ def _run(examples: int, steps: int) -> None:
             suppress_health_check=list(HealthCheck),
         ),
     )
+
+
+@pytest.mark.req("U1", "J3")
+def test_what_a_unit_holds_back_on_disk_has_its_place_after_a_restart() -> None:
+    """Its pages lie among what waits: first one message, then those that are held back, then another of the unit."""
+    world = OrderedWorld(Policy(), resident_bytes=0)
+    for units in ((1, 1, 1), (2,), (1,)):
+        world.publish([(unit, 4, "red", 0, 0) for unit in units])
+    for _ in range(2):
+        world.attach("", 1, prompt=False)
+        world.settle_down()
+    for taker in list(world.takers.values()):
+        world.leave(taker, 0)
+    world.crash(after_snapshot=True)
+    heir = world.takers[world.attach("", 100, prompt=False)]
+    world.settle_down()
+    assert heir.held == [1, 2, 3, 4, 5]
 
 
 @pytest.mark.req("U1", "U2", "U3")

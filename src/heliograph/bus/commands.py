@@ -585,6 +585,10 @@ class Introduction(msgspec.Struct, array_like=True, gc=False):
     given: list[tuple[ConsumerId, int, int, int]]
     handled: list[tuple[bytes, int]] = []  # through which frame of each sender
     refused: list[tuple[Address, LaneId]] = []  # lanes of which nothing more is taken
+    answered: list[int] = []  # requests, the last ones
+    unconfirmed: list[
+        tuple[LaneId, int]
+    ] = []  # lanes of which something was taken up to there, and not confirmed yet
 
 
 class Logged(Command):

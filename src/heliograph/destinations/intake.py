@@ -185,6 +185,10 @@ class Intake:
         """Another server accepted what came so far; what was not persistent of it ended there, confirmed."""
         self._heard = {}
 
+    def unconfirmed(self) -> list[tuple[LaneId, int]]:
+        """Lanes of which something is on its way to the disk, and up to where each is confirmed when it is there."""
+        return [(lane, self._marks.get(lane, last)) for lane, last in self._awaited.items()]
+
     def refused(self) -> list[LaneId]:
         return list(self._refused)
 

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Iterator
+from heapq import heappop, heappush
 from itertools import groupby, repeat
+from operator import attrgetter
 from typing import NamedTuple
 
 from heliograph.model import block as blocks
@@ -269,6 +271,40 @@ def pages_of(entries: Iterable[Entry], size_each: int = 512) -> list[Page]:
             entry.number, entry.position, entry.start, entry.messages, entry.messages * size_each
         )
     return pages
+
+
+def laid_out(pages: Iterable[Page]) -> list[Page]:
+    """The same messages in order. Pages that lie among one another, as what units of order hold back lies among what
+    waits, become others."""
+    found: list[Page] = []
+    among: list[Page] = []
+    behind = 0
+    for page in sorted(pages, key=attrgetter("first")):
+        if page.first >= behind:
+            found += _joined(among)
+            among = []
+        among.append(page)
+        behind = max(behind, page.next)
+    return found + _joined(among)
+
+
+def _joined(pages: list[Page]) -> list[Page]:
+    if len(pages) < 2:
+        return pages
+    size_each = sum(page.bytes for page in pages) // sum(page.messages for page in pages)
+    return pages_of(_in_order(pages), size_each)
+
+
+def _in_order(pages: list[Page]) -> Iterator[Entry]:
+    """The entries of pages that are ordered by their first: no more of them at once than where pages overlap."""
+    ahead: list[Entry] = []
+    for page in pages:
+        while ahead and ahead[0].number < page.first:
+            yield heappop(ahead)
+        for entry in page.entries():
+            heappush(ahead, entry)
+    while ahead:
+        yield heappop(ahead)
 
 
 def entries_of(span: Span) -> list[Entry]:

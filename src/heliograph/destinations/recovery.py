@@ -208,8 +208,7 @@ class CatalogueRecovery:
         if isinstance(made, Queue):
             replay = self._queues[state.number]
             for level in state.levels:
-                pages = sorted(level.pages, key=lambda page: page.first)
-                replay.level(level.priority).restore(pages, level.dispatched)
+                replay.level(level.priority).restore(level.pages, level.dispatched)
         elif isinstance(made, Topic):
             self._restore_topic(made, state)
 

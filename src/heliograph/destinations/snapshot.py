@@ -207,7 +207,7 @@ def stages_of(staged: Iterable[tuple[Destination, Block]]) -> list[StageState]:
 def _state_of(destination: Destination) -> DestinationState:
     state = facts_of(destination)
     if isinstance(destination, Queue):
-        state.levels = _levels_of(destination)
+        state.levels = levels_of(destination)
     elif isinstance(destination, Topic):
         _add_subscriptions(destination, state)
     return state
@@ -232,7 +232,8 @@ def facts_of(destination: Destination) -> DestinationState:
 # ---- queues
 
 
-def _levels_of(queue: Queue) -> list[LevelState]:
+def levels_of(queue: Queue) -> list[LevelState]:
+    """What waits and what consumers have. Pages may lie among one another: units of order hold theirs back."""
     messages = queue.messages
     loaded = _by_priority(messages.loaded_entries())
     pending: dict[int, list[Entry]] = {}

@@ -13,6 +13,7 @@ from functools import partial
 import msgspec
 
 from heliograph.bus.commands import (
+    Answered,
     Command,
     Confirmed,
     ConsumerAttached,
@@ -24,6 +25,7 @@ from heliograph.bus.commands import (
     Parcelled,
     Published,
     Refused,
+    Rejected,
     SessionClosed,
     SessionLost,
     SessionOpened,
@@ -34,6 +36,7 @@ from heliograph.bus.commands import (
 )
 from heliograph.bus.interface import Incarnation
 from heliograph.cluster.log import LOCAL, LogPlace, name_of
+from heliograph.cluster.requests import RecentRequests
 from heliograph.destinations.recovery import Given
 from heliograph.journal.records import Record, RecordKind
 from heliograph.model.block import LARGE, Block, Span, parse_trusted
@@ -90,7 +93,10 @@ class Following:
         self._attaching: dict[ConsumerId, ConsumerAttached] = {}
         self._given: list[Given] = []
         self._prune_at = _PRUNE_AT
-        self._unconfirmed: dict[LaneId, int] = {}
+        self._unconfirmed: dict[
+            LaneId, int
+        ] = {}  # what was taken of lanes whose client has not been told yet
+        self._answered = RecentRequests()
         self._handled: dict[Incarnation, int] = {}
         self._files: dict[
             FileId, int
@@ -172,6 +178,10 @@ class Following:
             if heard[1] > self._handled.get(heard[0], 0) or not self._forget(heard[2])
         )
         self._refused = {lane: None for _, lane in introduction.refused}
+        self._answered.clear()
+        for request in introduction.answered:
+            self._answered.add(request)
+        self._unconfirmed = dict(introduction.unconfirmed)
         self._given.clear()
         for consumer, tag, first, last in introduction.given:
             self._was_given_numbers(consumer, tag, first, last)
@@ -218,7 +228,7 @@ class Following:
         if is_block:
             header = parse_trusted(payload, keep=False)
             if shipped.kind == RecordKind.PUBLISHED:
-                self._unconfirmed[header.lane] = header.last
+                self._was_taken(header)
             if header.flags & LARGE:
                 self._refers(reference_of(parse_trusted(payload)))
 
@@ -248,7 +258,11 @@ class Following:
         """What a fact leads to beside the log."""
         catalogue = self._manager.catalogue
         self._forget(fact)
-        if isinstance(fact, SessionOpened | SessionResumed):
+        if isinstance(fact, Published):
+            # The log says nothing of what is not persistent, and it may be confirmed later than it was taken.
+            if not (fact.block.persistent or fact.staged or fact.block.lane in self._refused):
+                self._was_taken(fact.block)
+        elif isinstance(fact, SessionOpened | SessionResumed):
             if isinstance(fact, SessionResumed):
                 self._refused = {lane: None for lane in self._refused if session_of(lane) != fact.session}
             session = catalogue.sessions.get(fact.session)
@@ -261,6 +275,15 @@ class Following:
         elif isinstance(fact, DestinationWanted):
             self._refused.pop(fact.lane, None)
             catalogue.lane_used(fact.lane, fact.address)
+
+    def _was_taken(self, block: Block) -> None:
+        """Whoever leads when it is stored, or needs no disk, confirms it."""
+        self._unconfirmed[block.lane] = max(block.last, self._unconfirmed.get(block.lane, 0))
+
+    def _was_refused(self, refused: Refused) -> None:
+        self._refused[refused.lane] = None
+        if refused.lane in self._unconfirmed:
+            self._unconfirmed[refused.lane] = min(self._unconfirmed[refused.lane], refused.first - 1)
 
     def _stands(self, standing: Standing) -> None:
         known = self._consumers.get(standing.consumer)
@@ -281,8 +304,10 @@ class Following:
             for span in decision.spans:
                 self._was_given(decision.consumer, tag, span)
                 tag += span.stop - span.start
+        elif isinstance(decision, Answered | Rejected):
+            self._answered.add(decision.request)
         elif isinstance(decision, Refused):
-            self._refused[decision.lane] = None
+            self._was_refused(decision)
         elif isinstance(decision, FlowChanged):
             if decision.reason:
                 self._blocked[decision.address] = decision.reason
@@ -359,6 +384,7 @@ class Following:
         manager = self._manager
         lead.sessions = self.sessions
         lead.handled_before(self._handled)
+        lead.answered_before(self._answered)
         inheritance = manager.take_over(self._given)
         blocks: dict[int, Block] = {}
         for consumer, known in self._consumers.items():

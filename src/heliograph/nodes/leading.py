@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable, Collection
 
 from heliograph.bus.commands import (
+    Answered,
     ChunkRead,
     Command,
     CommitAsked,
@@ -42,14 +43,15 @@ from heliograph.bus.commands import (
 from heliograph.bus.interface import Incarnation
 from heliograph.cluster.bodies import Bodies
 from heliograph.cluster.log import LOCAL, name_of
+from heliograph.cluster.requests import RecentRequests
 from heliograph.destinations.competing import Consumer
 from heliograph.destinations.message_list import MessageList
 from heliograph.model.block import LANES, SEQUENCES, Block, Span
-from heliograph.model.destination import TEMPORARY_PREFIX
+from heliograph.model.destination import TEMPORARY_PREFIX, Address
 from heliograph.model.destination import name_of as name_of_address
 from heliograph.model.errors import Unavailable
-from heliograph.model.ids import ConsumerId, SessionId, text_of
-from heliograph.model.limits import BODY_CACHE_BYTES, REMEMBERED_REQUESTS
+from heliograph.model.ids import ConsumerId, LaneId, SessionId, text_of
+from heliograph.model.limits import BODY_CACHE_BYTES
 from heliograph.nodes.message_manager import MessageManager
 
 _OF_A_CONSUMER = (ConsumerDetached, ConsumerRetired, CreditGranted, Settled)
@@ -82,7 +84,8 @@ class Leading:
         self._lsn_there = 0
         self._handled: dict[Incarnation, int] = {}  # through which frame of each sender
         self._newly_handled: dict[Incarnation, int] = {}
-        self._requests: dict[int, None] = {}  # the last that were carried out
+        self._requests = RecentRequests()  # that were carried out
+        self._answered = RecentRequests()  # and of those whose answer is in the log too
         self._last_lsn = 0
         self._published: dict[bytes, None] = {}  # heard in this tick
         self._touched: dict[ConsumerId, None] = {}
@@ -129,6 +132,12 @@ class Leading:
         """What primaries before this one handled: whoever is introduced must not think that nobody did."""
         self._handled.update(through)
 
+    def answered_before(self, requests: RecentRequests) -> None:
+        """What primaries before this one answered: whoever asked has heard it, and may be given something since."""
+        for request in requests:
+            self._requests.add(request)
+            self._answered.add(request)
+
     def _is_new(self, fact: Command) -> bool:
         """A request may come twice: under way when another led, and asked again."""
         request = getattr(fact, "request", 0)
@@ -136,9 +145,7 @@ class Leading:
             return True
         if request in self._requests:
             return False
-        self._requests[request] = None
-        if len(self._requests) > REMEMBERED_REQUESTS:
-            del self._requests[next(iter(self._requests))]
+        self._requests.add(request)
         return True
 
     def _is_of_sender(self, fact: Command, sender: Incarnation) -> bool:
@@ -191,6 +198,8 @@ class Leading:
             self._touched[command.consumer] = None
         elif isinstance(command, DestinationGone):
             self._touched.update(dict.fromkeys(command.consumers))
+        elif isinstance(command, Answered | Rejected):
+            self._answered.add(command.request)
         self._decisions.append(command)
         self._manager.ask_for_tick()
 
@@ -332,12 +341,12 @@ class Leading:
             if session in known
         ]
         handled = [(bytes(sender), sequence) for sender, sequence in self._handled.items()]
-        refused = [
-            (destination.address, lane)
-            for destination in self._manager.catalogue.all_destinations()
-            for lane in destination.intake.refused()
-        ]
-        return Introduction(sessions, given, handled, refused)
+        refused: list[tuple[Address, LaneId]] = []
+        unconfirmed: list[tuple[LaneId, int]] = []
+        for destination in self._manager.catalogue.all_destinations():
+            refused += [(destination.address, lane) for lane in destination.intake.refused()]
+            unconfirmed += destination.intake.unconfirmed()
+        return Introduction(sessions, given, handled, refused, list(self._answered), unconfirmed)
 
     def _find(self, identity: ConsumerId) -> tuple[MessageList | None, Consumer | None]:
         attached = self._consumers.get(identity)

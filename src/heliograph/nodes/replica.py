@@ -431,9 +431,10 @@ class Replica:
     def _lead(self, view: View, roles: Roles) -> None:
         if self._leading is None:
             self._begin_to_lead(view)
+        else:
+            self._entered(view)
         leading = self._leading
         assert leading is not None
-        self._entered(view)
         self.manager.journal.sync_now()  # PROTOCOL 3: before it acts in the view
         newcomers = [who for who in roles.client_managers if who not in self._known_clients]
         self._known_clients = roles.client_managers
@@ -447,6 +448,8 @@ class Replica:
         took_over = following.is_synchronised
         if not took_over:
             self._give_up_catching_up()
+        # Before it writes anything of its own: where the view before this one ended is where a log may part from it.
+        self._entered(view)
         prefix = b"s" + view.id
         leading = Leading(
             self.manager, self._say, self._own_disk_has, prefix=prefix, lease_seconds=self._lease_seconds

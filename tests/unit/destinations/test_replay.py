@@ -149,6 +149,16 @@ def test_a_snapshot_and_the_records_behind_it_tell_one_story() -> None:
     assert deliveries(pages) == {2: 2, 3: 1, 4: 0, 5: 0, 6: 0, 7: 0}
 
 
+def test_pages_that_lie_among_one_another_are_laid_out_in_order() -> None:
+    level = LevelReplay()
+    alone = pages_of([entry(20, 3)])
+    level.restore([*alone, *pages_of([entry(2), entry(6, 2)]), *pages_of([entry(3, 3, deliveries=1)])], [])
+    pages = level.finish()
+    assert [each.number for page in pages for each in page.entries()] == [2, 3, 6, 20]
+    assert deliveries(pages)[4] == 1
+    assert pages[-1] is alone[0], "what is by itself stays as it is"
+
+
 def test_records_that_moved_are_followed_wherever_they_are_now() -> None:
     level = published(1, 1, 1, 1)
     level.was_dispatched(1, 1)
