@@ -244,7 +244,7 @@ class World:
         await self.until(self._is_all_answered, self._what_waits)
         await self.until(lambda: not self._is_in_doubt(), lambda: "a transaction that nobody decides")
         await self.quiet()
-        self._compare("before everything was taken")
+        await self._compare("before everything was taken")
         for worker in self._workers:
             if worker.sender.transaction is not None:
                 self._workers[0].desk.failure = None
@@ -254,7 +254,7 @@ class World:
         await self.until(lambda: not self._is_in_doubt(), lambda: "a transaction that nobody decides")
         await self.quiet()
         await self.until(lambda: all(node.is_synchronised for node in self.nodes), self._who_is_behind)
-        self._compare("in the end")
+        await self._compare("in the end")
         lists = {address: (address, 0) for address in (*QUEUES, WORK, RESULT)}
         lists |= {name: (TOPIC, number) for name, number in self.subscriptions.items()}
         self.judge.check_complete(lists, self.crashes)
@@ -290,6 +290,9 @@ class World:
             for desk in self.desks
         )
 
+    def _how_far(self) -> str:
+        return f"one log: {[(node.number, node.manager.place.index) for node in self.nodes]}"
+
     def _who_is_behind(self) -> str:
         return str([(node.number, node.is_leading, node.is_synchronised) for node in self.nodes])
 
@@ -318,8 +321,17 @@ class World:
         await asyncio.sleep(0.1)
         await self.breathe(1000)
 
-    def _compare(self, when: str) -> None:
-        known = {node.number: knowledge(node.manager) for node in self.nodes}
+    def _have_one_log(self) -> bool:
+        places = [node.manager.place for node in self.nodes]
+        return len({(place.index, place.chain) for place in places}) == 1
+
+    async def _compare(self, when: str) -> None:
+        """Who has the same log knows the same. A slow disk may look like quiet; and to look ends a tick, in which the
+        one that leads may write more."""
+        known: dict[int, Any] = {}
+        while not known or not self._have_one_log():
+            await self.until(self._have_one_log, self._how_far)
+            known = {node.number: knowledge(node.manager) for node in self.nodes}
         (first, reference), *others = known.items()
         for number, other in others:
             apart = list(_differences(reference, other))

@@ -74,6 +74,7 @@ class ClusterClients:
         self._unanswered: dict[int, Command] = {}
         self._downloads: dict[tuple[SessionId, int], FetchBegun] = {}
         self._waiting: dict[ConsumerId, deque[Command]] = {}  # decisions that wait for a body
+        self._wanted: dict[ConsumerId, int] = {}  # under which tag each has asked for one
         self._unsaid: deque[Command] = deque()
         self.may_speak = True  # somebody hears it who will act upon it
         self.has_spoken = False  # since it is who it is in the channel
@@ -116,6 +117,7 @@ class ClusterClients:
         self._consumers.pop(consumer, None)
         self._browsers.pop(consumer, None)
         self._waiting.pop(consumer, None)
+        self._wanted.pop(consumer, None)
         for request, asked in list(self._unanswered.items()):
             if isinstance(asked, ConsumerAttached) and asked.consumer == consumer:
                 del self._unanswered[request]
@@ -207,7 +209,7 @@ class ClusterClients:
             self._waiting[consumer].append(decision)
         elif not self._embody(decision):
             self._waiting[consumer] = deque([decision])
-            self.multicast(BodyWanted(consumer, decision.tag))
+            self._want(consumer, decision)
         else:
             self._tell(decision)
 
@@ -241,9 +243,21 @@ class ClusterClients:
             if isinstance(decision, Dispatched | Parcelled) and not self._embody(decision):
                 waiting.appendleft(decision)
                 self._waiting[consumer] = waiting
-                self.multicast(BodyWanted(consumer, decision.tag))
+                self._want(consumer, decision)
                 return
             self._tell(decision)
+        self._wanted.pop(consumer, None)
+
+    def _want(self, consumer: ConsumerId, decision: Dispatched | Parcelled) -> None:
+        """Ask for the first bytes that are not here, once: whatever is supplied, all who wait try again."""
+        tag = decision.tag
+        for span in decision.spans if isinstance(decision, Parcelled) else ():
+            if self._whole(span) is None:
+                break
+            tag += span.stop - span.start
+        if self._wanted.get(consumer) != tag:
+            self._wanted[consumer] = tag
+            self.multicast(BodyWanted(consumer, tag))
 
     # ---- another leads
 
@@ -252,6 +266,10 @@ class ClusterClients:
             again = msgspec.structs.replace(fact, again=True) if isinstance(fact, Settled) else fact
             self._unsaid.append(again)
         self._unsaid.extend(msgspec.structs.replace(each) for each in self._downloads.values())
+        self._wanted.clear()
+        for consumer, (first, *_) in list(self._waiting.items()):
+            assert isinstance(first, Dispatched | Parcelled), "it waits for its bytes"
+            self._want(consumer, first)
         self._end_browsing()
         self.go_on()
 
@@ -270,5 +288,6 @@ class ClusterClients:
         self._unanswered.clear()
         self._downloads.clear()
         self._waiting.clear()
+        self._wanted.clear()
         self._unsaid.clear()
         self.has_spoken = False

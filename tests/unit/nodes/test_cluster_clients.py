@@ -6,18 +6,20 @@ import asyncio
 
 from heliograph.bus.commands import (
     Answered,
+    BodyWanted,
     BrowseEnded,
     Command,
     ConsumerAttached,
     Dispatched,
     Leads,
     Logged,
+    Parcelled,
     RollbackAsked,
     Supplied,
 )
 from heliograph.bus.interface import NO_VIEW, Incarnation, Origin, Place
 from heliograph.cluster.log import name_of
-from heliograph.model.block import Span, pack_lone, parse
+from heliograph.model.block import Block, Span, pack_lone, parse
 from heliograph.model.destination import Address
 from heliograph.model.ids import ConsumerId, LaneId, SessionId
 from heliograph.nodes.cluster_clients import ClusterClients
@@ -81,3 +83,56 @@ def test_what_was_rolled_back_while_its_bytes_were_missing_does_not_come_behind_
         assert [type(each) for each in told] == [Answered, Dispatched]
 
     asyncio.run(story())
+
+
+def test_bytes_that_are_missing_are_asked_for_once_and_each_under_its_tag() -> None:
+    """Whatever is supplied, all who wait try again. If they asked again too, answers would bring more questions."""
+
+    async def story() -> None:
+        told: list[Command] = []
+        channel = Channel()
+        clients = ClusterClients(Tick(asyncio.get_running_loop(), lambda _: None), lambda: None)
+        clients.channel = channel
+        clients.join(told.append)
+        other = ConsumerId(b"o" * 16)
+        for request, consumer in ((1, CONSUMER), (2, other)):
+            clients.multicast(ConsumerAttached(request, ORDERS, consumer, SESSION, 5))
+        parcel = Parcelled(CONSUMER, 1, [Span(_named(1), 0, 1), Span(_named(2), 0, 1)], "")
+        single = Dispatched(other, 7, Span(_named(3), 0, 1), "")
+        clients.on_apply(PRIMARY, [Logged(1, 0, [], [], decisions=[parcel, single])])
+
+        def asked() -> list[Command]:
+            found, channel.said = [each for each in channel.said if isinstance(each, BodyWanted)], []
+            return list(found)
+
+        def supplied(sequence: int) -> None:
+            clients.on_apply(PRIMARY, [Supplied(name_of(_block(sequence)), _block(sequence))])
+
+        assert asked() == [BodyWanted(CONSUMER, 1), BodyWanted(other, 7)]
+        supplied(9)
+        assert asked() == [], "they have asked"
+        supplied(1)
+        supplied(1)
+        assert asked() == [BodyWanted(CONSUMER, 2)], "the rest of the parcel"
+        clients.on_apply(PRIMARY, [Logged(2, 0, [], [], decisions=[Leads(0)])])
+        assert asked() == [BodyWanted(CONSUMER, 2), BodyWanted(other, 7)], (
+            "the one before heard it, and told nobody"
+        )
+        supplied(2)
+        supplied(3)
+        assert [type(each) for each in told] == [Parcelled, Dispatched]
+        assert asked() == []
+
+    asyncio.run(story())
+
+
+def _block(sequence: int) -> Block:
+    return parse(pack_lone(b"body", lane=LaneId(b"l" * 16), sequence=sequence))
+
+
+def _named(sequence: int) -> Block:
+    """As a decision names it."""
+    block = _block(sequence)
+    name_of(block)
+    block.buffer = None
+    return block
