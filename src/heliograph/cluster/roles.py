@@ -110,11 +110,15 @@ def has_log_of(leader: NodeState, node: NodeState) -> bool:
     return leader.is_leading or (leader.index, leader.chain) == (node.index, node.chain)
 
 
-def _rank(node: NodeState, who: Incarnation) -> tuple[bool, int, bool, bool, int, int, str, bytes]:
-    """M9: the most up to date leads; seniority breaks the tie, and the name that of seniority."""
+def _rank(node: NodeState, who: Incarnation) -> tuple[int, bool, bool, bool, int, int, str, bytes]:
+    """M9: the most up to date leads; seniority breaks the tie, and the name that of seniority.
+
+    The lineage comes first: one that was stopped for long and goes on still takes itself for synchronised, and knows
+    nothing of the views that others had meanwhile, even if they have just started again.
+    """
     return (
-        not node.is_synchronised,
         -node.lineage,
+        not node.is_synchronised,
         node.is_leaving,
         not node.is_leading,
         node.seniority if node.is_synchronised else -node.index,
