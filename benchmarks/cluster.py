@@ -2,8 +2,9 @@
 
 Heliograph with one client manager, one primary and one backup, RabbitMQ's quorum queue on three nodes and NATS
 JetStream with three replicas, in turns, in the same run; then what backups cost the primary, whether two
-sub-clusters do twice the work, and what connections that do nothing cost a client manager. All processes share this machine, so what each costs says more than how many
-messages pass: on hosts of their own they do not take each other's time.
+sub-clusters do twice the work, and what connections that do nothing cost a client manager. All processes share this
+machine, so what each costs says more than how many messages pass: on hosts of their own they do not take each
+other's time.
 """
 
 from __future__ import annotations

@@ -202,7 +202,7 @@ def _cpu_seconds(roles: dict[str, list[psutil.Process]]) -> dict[str, float]:
 
 
 def _cpu_sum(processes: list[psutil.Process]) -> float:
-    return sum(times.user + times.system for times in (one.cpu_times() for one in processes))
+    return float(sum(times.user + times.system for times in (one.cpu_times() for one in processes)))
 
 
 # ---- a process with many connections
