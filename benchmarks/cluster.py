@@ -1,9 +1,10 @@
 """Replicated queues, side by side: `python -m benchmarks.cluster`.
 
 Heliograph with one client manager, one primary and one backup, RabbitMQ's quorum queue on three nodes and NATS
-JetStream with three replicas, in turns, in the same run; then what backups cost the primary, and what connections
-that do nothing cost a client manager. All processes share this machine, so what each costs says more than how many
-messages pass: on hosts of their own they do not take each other's time.
+JetStream with three replicas, in turns, in the same run; then what backups cost the primary, whether two
+sub-clusters do twice the work, and what connections that do nothing cost a client manager. All processes share this
+machine, so what each costs says more than how many messages pass: on hosts of their own they do not take each
+other's time.
 """
 
 from __future__ import annotations
@@ -24,7 +25,16 @@ from typing import Any, Final
 
 from benchmarks.__main__ import _data_folder, _stop_on_signal
 from benchmarks.heliograph import own_version
-from benchmarks.own_cluster import BACKUP, CLIENT_MANAGER, COROSYNC, PRIMARY, ClusterFigures, OwnCluster
+from benchmarks.own_cluster import (
+    BACKUP,
+    CLIENT_MANAGER,
+    COROSYNC,
+    MESSAGE_MANAGERS,
+    PRIMARY,
+    ClusterFigures,
+    OwnCluster,
+    TogetherFigures,
+)
 from benchmarks.packages import install, what_is_missing
 from benchmarks.peers import cluster_peers
 from benchmarks.peers.interface import Peer
@@ -40,7 +50,10 @@ SECONDS_PER_MEASUREMENT: Final = 2.5
 OWN_TRIAL_FACTOR: Final = 30
 BACKUPS: Final = (0, 1, 2)
 CONNECTIONS: Final = 10_000
-PARTS: Final = ("peers", "backups", "connections")
+SUB_CLUSTERS: Final = (1, 2)
+TOGETHER: Final = 2
+TOGETHER_MESSAGES: Final = 300_000
+PARTS: Final = ("peers", "backups", "sub-clusters", "connections")
 
 PREAMBLE = """\
 `make bench-cluster`. Everything ran on this machine in the same run, in turns, one cluster at a time, with all of its
@@ -67,6 +80,8 @@ class Run:
     own_sync: list[ClusterFigures] = field(default_factory=list)
     theirs: dict[str, dict[str, list[dict[str, Any]]]] = field(default_factory=dict)
     connections: dict[str, float] | None = None
+    together: dict[int, list[TogetherFigures]] = field(default_factory=dict)
+    """Several queues at once, by number of sub-clusters."""
     _rates: dict[tuple[str, str], float] = field(default_factory=dict)
 
     def go_on_from(self, results: Path) -> None:
@@ -77,6 +92,8 @@ class Run:
         for backups, runs in raw["heliograph"]["queue"].items():
             self.own[int(backups)] = [ClusterFigures(**each) for each in runs]
         self.own_sync = [ClusterFigures(**each) for each in raw["heliograph"]["sync"]]
+        for count, runs in raw["heliograph"].get("together", {}).items():
+            self.together[int(count)] = [TogetherFigures(**each) for each in runs]
         self.theirs, self.connections = raw["peers"], raw["connections"]
 
     @property
@@ -119,6 +136,17 @@ class Run:
                 self._rates[peer.key, workload.key] = figures.messages_per_second or 0.0
                 _say(peer.title, workload, asdict(figures))
         shutil.rmtree(folder, ignore_errors=True)
+
+    def measure_together(self, sub_clusters: int) -> None:
+        """Two queues at once, in one sub-cluster or each in its own, with a backup each."""
+        with OwnCluster(self._folder(), backups=1, sub_clusters=sub_clusters) as cluster:
+            cluster.measure_together(TOGETHER, FEWEST, QUEUE.size)
+            figures = cluster.measure_together(TOGETHER, TOGETHER_MESSAGES, QUEUE.size)
+        self.together.setdefault(sub_clusters, []).append(figures)
+        costs = "  ".join(f"{role} {cost:.2f}" for role, cost in figures.cpu_us_per_message.items())
+        print(
+            f"  {TOGETHER} queues, {sub_clusters} sub-clusters  {figures.messages_per_second:,.0f} /s  {costs}"
+        )
 
     def measure_connections(self) -> None:
         """Once: memory does not scatter."""
@@ -200,6 +228,10 @@ def judge(run: Run) -> list[Bar]:
     idle = run.connections["with_all_mb"] if run.connections else None
     rabbit, nats = times("rabbitmq-quorum-cluster"), times("nats-cluster")
     dear = "backup costs the primary less than 10 % (processor time per message)"
+    level = None
+    if all(each in run.together for each in SUB_CLUSTERS):
+        costs = [_together(run, each, MESSAGE_MANAGERS) for each in SUB_CLUSTERS]
+        level = costs[1] / costs[0]
     many = f"{CONNECTIONS:,} idle connections: a client manager of at most 150 MB"
     return [
         _bar("10 times RabbitMQ's quorum queue on 3 nodes", rabbit, "{:.1f} times", lambda x: x >= 10),
@@ -212,8 +244,18 @@ def judge(run: Run) -> list[Bar]:
         ),
         _bar(f"The first {dear}", dearer(1), "{:+.0%}", lambda x: x < 0.1),
         _bar(f"The second {dear}", dearer(2), "{:+.0%}", lambda x: x < 0.1),
+        _bar(
+            "A message costs two sub-clusters at most 1.18 times what it costs one (1.7 times the messages)",
+            level,
+            "{:.2f} times",
+            lambda x: x <= 2 / 1.7,
+        ),
         _bar(many, idle, "{:.0f} MB", lambda x: x <= 150),
     ]
+
+
+def _together(run: Run, sub_clusters: int, role: str) -> float:
+    return median(each.cpu_us_per_message[role] for each in run.together[sub_clusters])
 
 
 def page(run: Run, bars: Sequence[Bar]) -> str:
@@ -233,6 +275,8 @@ def page(run: Run, bars: Sequence[Bar]) -> str:
     sections += (
         ["## What each process costs, by number of backups\n", ON_COSTS, _costs(run)] if run.own else []
     )
+    if run.together:
+        sections += ["## Two queues at once, in one sub-cluster and in two\n", _sub_clusters(run)]
     if run.connections:
         figures = run.connections
         sections += [
@@ -300,6 +344,21 @@ def _costs(run: Run) -> str:
     return table(["backups", "messages/s", *(f"{role} µs/msg" for role in roles), "bytes on the bus"], rows)
 
 
+def _sub_clusters(run: Run) -> str:
+    roles = [MESSAGE_MANAGERS, CLIENT_MANAGER, COROSYNC]
+    rows = [
+        [
+            str(count),
+            number(median(each.messages_per_second for each in runs)),
+            *(number(_together(run, count, role), 2) for role in roles),
+        ]
+        for count, runs in sorted(run.together.items())
+    ]
+    return table(
+        ["sub-clusters", "messages/s, with start and end", *(f"{role} µs/msg" for role in roles)], rows
+    )
+
+
 # ---- the command
 
 
@@ -351,6 +410,8 @@ def _rounds(run: Run, parts: Sequence[str], rounds: int, peers: Sequence[Peer]) 
         for backups in BACKUPS if "backups" in parts else ():
             if backups != 1:
                 run.measure_own(backups, with_sync=False)
+        for count in SUB_CLUSTERS if "sub-clusters" in parts else ():
+            run.measure_together(count)
 
 
 def main(command_line: Sequence[str] | None = None) -> None:
@@ -384,6 +445,7 @@ def _write(run: Run, bars: Sequence[Bar], out: Path) -> None:
         "heliograph": {
             "queue": {str(backups): [asdict(each) for each in runs] for backups, runs in run.own.items()},
             "sync": [asdict(each) for each in run.own_sync],
+            "together": {str(count): [asdict(each) for each in runs] for count, runs in run.together.items()},
         },
         "peers": run.theirs,
         "connections": run.connections,

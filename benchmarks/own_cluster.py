@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -27,6 +27,7 @@ BACKUP: Final = "backup"
 PRIMARY: Final = "primary"
 CLIENT_MANAGER: Final = "client manager"
 COROSYNC: Final = "corosync"
+MESSAGE_MANAGERS: Final = "message managers"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,15 +44,24 @@ class ClusterFigures:
     rss_mb: dict[str, float]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TogetherFigures:
+    """Several queues at once; clients' start and end included in the rate."""
+
+    messages_per_second: float
+    cpu_us_per_message: dict[str, float]
+    """By role, of all processes that share it."""
+
+
 class OwnCluster:
     """One client manager, a primary and some backups, each a process, on a ring of one host."""
 
-    def __init__(self, folder: Path, *, backups: int) -> None:
+    def __init__(self, folder: Path, *, backups: int, sub_clusters: int = 1) -> None:
         """Raises BenchmarkError."""
         folder.mkdir()
         command = [sys.executable, "-m", "heliograph.cli.main", "cluster", "dev", "--json", "--port", "0"]
         command += ["--client-managers", "1", "--message-managers", str(backups + 1)]
-        command += ["--data", str(folder / "data")]
+        command += ["--sub-clusters", str(sub_clusters), "--data", str(folder / "data")]
         self._folder = folder
         self._command = Child(command, folder=folder, name="cluster", piped=True)
         try:
@@ -110,6 +120,35 @@ class OwnCluster:
             },
         )
 
+    def measure_together(self, workloads: int, messages: int, size: int) -> TogetherFigures:
+        """So many queues at once, each with a producer and a consumer of its own. Raises BenchmarkError."""
+        servers = {
+            CLIENT_MANAGER: [self.client_manager],
+            MESSAGE_MANAGERS: list(self._managers.values()),
+            COROSYNC: self._corosync,
+        }
+        before = {role: _cpu_sum(processes) for role, processes in servers.items()}
+        command = [sys.executable, "-m", "heliograph.cli.main", "bench", "run", "--json", "--url", self.url]
+        command += ["--workload", "queue", "--messages", str(messages), "--size", str(size)]
+        began = time.monotonic()
+        with ExitStack() as stack:
+            children = [
+                stack.enter_context(Child(command, folder=self._folder, name=f"helio-{number}", piped=True))
+                for number in range(workloads)
+            ]
+            for child in children:
+                child.process.communicate(timeout=LONGEST_SECONDS)
+                if child.process.returncode:
+                    raise BenchmarkError(f"helio bench run failed: {child.complaint()}")
+        seconds, all_messages = time.monotonic() - began, workloads * messages
+        return TogetherFigures(
+            messages_per_second=all_messages / seconds,
+            cpu_us_per_message={
+                role: (_cpu_sum(processes) - before[role]) / all_messages * 1e6
+                for role, processes in servers.items()
+            },
+        )
+
     def _bus(self) -> dict[str, Any]:
         """What the primary says about the bus, and so who it is."""
 
@@ -160,6 +199,10 @@ def _cpu_seconds(roles: dict[str, list[psutil.Process]]) -> dict[str, float]:
         / len(processes)
         for role, processes in roles.items()
     }
+
+
+def _cpu_sum(processes: list[psutil.Process]) -> float:
+    return float(sum(times.user + times.system for times in (one.cpu_times() for one in processes)))
 
 
 # ---- a process with many connections
