@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -65,13 +67,19 @@ def test_new_destinations_go_where_there_is_less_to_do_and_are_found_from_everyw
 
 def test_whoever_makes_a_destination_at_the_same_moment_makes_the_same_one(tmp_path: Path) -> None:
     async def story(cluster: Cluster) -> None:
-        async def send(manager: int, address: str) -> None:
-            async with heliograph.connect(url(cluster, manager)) as connection:
-                producer = await connection.producer(address)
-                await producer.send_confirmed(b"%d" % manager)
-
-        for address in ELEVEN:
-            await asyncio.gather(*[send(manager, address) for manager in (1, 2, 3)])
+        for name, loads in zip(NAMES, ((0.0, 50.0, 100.0), (100.0, 50.0, 0.0)), strict=True):
+            replica = cluster.nodes[cluster.leader(name)].replica
+            assert replica is not None
+            # Whoever asks hears something else, as when much happens in between.
+            replica.manager.load = itertools.cycle(loads).__next__  # type: ignore[method-assign]
+        async with AsyncExitStack() as stack:
+            connections = [
+                await stack.enter_async_context(heliograph.connect(url(cluster, manager)))
+                for manager in (1, 2, 3)
+            ]
+            sessions = [await connection.session() for connection in connections]
+            for address in ELEVEN:
+                await asyncio.gather(*[session.producer(address) for session in sessions])
         assert sorted(kept_by(cluster, "east") + kept_by(cluster, "west")) == sorted(ELEVEN)
 
     spread(tmp_path, story, clients=3)
