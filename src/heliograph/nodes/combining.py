@@ -13,7 +13,7 @@ def combined(fact: Command, answers: Answers) -> Answered | Rejected:
     """Given in the order of the sub-clusters' names, whichever answered first."""
     ordered = [answers[name] for name in sorted(answers)]
     refusals = [answer for answer in ordered if isinstance(answer, Rejected)]
-    bodies = {name: answers[name].body for name in sorted(answers) if isinstance(answers[name], Answered)}  # type: ignore[union-attr]
+    bodies = {name: answer.body for name, answer in sorted(answers.items()) if isinstance(answer, Answered)}
     request = ordered[0].request
     if refusals and (not bodies or not isinstance(fact, SubscriptionEnded)):
         return refusals[0]
