@@ -12,6 +12,7 @@ import pytest
 
 import heliograph
 from heliograph.model.errors import ConnectionLost, TransactionRolledBack
+from heliograph.model.limits import CLOSE_RECONNECT_SECONDS
 from heliograph.nodes.embedded import EmbeddedServer
 from tests.servers import embedded, play, until, url_of
 from tests.suites.cutting_proxy import CuttingProxy, cutting
@@ -30,6 +31,8 @@ from tests.suites.moving import (
 
 pytestmark = pytest.mark.req("M8")
 
+# So much of a connection that a server has answered, and not so much that a session is there again.
+WELCOME_BYTES = 450
 PATIENT = {"sessions.reconnect_seconds": 60}
 
 
@@ -187,6 +190,48 @@ def test_an_acknowledgement_made_while_there_is_no_server_is_confirmed_by_the_ne
                 assert shown(await taken(consumer, 1)) == [(b"2", False)]
             left = await figures(server, "queue:a")
             assert (left["settled"], left["depth"], left["in_flight"]) == (1, 1, 0)
+
+    play(story())
+
+
+def test_who_closes_while_connections_keep_breaking_still_says_what_is_done(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with embedded(tmp_path, PATIENT) as server, cutting(server.address) as proxy:
+            await send(url_of(server), "queue:a", b"1", b"2")
+            async with heliograph.connect(proxy.url) as connection:
+                session = await connection.session(acknowledge="individual")
+                consumer = await session.consumer("queue:a")
+                [message] = await taken(consumer, 1)
+                proxy.carries = lambda: WELCOME_BYTES
+                proxy.cut()
+                await until(lambda: connection._link.wire is None, "the connection is gone")
+                await message.acknowledge()
+                closing = asyncio.create_task(session.close())
+                await asyncio.sleep(CLOSE_RECONNECT_SECONDS + 1)
+                assert proxy.cuts > 2, "servers were reached, and no session was"
+                assert not closing.done()
+                proxy.carries = None
+                await asyncio.wait_for(closing, 15)
+            left = await figures(server, "queue:a")
+            assert (left["settled"], left["depth"], left["in_flight"]) == (1, 1, 0)
+
+    play(story())
+
+
+def test_who_closes_while_there_is_no_server_does_not_wait_long(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with embedded(tmp_path, PATIENT) as server, cutting(server.address) as proxy:
+            await send(url_of(server), "queue:a", b"1")
+            async with heliograph.connect(proxy.url, reconnect_seconds=300) as connection:
+                session = await connection.session(acknowledge="individual")
+                [message] = await taken(await session.consumer("queue:a"), 1)
+                proxy.target = ("127.0.0.1", 9)
+                proxy.cut()
+                await until(lambda: connection._link.wire is None, "the connection is gone")
+                await message.acknowledge()
+                began = time.monotonic()
+                await session.close()
+                assert time.monotonic() - began < CLOSE_RECONNECT_SECONDS + 1
 
     play(story())
 

@@ -625,11 +625,15 @@ class Session:
 
     async def _let_all_go(self) -> None:
         """If the connection was lost meanwhile, the next server has to hear what became of messages."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(CLOSE_RECONNECT_SECONDS):
-                while self._leaving and self._link.is_alive:
-                    with suppress(HeliographError):
-                        await self._let_go(await self._link.ready())
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        while self._leaving and self._link.is_alive:
+            deadline = self._link.gives_up_at(began, CLOSE_RECONNECT_SECONDS)
+            if loop.time() >= deadline:
+                return
+            with suppress(HeliographError, TimeoutError):
+                async with asyncio.timeout_at(deadline):
+                    await self._let_go(await self._link.ready())
 
     async def __aenter__(self) -> Session:
         return self

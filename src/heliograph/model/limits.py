@@ -83,7 +83,7 @@ MAX_REMEMBERED_SESSIONS = 100_000
 RECONNECT_LEASE_SECONDS = 5.0
 SESSION_LEASE_SECONDS = 60.0
 # A client that closes while there is no server waits this long for one to tell what became of its messages: enough
-# for a broken connection, and less than their lease.
+# for a broken connection, and less than their lease. Where servers answer and connections break, it goes on trying.
 CLOSE_RECONNECT_SECONDS = 2.0
 # Ranges of delivery tags in one claim. With 64-bit numbers as many as fit a control frame.
 MAX_CLAIM_RANGES = 2048
