@@ -7,7 +7,7 @@ them, by which two histories that only look alike are told apart.
 from __future__ import annotations
 
 import struct
-from typing import Final
+from typing import Final, Protocol
 
 import msgspec
 from crc32c import crc32c
@@ -37,12 +37,19 @@ class ViewMark(msgspec.Struct, frozen=True, array_like=True):
     disowned: tuple[bytes, ...] = ()  # stores that an operator gave up, and that have not caught up since
 
 
+class Reader(Protocol):
+    """Who goes through the log too."""
+
+    def add(self, kind: int, destination: int, list_number: int, payload: bytes | memoryview) -> None: ...
+
+
 class LogPlace:
     """How far a log reaches, and through what views it came there."""
 
-    __slots__ = ("chain", "identity", "index", "views")
+    __slots__ = ("chain", "identity", "index", "reader", "views")
 
-    def __init__(self, index: int = 0, chain: int = 0) -> None:
+    def __init__(self, index: int = 0, chain: int = 0, reader: Reader | None = None) -> None:
+        self.reader = reader
         self.index = index
         self.chain = chain
         self.views: list[ViewMark] = []
@@ -65,6 +72,15 @@ class LogPlace:
     @property
     def holders(self) -> tuple[bytes, ...]:
         return self.views[-1].holders if self.views else ()
+
+    def ever_held(self) -> tuple[bytes, ...]:
+        """Stores that had the log in any view that is remembered, but for those that were given up since."""
+        found: dict[bytes, None] = {}
+        for mark in self.views:
+            found.update(dict.fromkeys(mark.holders))
+            for store in mark.disowned:
+                found.pop(store, None)
+        return tuple(found)
 
     @property
     def holder_names(self) -> tuple[str, ...]:
@@ -118,6 +134,8 @@ class LogPlace:
         if kind in LOCAL:
             return
         self.index += 1
+        if self.reader is not None:
+            self.reader.add(kind, destination, list_number, payload)
         facts = _FACTS.pack(kind, destination, list_number, len(payload))
         self.chain = crc32c(payload[:HEADER_BYTES], crc32c(facts, self.chain))
 

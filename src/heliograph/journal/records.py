@@ -61,6 +61,12 @@ class RecordKind(enum.IntEnum):
     PREPARED = 19
     FINISHED = 20
     DOCUMENT = 21
+    # 22 to 28: views and partitions
+    JOINED = 29
+    HELD = 30
+    KNOWN = 31
+    MERGED = 32
+    WHOLE = 33
 
 
 _SPILLED: Final = 2

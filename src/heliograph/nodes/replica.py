@@ -8,12 +8,14 @@
     following   | view, another leads, it has the log  | following
     following   | view, it leads                       | leading (takes over)
     following   | its log and the primary's part       | away, and enters again
+    leading     | a branch is offered                  | merging (as if it followed itself)
+    merging     | taken in, or the view ends           | leading (takes over from itself)
     leading     | view, it leads                       | leading
     leading     | view, another leads                  | away, and enters again
     any         | left the channel                     | away
 
-Which it is follows from the view alone (`cluster/roles.py`); what it does there is in `leading.py`, `following.py`
-and `catching_up.py`.
+Which it is follows from the view alone (`cluster/roles.py`); what it does there is in `leading.py`, `following.py`,
+`catching_up.py` and `reunion.py`.
 """
 
 from __future__ import annotations
@@ -30,11 +32,13 @@ from heliograph.bus.commands import (
     AMONG_NODES,
     DECISIONS,
     BodyWanted,
+    BranchOffered,
     Command,
     Leads,
     Logged,
     Stored,
     Synchronised,
+    UnionComplete,
 )
 from heliograph.bus.interface import Incarnation, Origin, Receiver
 from heliograph.bus.presence import MESSAGE_MANAGER, NodeState
@@ -49,6 +53,7 @@ from heliograph.nodes.event_log import Record, ignore
 from heliograph.nodes.following import Following, LostPlace
 from heliograph.nodes.leading import Leading
 from heliograph.nodes.message_manager import MessageManager
+from heliograph.nodes.reunion import Reunion
 from heliograph.nodes.tick import Tick
 
 # How soon a manager that could not catch up tries again.
@@ -59,7 +64,7 @@ _LOOK_AGAIN_SECONDS: Final = 0.01
 _KEY_BYTES: Final = 16
 # Whoever told managers to go on without one hears that they do, before all clients have to come again.
 _ANSWER_FIRST_SECONDS: Final = 0.3
-_AMONG_MANAGERS = (Stored, Synchronised, BodyWanted)
+_AMONG_MANAGERS = (Stored, Synchronised, BodyWanted, BranchOffered, UnionComplete)
 
 
 class Channel(Protocol):
@@ -131,9 +136,10 @@ class Replica:
         self._unread: list[Command] = []  # decisions that came before it had the log they go on from
         self._catching_up: asyncio.Task[None] | None = None
         self._bringing: asyncio.Task[None] | None = None
-        self.host = Host(lambda: self.manager, clock.secret(_KEY_BYTES))
+        self.host = Host(lambda: self.manager, lambda: self.reunion.branches, clock.secret(_KEY_BYTES))
         self._forcing: deque[tuple[int, Callable[[], None]]] = deque()
         self.manager = make_manager(self._bus)
+        self.reunion = Reunion(self, self.manager)
         tick.add_write(self._end_of_tick)
 
     # ---- life
@@ -142,6 +148,7 @@ class Replica:
         """`host`: where others reach this one to catch up."""
         await self.host.start(host)
         self.manager.open()
+        self.reunion.branches.still_in_log(self.manager.place.index, self.manager.place.chain)
         self._following = self._follow()
 
     async def hand_over(self) -> bool:
@@ -159,6 +166,7 @@ class Replica:
         return True
 
     async def stop(self) -> None:
+        self.reunion.suspend()
         for task in (self._catching_up, self._bringing):
             if task is not None:
                 task.cancel()
@@ -227,6 +235,55 @@ class Replica:
         """Whether it leads, and another could."""
         return self._leading is not None and self._leading.has_backup
 
+    # ---- for the reunion
+
+    @property
+    def is_installed(self) -> bool:
+        return self._is_installed
+
+    @property
+    def leading(self) -> Leading | None:
+        return self._leading
+
+    @property
+    def is_following(self) -> bool:
+        return self._following is not None and self._following.is_synchronised
+
+    def say(self, command: Command) -> None:
+        """Raises Unavailable."""
+        self._say(command)
+
+    def record(self, event: str, **fields: object) -> None:
+        self._record(event, **fields)
+
+    def address_of(self, who: Incarnation) -> str:
+        """Where a message manager of the view is reached. Raises Unavailable."""
+        if self.roles is None or who not in self.roles.states:
+            raise Unavailable("it is not here any more", code="catch-up-failed")
+        return self.roles.states[who].address
+
+    def everybody_is_here(self) -> bool:
+        """Whether all who ever had the log follow, but for those that an operator gave up."""
+        roles, leading = self.roles, self._leading
+        if roles is None or leading is None or len(roles.states) < self._expected:
+            return False
+        backups = leading.backups
+        me = self.channel.incarnation if self.channel is not None else None
+        if any(who != me and who not in backups for who in roles.states):
+            return False
+        here = [state.store for state in roles.states.values()]
+        place = self.manager.place
+        return all(store in here for store in place.ever_held() if store not in place.disowned)
+
+    def retreat(self) -> MessageManager:
+        """Read the journal again, and do not act."""
+        self._leading = self._bus.leading = None
+        self._reopen()
+        return self.manager
+
+    def goes_on_leading(self, leading: Leading) -> None:
+        self._leading = self._bus.leading = leading
+
     def _say(self, command: Command) -> None:
         """Raises Unavailable."""
         if self.channel is None:
@@ -240,6 +297,8 @@ class Replica:
         is_own = self.channel is not None and sender == self.channel.incarnation
         for command in commands:
             kind = type(command)
+            if self.reunion.keeps(origin, command):
+                continue
             if kind in DECISIONS:
                 if self._leading is None:
                     self._decided(command)
@@ -260,6 +319,10 @@ class Replica:
     def _among_managers(self, sender: Incarnation, fact: Command) -> None:
         if isinstance(fact, Synchronised) and self._is_installed:
             self._also_holds(sender)
+        if isinstance(fact, BranchOffered | UnionComplete):
+            if self._is_installed:
+                self.reunion.heard(sender, fact)
+            return
         if self._leading is None:
             return
         if isinstance(fact, Stored):
@@ -303,12 +366,15 @@ class Replica:
     # ---- views
 
     def on_suspend(self) -> None:
+        self.reunion.suspend()
         self._is_installed = False
         if self._leading is not None:
             self._leading.suspend()
 
     def on_install(self, view: View) -> None:
         assert self.channel is not None, "a view is installed by a member"
+        self.reunion.suspend()
+        self.reunion.installed()
         self._is_installed = True
         roles = self.roles = roles_in(view)
         self._view = view
@@ -373,7 +439,7 @@ class Replica:
     async def _catch_up_from(self, address: str) -> None:
         following = self._following
         assert following is not None
-        blocks = await catch_up(address, self.manager, self._cut)
+        blocks = await catch_up(address, self.manager, self._cut, self._set_aside)
         if self._following is not following:
             return  # it began anew meanwhile
         self._reopen()
@@ -409,6 +475,11 @@ class Replica:
             with contextlib.suppress(Unavailable):
                 self._say(Synchronised(self.manager.place.index))
 
+    async def _set_aside(self, manager: MessageManager, fork: int) -> None:
+        """What this part did is for all to have."""
+        branch = await self.reunion.branches.set_aside(manager, fork)
+        self._record("branch-set-aside", fork=fork, index=branch.index, branch=branch.id.hex())
+
     def _cut(self, index: int) -> MessageManager:
         """Where our log parts from the host's, it ends."""
         self._reopen(index)
@@ -423,6 +494,8 @@ class Replica:
             # Nothing may be written to a journal that could not be read: this node stops, as if it had just started.
             self.manager.journal_failed(error)
             raise
+        if until is None:
+            self.reunion.branches.still_in_log(self.manager.place.index, self.manager.place.chain)
         if self._following is not None:
             self.manager.shipping = self._following  # it says when something is on disk
 
@@ -522,6 +595,7 @@ class Replica:
 
     def begin_anew(self) -> None:
         """Forget everything but the journal."""
+        self.reunion.stop()
         self._leading = self._bus.leading = None
         self._forcing.clear()
         self._unread.clear()
@@ -536,6 +610,7 @@ class Replica:
     # ---- the disk
 
     def _end_of_tick(self) -> None:
+        self.reunion.look()
         self.manager.end_of_tick()
         if self.manager.journal.is_full != self._is_full:
             self._note_full(self.manager.journal.is_full)
