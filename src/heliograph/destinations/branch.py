@@ -57,7 +57,7 @@ class Account(msgspec.Struct, array_like=True):
     done: dict[int, Ranges] = {}  # by list: messages that are older than the account, by number
     waiting: ByLane = {}  # in any list: there is a body
     moved_waiting: ByLane = {}
-    handed_out: ByLane = {}
+    seen: dict[str, ByLane] = {}  # what waits and was handed out before, by list: "", or the subscription
     wanted_by: dict[str, ByLane] = {}  # what waits for each durable subscription
     bodies: dict[LaneId, list[Body]] = {}
     moved_bodies: dict[LaneId, list[Body]] = {}
@@ -92,11 +92,11 @@ def key_of(terms: Terms) -> str:
 
 
 class Lying(msgspec.Struct):
-    """What a destination holds, by number: in any list, with consumers, and for each durable subscription; and the
-    block at each position, by the number that its first message has."""
+    """What a destination holds, by number: in any list, and for each durable subscription; of both, what was handed
+    out before, or is; and the block at each position, by the number that its first message has."""
 
     waiting: Ranges = NONE
-    handed_out: Ranges = NONE
+    seen: dict[str, Ranges] = {}
     wanted_by: dict[str, Ranges] = {}
     list_of: dict[str, int] = {}
     positions: dict[int, int] = {}
@@ -105,55 +105,64 @@ class Lying(msgspec.Struct):
 def lying_in(state: DestinationState, base: int) -> Lying:
     """What is as young as the account."""
     found = Lying()
-    waiting: list[tuple[int, int]] = []
-    handed_out: list[tuple[int, int]] = []
-    for level in state.levels:
-        for entry in _young((each for page in level.pages for each in page.entries()), base, found):
-            waiting.append((entry.number, entry.last))
-        for entry in _young(level.dispatched, base, found):
-            handed_out.append((entry.number, entry.last))
+    entries = [
+        entry
+        for level in state.levels
+        for entry in (
+            *(each for page in level.pages for each in page.entries()),
+            *map(_out, level.dispatched),
+        )
+    ]
+    waiting = [_add(found, "", entries, base)]
     for subscription in state.subscriptions:
-        numbers = union(*_numbers_for(state, subscription, base, found, handed_out))
-        waiting += numbers
-        if subscription.terms.durable:
-            found.wanted_by[key_of(subscription.terms)] = numbers
-            found.list_of[key_of(subscription.terms)] = subscription.number
-    found.waiting, found.handed_out = union(waiting, handed_out), union(handed_out)
+        name = key_of(subscription.terms) if subscription.terms.durable else ""
+        numbers = _add(found, name, _entries_for(state, subscription), base)
+        waiting.append(numbers)
+        if name:
+            found.wanted_by[name] = numbers
+            found.list_of[name] = subscription.number
+    found.waiting = union(*waiting)
     return found
 
 
-def _young(entries: Iterable[Entry], base: int, found: Lying) -> Iterator[Entry]:
+def _out(entry: Entry) -> Entry:
+    """With a consumer: handed out."""
+    return entry._replace(deliveries=entry.deliveries + 1)
+
+
+def _add(found: Lying, name: str, entries: Iterable[Entry], base: int) -> Ranges:
+    waiting: list[tuple[int, int]] = []
+    seen: list[tuple[int, int]] = []
     for entry in entries:
         if entry.number >= base:
             found.positions[entry.position] = entry.number - entry.start
-            yield entry
+            waiting.append((entry.number, entry.last))
+            if entry.deliveries:
+                seen.append((entry.number, entry.last))
+    found.seen[name] = union(found.seen.get(name, NONE), seen)
+    return union(waiting)
 
 
-def _numbers_for(
-    state: DestinationState,
-    subscription: SubscriptionState,
-    base: int,
-    found: Lying,
-    handed_out: list[tuple[int, int]],
-) -> Iterator[Ranges]:
+def _entries_for(state: DestinationState, subscription: SubscriptionState) -> Iterator[Entry]:
     """What it has yet to read waits like what it has read and not settled."""
     cursors = {cursor.priority: cursor for cursor in subscription.cursors}
     terms = subscription.terms
     for sequence in state.sequences:
         if (sequence.selector, sequence.without) == (terms.selector, terms.without):
             cursor = cursors.get(sequence.priority)
-            next_number = max(cursor.next_number if cursor is not None else subscription.begins, base)
-            for page in sequence.pages:
-                for entry in page.entries():
-                    if entry.last >= next_number:
-                        found.positions[entry.position] = entry.number - entry.start
-                        yield ((max(entry.number, next_number), entry.last),)
+            begins = cursor.next_number if cursor is not None else subscription.begins
+            for entry in (each for page in sequence.pages for each in page.entries()):
+                if entry.last >= begins:
+                    skipped = max(begins - entry.number, 0)
+                    yield entry._replace(
+                        number=entry.number + skipped,
+                        start=entry.start + skipped,
+                        messages=entry.messages - skipped,
+                        deliveries=int(cursor is not None and entry.last < cursor.seen),
+                    )
     for cursor in subscription.cursors:
-        for entry in _young(cursor.waiting, base, found):
-            yield ((entry.number, entry.last),)
-        for entry in _young(cursor.dispatched, base, found):
-            handed_out.append((entry.number, entry.last))
-            yield ((entry.number, entry.last),)
+        yield from cursor.waiting
+        yield from map(_out, cursor.dispatched)
 
 
 class Layout:
@@ -234,7 +243,7 @@ def fill(account: Account, lying: Lying, layout: Layout) -> None:
         moved = common(ranges, account.moved.get(lane, NONE))
         account.moved_waiting[lane] = moved
         account.waiting[lane] = common(minus(ranges, moved), account.known.get(lane, NONE))
-    account.handed_out = layout.by_lane(lying.handed_out)
+    account.seen = {name: layout.by_lane(numbers) for name, numbers in lying.seen.items()}
     account.wanted_by = {name: layout.by_lane(numbers) for name, numbers in lying.wanted_by.items()}
 
 
@@ -262,19 +271,28 @@ def summary_of(store: bytes, accounts: Iterable[Account]) -> Summary:
     for account in accounts:
         address = Address(account.address)
         for lane, known in account.known.items():
-            waiting = account.waiting.get(lane, NONE)
-            handed_out = common(account.handed_out.get(lane, NONE), waiting)
-            held = ((SOMEBODY, handed_out),) if handed_out else ()
-            lanes[address, "", lane] = LaneSummary(known, done_of(minus(known, waiting)), held)
+            done = minus(known, account.waiting.get(lane, NONE))
+            held = NONE if is_topic(account.address) else _seen(account, "", lane, done)
+            lanes[address, "", lane] = LaneSummary(known, done_of(done), _by_somebody(held))
             for name, wanted in account.wanted_by.items():
                 done = minus(known, wanted.get(lane, NONE))
-                lanes[address, name, lane] = LaneSummary(NONE, done_of(done))
+                held = _seen(account, name, lane, done)
+                lanes[address, name, lane] = LaneSummary(NONE, done_of(done), _by_somebody(held))
         for lane, moved in account.moved.items():
             done = minus(moved, account.moved_waiting.get(lane, NONE))
             lanes[address, MOVED, lane] = LaneSummary(moved, done_of(done))
         for number, numbers in account.done.items():
             lanes[address, f"{NUMBERS}{number}", LaneId(b"")] = LaneSummary(NONE, done_of(numbers))
     return Summary(store, lanes)
+
+
+def _seen(account: Account, name: str, lane: LaneId, done: Ranges) -> Ranges:
+    seen = account.seen.get(name, {}).get(lane, NONE)
+    return minus(common(seen, account.known.get(lane, NONE)), done)
+
+
+def _by_somebody(ranges: Ranges) -> tuple[tuple[ConsumerId, Ranges], ...]:
+    return ((SOMEBODY, ranges),) if ranges else ()
 
 
 def is_topic(address: str) -> bool:

@@ -68,6 +68,7 @@ class Ledge(msgspec.Struct):
     ours: Account
     lying: Lying
     layout: Layout
+    joined: Ranges = NONE  # numbers
 
 
 class Merger:
@@ -102,6 +103,9 @@ class Merger:
             await rest()
         for marking in plan.markings:
             self._mark(ledges[marking.place[0]], marking)
+        for keeping in plan.keepings:
+            ledge = ledges[keeping.place[0]]
+            self._was_seen(ledge, keeping, minus(ledge.lying.waiting, ledge.joined))
         for ledge in ledges.values():
             self._bury(ledge)
         self._end_subscriptions(branch)
@@ -207,9 +211,10 @@ class Merger:
         ledge.lying.waiting = union(ledge.lying.waiting, here)
         for name in ledge.lying.wanted_by:
             self._mark_list(ledge, name, block.lane, here)
+        ledge.joined = union(ledge.joined, here)
         for keeping in plan.keepings:
-            if keeping.place == (ledge.theirs.address, "", block.lane) and kind != MOVED:
-                self._was_handed_out(ledge, keeping, here)
+            if keeping.place[0] == ledge.theirs.address and keeping.place[2] == block.lane and kind != MOVED:
+                self._was_seen(ledge, keeping, here)
 
     def _mark_list(self, ledge: Ledge, name: str, lane: LaneId, here: Ranges) -> None:
         """A subscription of both parts may be done with it there."""
@@ -219,13 +224,15 @@ class Merger:
             numbers = ledge.layout.numbers_of(lane, done, here)
             self._note(RecordKind.DONE, ledge.number, ledge.lying.list_of[name], numbers)
 
-    def _was_handed_out(self, ledge: Ledge, keeping: Keeping, here: Ranges) -> None:
-        """Whoever had it may have seen it: it comes back, and says so."""
-        if is_topic(ledge.theirs.address):
+    def _was_seen(self, ledge: Ledge, keeping: Keeping, among: Ranges) -> None:
+        """Whoever had it may have seen it: when it is handed out again, it says so."""
+        _, name, lane = keeping.place
+        if name and name not in ledge.lying.list_of:
             return
-        numbers = ledge.layout.numbers_of(keeping.place[2], keeping.sequences, here)
-        self._note(RecordKind.DISPATCHED, ledge.number, 0, numbers)
-        self._note(RecordKind.RETURNED, ledge.number, 0, numbers)
+        numbers = ledge.layout.numbers_of(lane, keeping.sequences, among)
+        list_number = ledge.lying.list_of[name] if name else 0
+        self._note(RecordKind.DISPATCHED, ledge.number, list_number, numbers)
+        self._note(RecordKind.RETURNED, ledge.number, list_number, numbers)
 
     def _mark(self, ledge: Ledge, marking: Marking) -> None:
         address, kind, lane = marking.place
