@@ -278,10 +278,12 @@ class Catalogue:
             destination.intake.became_whole()
 
     def known_of(self, address: Address, lane: LaneId) -> Ranges:
-        """The sequences of a lane to a destination that were taken here, or are done elsewhere."""
+        """The sequences of a lane to a destination that were taken here, or are done elsewhere; but for what was only
+        staged."""
         destination = self.by_address.get(address)
         if destination is not None:
-            return destination.intake.known_of(lane)
+            unmade = self.ledger.unmade_of(destination.number, lane)
+            return minus(destination.intake.known_of(lane), unmade)
         grave = self.graves.get(address)
         mark = grave.marks.get(lane, 0) if grave is not None else 0
         return minus(((1, mark),), grave.missing.get(lane, NONE)) if grave is not None and mark else NONE

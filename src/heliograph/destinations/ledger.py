@@ -13,11 +13,12 @@ import struct
 
 import msgspec
 
-from heliograph.cluster.ranges import NONE, Ranges, union
+from heliograph.cluster.ranges import NONE, Ranges, minus, union
 from heliograph.destinations.subscriptions import SubscriptionRecord, Terms
-from heliograph.destinations.transactions import CommitRecord
+from heliograph.destinations.transactions import CommitRecord, PreparedRecord
 from heliograph.journal.records import RecordKind
 from heliograph.model.block import lane_and_first, parse_trusted
+from heliograph.model.ids import session_of
 
 _PAIR = struct.Struct("<QQ")
 # Ranges that are noted one by one before they are put together.
@@ -76,6 +77,7 @@ class Book(msgspec.Struct, array_like=True):
     done: dict[
         int, list[tuple[int, int]]
     ] = {}  # by list: numbers of messages that are older than the chapter
+    unmade: dict[bytes, Ranges] = {}  # staged in transactions that were not committed, or not yet
 
 
 class Deleted(msgspec.Struct, array_like=True):
@@ -84,6 +86,10 @@ class Deleted(msgspec.Struct, array_like=True):
     address: str
     base: int
     lanes: dict[bytes, int]
+
+
+Stage = tuple[int, bytes, int, int]
+"""Destination, lane, first and last sequence of a block."""
 
 
 class Chapter(msgspec.Struct, array_like=True):
@@ -97,6 +103,8 @@ class Chapter(msgspec.Struct, array_like=True):
     subscribed: list[tuple[str, Terms]] = []
     ended: list[tuple[str, Terms]] = []
     merged: dict[bytes, bool] = {}  # branches
+    staged: dict[bytes, list[Stage]] = {}  # what each session has staged in its open transaction
+    promised: dict[bytes, list[Stage]] = {}  # the same, of prepared transactions
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -105,6 +113,7 @@ _decode_destination = msgspec.msgpack.Decoder(_Destination).decode
 _decode_session = msgspec.msgpack.Decoder(_Session).decode
 _decode_subscription = msgspec.msgpack.Decoder(SubscriptionRecord).decode
 _decode_commit = msgspec.msgpack.Decoder(CommitRecord).decode
+_decode_prepared = msgspec.msgpack.Decoder(PreparedRecord).decode
 _decode_known = msgspec.msgpack.Decoder(KnownRecord).decode
 encode_record = _encode
 decode_known = _decode_known
@@ -125,7 +134,13 @@ class Ledger:
         """One record more."""
         if kind in _ON_LANES:
             lane, first = lane_and_first(payload)
-            self._book(destination).lanes.setdefault(lane, first)
+            book = self._book(destination)
+            book.lanes.setdefault(lane, first)
+            if kind == RecordKind.STAGED:
+                self._staged(destination, book, payload)
+            elif kind == RecordKind.JOINED:
+                block = parse_trusted(payload, keep=False)
+                self._made(destination, lane, ((first, block.last),))
         elif kind == RecordKind.DONE:
             self._done(destination, list_number, list(_PAIR.iter_unpack(payload)))
         elif kind == RecordKind.ADOPTED:
@@ -140,8 +155,10 @@ class Ledger:
 
     def _rarer(self, kind: int, payload: bytes | memoryview) -> None:
         if kind == RecordKind.COMMITTED:
-            for destination, list_number, ranges in _decode_commit(payload).done:
-                self._done(destination, list_number, ranges)
+            self._committed(_decode_commit(payload))
+        elif kind == RecordKind.PREPARED:
+            session, number = _decode_prepared(payload).key
+            self._now.promised[_key(session, number)] = self._now.staged.pop(session, [])
         elif kind == RecordKind.SESSION:
             self._session(_decode_session(payload), bytes(payload))
         elif kind == RecordKind.DESTINATION:
@@ -153,6 +170,30 @@ class Ledger:
                 (chapter.ended if record.ended else chapter.subscribed).append((address, record.terms))
         elif kind == RecordKind.MERGED:
             self._now.merged[bytes(payload)] = True
+
+    def _staged(self, destination: int, book: Book, payload: bytes | memoryview) -> None:
+        """Nobody has it before its transaction is committed."""
+        block = parse_trusted(payload, keep=False)
+        session = session_of(block.lane)
+        self._now.staged.setdefault(session, []).append((destination, block.lane, block.first, block.last))
+        book.unmade[block.lane] = union(book.unmade.get(block.lane, NONE), ((block.first, block.last),))
+
+    def _committed(self, record: CommitRecord) -> None:
+        now = self._now
+        promise = now.promised.pop(_key(record.session, record.number), None)
+        staged = promise if promise is not None else now.staged.pop(record.session, [])
+        if record.committed:
+            for destination, lane, first, last in staged:
+                self._made(destination, lane, ((first, last),))
+            for destination, list_number, ranges in record.done:
+                self._done(destination, list_number, ranges)
+
+    def _made(self, destination: int, lane: bytes, ranges: Ranges) -> None:
+        for book in self._books(destination):
+            if lane in book.unmade:
+                book.unmade[lane] = minus(book.unmade[lane], ranges)
+                if not book.unmade[lane]:
+                    del book.unmade[lane]
 
     def _book(self, destination: int) -> Book:
         found = self._now.books.get(destination)
@@ -195,7 +236,8 @@ class Ledger:
 
     def roll(self, bases: dict[int, int]) -> None:
         """The cluster is whole. `bases`: the number that the next message of each destination will have."""
-        self._before, self._now = self._now, Chapter(bases=bases)
+        now = self._now
+        self._before, self._now = now, Chapter(bases=bases, staged=now.staged, promised=now.promised)
 
     # ---- what it says
 
@@ -218,6 +260,10 @@ class Ledger:
             for lane, first in book.lanes.items():
                 found.setdefault(lane, first)
         return found
+
+    def unmade_of(self, destination: int, lane: bytes) -> Ranges:
+        """What was taken for transactions that did not come to be, or have not yet."""
+        return union(*(book.unmade.get(lane, NONE) for book in self._books(destination)))
 
     def moved_to(self, destination: int) -> dict[bytes, Ranges]:
         found: dict[bytes, Ranges] = {}
@@ -266,6 +312,10 @@ class Ledger:
         if state:
             self._before, self._now = _decode(state)
         self._addresses = addresses
+
+
+def _key(session: bytes, number: int) -> bytes:
+    return session + number.to_bytes(8, "big")
 
 
 def _note(ranges: list[tuple[int, int]], first: int, last: int) -> None:

@@ -14,7 +14,7 @@ from typing import Final, Protocol
 import msgspec
 
 from heliograph.cluster.merging import Keeping, Marking, Plan, Transfer, plan_of
-from heliograph.cluster.ranges import NONE, Ranges, common, count, minus, union
+from heliograph.cluster.ranges import NONE, Ranges, common, minus, union
 from heliograph.destinations.branch import (
     MOVED,
     NUMBERS,
@@ -31,11 +31,12 @@ from heliograph.destinations.branch import (
     lying_in,
     summary_of,
 )
-from heliograph.destinations.catalogue import DestinationRecord, SessionRecord
+from heliograph.destinations.catalogue import Catalogue, DestinationRecord, SessionRecord
 from heliograph.destinations.documents import encode_document
 from heliograph.destinations.intake import number_mark
 from heliograph.destinations.ledger import KnownRecord, encode_record
 from heliograph.destinations.moving import copies_of
+from heliograph.destinations.snapshot import decode_state
 from heliograph.destinations.subscriptions import SubscriptionRecord, Terms
 from heliograph.destinations.topic import Topic
 from heliograph.destinations.transactions import CommitRecord
@@ -140,7 +141,7 @@ class Merger:
     def _take_subscriptions(self, branch: Branch) -> None:
         for address, terms in branch.subscribed:
             topic = self._manager.catalogue.by_number[self._number_of(address)]
-            if isinstance(topic, Topic) and self._list_named(topic, terms) is None:
+            if isinstance(topic, Topic) and list_named(topic, terms) is None:
                 record = SubscriptionRecord(topic.number, topic.next_list, terms)
                 self._write(RecordKind.SUBSCRIPTION, 0, 0, encode_record(record))
 
@@ -149,16 +150,10 @@ class Merger:
             topic = self._manager.catalogue.by_address.get(Address(address))
             if not isinstance(topic, Topic):
                 continue
-            number = self._list_named(topic, terms)
+            number = list_named(topic, terms)
             if number is not None and not self._is_attended(topic.address, number):
                 record = SubscriptionRecord(topic.number, number, terms, ended=True)
                 self._write(RecordKind.SUBSCRIPTION, 0, 0, encode_record(record))
-
-    def _list_named(self, topic: Topic, terms: Terms) -> int | None:
-        for number, subscription in topic.subscriptions.items():
-            if subscription.terms.durable and key_of(subscription.terms) == key_of(terms):
-                return number
-        return None
 
     def _number_of(self, address: str, account: Account | None = None) -> int:
         """The destination's, which is made if need be."""
@@ -325,8 +320,58 @@ async def lying_here(manager: MessageManager, number: int) -> tuple[Lying, Layou
     return lying, await layout_of(manager, lying)
 
 
-def messages_in(plan: Plan) -> int:
-    return sum(count(transfer.sequences) for transfer in plan.transfers)
+async def has_all_of(manager: MessageManager, branch: Branch) -> bool:
+    """Whether a manager that acts has all of a branch: another wrote last what nobody heard, and this one heard the
+    same facts. Then it need not stop."""
+    catalogue = manager.catalogue
+    state = {each.address: each for each in decode_state(manager.externalise()).destinations}
+    if not _knows_the_rest(manager, branch):
+        return False
+    ours = []
+    for theirs in branch.accounts:
+        here = state.get(theirs.address)
+        if here is None:
+            ours.append(account_like(catalogue, theirs, 0))
+            continue
+        account = account_like(catalogue, theirs, here.number)
+        lying = lying_in(here, catalogue.ledger.base_of(here.number))
+        fill(account, lying, await layout_of(manager, lying))
+        ours.append(account)
+    return plan_here(branch, ours).is_empty
+
+
+def _knows_the_rest(manager: MessageManager, branch: Branch) -> bool:
+    catalogue = manager.catalogue
+    closed, ended = dict.fromkeys(catalogue.ledger.closed()), catalogue.ledger.ended()
+    sessions = [SessionId(_decode_session(payload).session) for payload in branch.opened]
+    outcomes = catalogue.transactions.outcomes()
+    here = catalogue.documents.by_key
+    return (
+        all(session in catalogue.sessions or session in closed for session in sessions)
+        and all(
+            number <= outcomes.get(SessionId(session), (number, True))[0]
+            for session, number, _ in branch.outcomes
+        )
+        and all(each.key in here and each.version <= here[each.key].version for each in branch.documents)
+        and all(_has(catalogue, *each) or each in ended for each in branch.subscribed)
+        and not any(_has(catalogue, *each) for each in branch.ended)
+        and not any(
+            each.is_deleted and Address(each.address) in catalogue.by_address for each in branch.accounts
+        )
+    )
+
+
+def _has(catalogue: Catalogue, address: str, terms: Terms) -> bool:
+    topic = catalogue.by_address.get(Address(address))
+    return isinstance(topic, Topic) and list_named(topic, terms) is not None
+
+
+def list_named(topic: Topic, terms: Terms) -> int | None:
+    """The durable subscription of that client and name."""
+    for number, subscription in topic.subscriptions.items():
+        if subscription.terms.durable and key_of(subscription.terms) == key_of(terms):
+            return number
+    return None
 
 
 def _parts(buffer: bytes, sequences: Ranges) -> list[bytes]:

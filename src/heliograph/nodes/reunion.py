@@ -29,13 +29,14 @@ from heliograph.bus.commands import (
 )
 from heliograph.bus.interface import Incarnation, Origin
 from heliograph.destinations.branch import Branch
+from heliograph.journal.records import RecordKind
 from heliograph.model.destination import Address
 from heliograph.model.errors import HeliographError, Unavailable
 from heliograph.model.limits import WHOLE_EVERY_RECORDS
 from heliograph.nodes.branches import Branches
 from heliograph.nodes.catching_up import RemoteBranch
 from heliograph.nodes.following import Following
-from heliograph.nodes.merger import Merger
+from heliograph.nodes.merger import Merger, has_all_of
 
 if TYPE_CHECKING:
     from heliograph.nodes.leading import Leading
@@ -83,7 +84,7 @@ class Reunion:
         self._retreated: tuple[Leading, Following] | None = None
         self._unheard: deque[tuple[Origin, Command]] = deque()
         self._retry_at = 0.0
-        self.taken = 0
+        self.retreats = 0
 
     @property
     def is_merging(self) -> bool:
@@ -212,10 +213,13 @@ class Reunion:
             if summary is None:
                 self._offers.pop(branch, None)
                 return
+            if await has_all_of(self._replica.manager, summary):
+                self._replica.manager.append(RecordKind.MERGED, 0, 0, branch)
+                self._offers.pop(branch, None)
+                return
             await self._drain()
             merger = self._retreat()
             await merger.take_in(summary, source, self._rest)
-            self.taken += merger.taken
             self._replica.record(
                 "branch-taken-in", branch=branch.hex(), fork=summary.fork, messages=merger.taken
             )
@@ -245,6 +249,7 @@ class Reunion:
         replica = self._replica
         leading = replica.leading
         assert leading is not None, "whoever ends a view ends this"
+        self.retreats += 1
         introduction = leading.introduces_itself()
         manager = replica.retreat()
         following = Following(manager, lambda _: None)
