@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from random import Random
 
+from heliograph.nodes.cluster_member import ClusterMember
 from tests.properties.parted_bus import PartedBus, PartedChannel
 from tests.properties.replicated_bus import SlowMember
 from tests.properties.replicated_desk import Desk, Sender
@@ -97,9 +98,9 @@ class Parts:
         for door, node, part in zip(self._doors, self.nodes, nodes, strict=True):
             door.part = part
             if node.server is not None:
-                parts[_membership(node.server.member)] = part
+                parts |= dict.fromkeys(_memberships(node.server.member), part)
         for desk, part in zip(self.desks, desks, strict=True):
-            parts[_membership(desk.member)] = part
+            parts |= dict.fromkeys(_memberships(desk.member), part)
         self.bus.rearrange(parts)
 
     async def heal(self) -> None:
@@ -153,7 +154,7 @@ class Parts:
     async def take_all(self, desk: Desk, lists: dict[str, str]) -> None:
         """Empty these: queues by address, subscriptions by name. Nothing that must arrive may be missing."""
         for of, address in lists.items():
-            desk.taker(address, "auto", alone=False, subscription="" if of == address else of, credit=40)
+            desk.taker(address, "auto", alone=True, subscription="" if of == address else of, credit=40)
         wanted = [
             (letter, of)
             for letter in self.judge.letters.values()
@@ -188,7 +189,7 @@ class Parts:
                 await node.die(0)
 
 
-def _membership(member: object) -> SlowMember:
-    stay = member._stay  # type: ignore[attr-defined]
-    assert stay is not None
-    return stay.membership  # type: ignore[no-any-return]
+def _memberships(member: ClusterMember) -> list[SlowMember]:
+    """One, or none: it has left, and comes back as another."""
+    stay = member._stay
+    return [stay.membership] if stay is not None else []  # type: ignore[list-item]

@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import contextlib
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from heliograph.bus.commands import DestinationDeleted, Published, SessionResumed
 from heliograph.model.block import parse_trusted
+from heliograph.model.errors import Unavailable
+from heliograph.nodes.branches import Branches
+from heliograph.nodes.merger import Merger
+from heliograph.nodes.message_manager import MessageManager
+from heliograph.nodes.replica import Replica
 from tests.properties.parted_world import Parts
+from tests.properties.replicated_desk import Desk
+from tests.properties.replicated_managers import Node
 
 Story = Callable[[Parts], Awaitable[None]]
 
@@ -224,3 +233,165 @@ async def meet(world: Parts) -> None:
     await world.heal()
     await world.settled()
     world.compare()
+
+
+# ---- whoever crashes when
+
+
+async def with_branch(world: Parts) -> Desk:
+    """Each part has accepted something, one message of the other is done and one is with a consumer. Its client
+    manager is gone; the cut has not healed."""
+    here, there = world.desks[:2]
+    ours, theirs = await world.lane(here, "queue:x"), await world.lane(there, "queue:x")
+    await world.send(here, ours, 5)
+    await world.cut([0, 1, *([0] * (len(world.nodes) - 2))], [0, 1])
+    await world.until(lambda: len(world.leaders()) == 2, "each part has a primary")
+    await world.send(here, ours, 5)
+    await world.send(there, theirs, 40)
+    await world.send(there, await world.lane(there, "queue:there"), 10)
+    taker = there.taker("queue:there", "client", alone=False, credit=2)
+    await world.until(lambda: len(taker.tags) == 2, "two are with a consumer")
+    there._settle(taker, [min(taker.tags)], request=True)
+    await world.until(lambda: not there.waiting, "one is done")
+    world.lose(there)
+    return here
+
+
+LISTS = {"queue:x": "queue:x", "queue:there": "queue:there"}
+
+
+async def in_the_end(world: Parts, here: Desk) -> None:
+    for node in world.nodes:
+        if node.server is None:
+            await node.start()
+    await world.settled()
+    world.compare()
+    await world.take_all(here, LISTS)
+
+
+@pytest.mark.req("P6", "P9")
+def test_a_manager_that_dies_with_its_branch_set_aside_and_its_log_not_cut_begins_again(
+    tmp_path: Path,
+) -> None:
+    """It may go on alone, and finish what the file says is waiting."""
+
+    async def story(world: Parts) -> None:
+        here = await with_branch(world)
+        _, second = world.nodes
+        cut = Replica._cut
+
+        def dies(_self: Replica, _index: int) -> MessageManager:
+            raise Unavailable("as if it died here", code="test")
+
+        Replica._cut = dies  # type: ignore[method-assign]
+        try:
+            await world.heal()
+            await world.until(lambda: bool(world.branches(second)), "it is set aside")
+            await second.die(0)
+        finally:
+            Replica._cut = cut  # type: ignore[method-assign]
+        world.bus.new_ring()
+        await world.cut([0, 1], [0])
+        await second.start()
+        await world.until(lambda: second.is_leading, "it leads alone")
+        await world.rest()
+        there = world.add_desk(1)
+        assert not world.branches(second), "what its log has need not be offered"
+        taker = there.taker("queue:there", "client", alone=False, credit=20)
+        await world.until(lambda: len(taker.tags) == 9, "the rest")
+        there._settle(taker, sorted(taker.tags)[:5], request=True)
+        await world.until(lambda: not there.waiting, "that is stored")
+        world.lose(there)
+        await world.heal()
+        await in_the_end(world, here)
+
+    play(story, tmp_path)
+
+
+@pytest.mark.req("P6", "P9")
+@pytest.mark.parametrize("records", [1, 3, 10, 25])
+def test_a_primary_that_dies_while_it_takes_in_a_branch_leaves_the_rest_to_the_next(
+    tmp_path: Path, records: int
+) -> None:
+    async def story(world: Parts) -> None:
+        here = await with_branch(world)
+        first, _, third = world.nodes
+        with dying_after(records) as written:
+            await world.heal()
+            await world.until(lambda: written[0] >= records, "it has written some of it")
+        await first.die(world.dice.choice((0, 1, 1000)))
+        await world.until(lambda: bool(world.leaders()), "another leads")
+        await in_the_end(world, here)
+        assert third.server is not None
+
+    play(story, tmp_path, nodes=3)
+
+
+@pytest.mark.req("P6", "P9")
+@pytest.mark.parametrize("records", [1, 5, 20])
+def test_a_view_that_ends_during_a_merge_ends_the_merge(tmp_path: Path, records: int) -> None:
+    async def story(world: Parts) -> None:
+        here = await with_branch(world)
+        with dying_after(records) as written:
+            await world.heal()
+            await world.until(lambda: written[0] >= records, "it has written some of it")
+            await world.cut([0, 1, 0], [0])
+            await world.until(lambda: len(world.leaders()) == 2, "each part has a primary")
+        more = await world.lane(here, "queue:x")
+        await world.send(here, more, 5)
+        await world.heal()
+        await in_the_end(world, here)
+
+    play(story, tmp_path, nodes=3)
+
+
+@pytest.mark.req("P6", "P9")
+def test_a_manager_that_dies_before_it_hears_that_all_is_there_offers_it_again(tmp_path: Path) -> None:
+    async def story(world: Parts) -> None:
+        here = await with_branch(world)
+        first, second = world.nodes
+        remove = Branches.remove
+        Branches.remove = lambda *_: None  # type: ignore[method-assign, assignment]
+        try:
+            await world.heal()
+            await world.until(lambda: bool(world.branches(second)), "it is set aside")
+            (branch,) = world.branches(second)
+            ledger = first.manager.catalogue.ledger
+            await world.until(
+                lambda: ledger.has_merged(branch) or has_merged(first, branch), "it is taken in"
+            )
+            await second.die(0)
+        finally:
+            Branches.remove = remove  # type: ignore[method-assign]
+        await in_the_end(world, here)
+
+    play(story, tmp_path)
+
+
+def has_merged(node: Node, branch: bytes) -> bool:
+    return node.manager.catalogue.ledger.has_merged(branch)
+
+
+@contextlib.contextmanager
+def dying_after(records: int) -> Iterator[list[int]]:
+    """A merge that gets no further than so many records."""
+    written = [0]
+    write, rest = Merger._write, asyncio.Event()
+
+    def some(self: Merger, *arguments: Any, **named: Any) -> None:
+        write(self, *arguments, **named)
+        written[0] += 1
+
+    async def waits(self: Merger, *arguments: Any) -> None:
+        if written[0] >= records:
+            self._end_of_tick()
+            await rest.wait()
+        await join(self, *arguments)
+
+    join = Merger._join
+    Merger._write, Merger._join = some, waits  # type: ignore[method-assign]
+    try:
+        yield written
+    finally:
+        Merger._write, Merger._join = write, join  # type: ignore[method-assign]
+        rest.set()

@@ -16,6 +16,7 @@ import msgspec
 from heliograph.cluster.merging import Keeping, Marking, Plan, Transfer, plan_of
 from heliograph.cluster.ranges import NONE, Ranges, common, minus, union
 from heliograph.destinations.branch import (
+    ALL_THAT_FOLLOWS,
     MOVED,
     NUMBERS,
     Account,
@@ -45,7 +46,7 @@ from heliograph.model.block import Span, parse_trusted
 from heliograph.model.destination import Address
 from heliograph.model.errors import StorageFull
 from heliograph.model.ids import LaneId, SessionId
-from heliograph.nodes.branches import layout_of
+from heliograph.nodes.branches import layout_of, read
 from heliograph.nodes.message_manager import MessageManager
 
 _PAIR = struct.Struct("<QQ")
@@ -181,17 +182,47 @@ class Merger:
         return Ledge(number, theirs, ours, lying, layout)
 
     async def _join(self, ledge: Ledge, transfer: Transfer, plan: Plan, source: Source) -> None:
+        """In the order of the sequences, and before what waits here behind them (P7): that takes its place anew."""
         _, kind, lane = transfer.place
         bodies = (ledge.theirs.moved_bodies if kind == MOVED else ledge.theirs.bodies).get(lane, [])
         wanted = [body for body in bodies if common(transfer.sequences, ((body.first, body.last),))]
+        behind = await self._behind(ledge, transfer)
         wanted.sort(key=_first)
         for start in range(0, len(wanted), _BATCH):
             batch = wanted[start : start + _BATCH]
             found = await source.bodies([(body.offset, body.size) for body in batch])
-            for buffer in found:
-                for part in _parts(buffer, transfer.sequences):
-                    self._publish(ledge, part, kind, plan)
+            for part in [part for buffer in found for part in _parts(buffer, transfer.sequences)]:
+                while behind and behind[0][0] < header_of(part).first:
+                    self._publish_again(ledge, behind.pop(0), plan)
+                self._publish(ledge, part, kind, plan)
             self._end_of_tick()
+        for again in behind:
+            self._publish_again(ledge, again, plan)
+        self._end_of_tick()
+
+    async def _behind(self, ledge: Ledge, transfer: Transfer) -> list[tuple[int, bytes, int, int]]:
+        """What waits in this queue of a lane, was never handed out, and follows on what comes: sequence, block, first
+        and last number."""
+        address, kind, lane = transfer.place
+        if kind or is_topic(address):
+            return []
+        follows = ((transfer.sequences[0][0] + 1, ALL_THAT_FOLLOWS),)
+        unseen = minus(ledge.ours.waiting.get(lane, NONE), ledge.ours.seen.get("", {}).get(lane, NONE))
+        numbers = ledge.layout.numbers_of(lane, common(unseen, follows), ledge.lying.waiting)
+        found = []
+        for block, low, high in list(ledge.layout.of_numbers(numbers)):
+            (buffer,) = await read(self._manager, [block.position])
+            shift = block.first - block.number
+            for part in _parts(buffer, ((low + shift, high + shift),)):
+                header = header_of(part)
+                found.append((header.first, part, header.first - shift, header.last - shift))
+        return sorted(found)
+
+    def _publish_again(self, ledge: Ledge, again: tuple[int, bytes, int, int], plan: Plan) -> None:
+        _, buffer, low, high = again
+        self._note(RecordKind.DONE, ledge.number, 0, ((low, high),))
+        ledge.lying.waiting = minus(ledge.lying.waiting, ((low, high),))
+        self._publish(ledge, buffer, "", plan)
 
     def _publish(self, ledge: Ledge, buffer: bytes, kind: str, plan: Plan) -> None:
         block = parse_trusted(buffer)
