@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from heliograph.bus.commands import DestinationDeleted, Published, SessionResumed
+from heliograph.bus.commands import Command, DestinationDeleted, Published, SessionResumed
 from heliograph.model.block import parse_trusted
 from heliograph.model.errors import Unavailable
 from heliograph.nodes.branches import Branches
@@ -86,7 +86,7 @@ def test_what_was_sent_to_both_parts_is_one_message(tmp_path: Path) -> None:
         here, there = world.desks
         theirs = await world.lane(there, "queue:x")
         await world.send(there, theirs, 3)
-        heard: list[Published] = []
+        heard: list[Command] = []
         say = there.clients.multicast
         there.clients.multicast = lambda fact: (heard.append(fact), say(fact))  # type: ignore[assignment, func-returns-value]
         await world.cut([0, 1], [0, 1])
@@ -283,7 +283,7 @@ def test_a_manager_that_dies_with_its_branch_set_aside_and_its_log_not_cut_begin
         def dies(_self: Replica, _index: int) -> MessageManager:
             raise Unavailable("as if it died here", code="test")
 
-        Replica._cut = dies  # type: ignore[method-assign]
+        Replica._cut = dies  # type: ignore[method-assign, assignment]
         try:
             await world.heal()
             await world.until(lambda: bool(world.branches(second)), "it is set aside")
@@ -351,7 +351,7 @@ def test_a_manager_that_dies_before_it_hears_that_all_is_there_offers_it_again(t
         here = await with_branch(world)
         first, second = world.nodes
         remove = Branches.remove
-        Branches.remove = lambda *_: None  # type: ignore[method-assign, assignment]
+        Branches.remove = lambda *_: None  # type: ignore[method-assign]
         try:
             await world.heal()
             await world.until(lambda: bool(world.branches(second)), "it is set aside")
@@ -389,7 +389,7 @@ def dying_after(records: int) -> Iterator[list[int]]:
         await join(self, *arguments)
 
     join = Merger._join
-    Merger._write, Merger._join = some, waits  # type: ignore[method-assign]
+    Merger._write, Merger._join = some, waits  # type: ignore[method-assign, assignment]
     try:
         yield written
     finally:
