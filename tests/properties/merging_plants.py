@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 
 from heliograph.destinations import branch
-from heliograph.destinations.intake import Intake
 from heliograph.destinations.ledger import Ledger
-from heliograph.nodes import merger
+from heliograph.nodes import branches, merger
 from heliograph.nodes.branches import Branches
 from heliograph.nodes.merger import Merger
 from heliograph.nodes.reunion import Reunion
@@ -61,10 +60,6 @@ def only_the_first_body_of_a_lane_is_taken() -> contextlib.AbstractContextManage
     return _with(merger, "_parts", lambda buffer, sequences: parts(buffer, sequences[:1])[:1])
 
 
-def a_branch_that_was_not_cut_off_is_believed() -> contextlib.AbstractContextManager[None]:
-    return _with(Branches, "still_in_log", lambda *_: None)
-
-
 def what_was_handed_out_is_not_marked() -> contextlib.AbstractContextManager[None]:
     return _with(Merger, "_was_seen", lambda *_: None)
 
@@ -76,17 +71,33 @@ def a_subscription_gets_what_it_is_done_with() -> contextlib.AbstractContextMana
 def numbers_are_compared_that_are_not_common() -> contextlib.AbstractContextManager[None]:
     """As if all numbers below the present one were older than the fork."""
 
-    def all_done(self: Ledger, destination: int) -> dict[int, Any]:
-        return {0: ((1, 1_000),)}
+    @contextlib.contextmanager
+    def planted() -> Iterator[None]:
+        done = {0: ((1, 1_000),)}
+        with (
+            _with(branch, "account_of", _but_done(branch.account_of, done)),
+            _with(branches, "account_of", _but_done(branch.account_of, done)),
+            _with(Ledger, "last_base_of", lambda *_: 1_001),
+        ):
+            yield
 
-    return _with(Ledger, "done_of", all_done)
+    return planted()
 
 
-def joined_sequences_raise_the_mark_over_a_gap() -> contextlib.AbstractContextManager[None]:
-    def learn(self: Intake, lane: Any, ranges: Any) -> None:
-        self._marks[lane] = max(self._marks.get(lane, 0), ranges[-1][1])
+def _but_done(account_of: Callable[..., branch.Account], done: Any) -> Callable[..., branch.Account]:
+    def changed(*arguments: Any) -> branch.Account:
+        account = account_of(*arguments)
+        account.done = done
+        return account
 
-    return _with(Intake, "learn", learn)
+    return changed
+
+
+def what_waits_behind_a_gap_goes_first() -> contextlib.AbstractContextManager[None]:
+    async def nothing(*_: Any) -> list[Any]:
+        return []
+
+    return _with(Merger, "_behind", nothing)
 
 
 def what_is_staged_counts_as_done() -> contextlib.AbstractContextManager[None]:
