@@ -39,6 +39,7 @@ def _tell_progress(summary: Summary, *, of: int) -> None:
 
 def _told(summary: Summary, *, with_digests: bool) -> dict[str, Any]:
     told: dict[str, Any] = msgspec.to_builtins(summary, str_keys=True)
+    del told["stories"]
     if not with_digests:
         del told["digests"]
     told["operations"] = summary.operations
@@ -58,6 +59,7 @@ def main() -> int:
     parser.add_argument("--shrink", action="store_true", help="find the least faults with which a seed fails")
     parser.add_argument("--faults", default="", help="only these, with commas between")
     parser.add_argument("--json", action="store_true", help="one JSON object instead of lines for a person")
+    parser.add_argument("--story", action="store_true", help="tell in words what happened in a failing seed")
     parser.add_argument("--digests", action="store_true", help="say the digest of each seed")
     parser.add_argument(
         "--processes", type=int, default=1, help="how many to share the seeds among; 0: all cores"
@@ -76,6 +78,9 @@ def main() -> int:
         processes=processes,
         on_progress=partial(_tell_progress, of=len(seeds)),
     )
+    if options.story:
+        for seed, story in summary.stories.items():
+            print(f"seed {seed}", *story, "", sep="\n", file=sys.stderr)
     told = _told(summary, with_digests=options.digests)
     print(json.dumps(told) if options.json else json.dumps(told, indent=2))
     return 1 if summary.violations else 0

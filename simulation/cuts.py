@@ -37,8 +37,8 @@ class Cuts:
         self._network.notices.clear()
         for part in parts:
             window = self._world.dice.choice((None, _QUICK, _SLOW))
-            for host in part if window is not None else ():
-                self._network.notices[host] = window
+            if window is not None:
+                self._network.notices.update(dict.fromkeys(part, window))
 
     def heal(self) -> None:
         self._network.heal()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 from heliograph.bus.commands import Command
@@ -21,23 +22,24 @@ class Listening(Protocol):
     def configured(self, configuration: Configuration) -> None: ...
 
     def says(self, command: Command) -> None:
-        """It is going to multicast this."""
+        """It has multicast this."""
 
     def restamped(self, stamp: Stamp) -> None:
         """From now on it speaks in this view."""
 
 
 class Overheard:
-    """The bus of a process."""
+    """The bus of a process. `listen` says who listens in a channel that it enters."""
 
-    def __init__(self, process: SimProcess, listening: Listening) -> None:
+    def __init__(self, process: SimProcess, listen: Callable[[str], Listening]) -> None:
         self._process = process
-        self._listening = listening
+        self._listen = listen
 
     def enter(self, channel: str, listener: Listener) -> OverheardMembership:
-        membership = self._process.enter(channel, OverheardListener(listener, self._listening))
-        self._listening.entered(membership.incarnation, membership.place)
-        return OverheardMembership(membership, self._listening)
+        listening = self._listen(channel)
+        membership = self._process.enter(channel, OverheardListener(listener, listening))
+        listening.entered(membership.incarnation, membership.place)
+        return OverheardMembership(membership, listening)
 
 
 class OverheardListener:
@@ -84,5 +86,5 @@ class OverheardMembership:
         self._membership.restamp(stamp)
 
     def multicast(self, command: Command) -> None:
-        self._listening.says(command)
         self._membership.multicast(command)
+        self._listening.says(command)

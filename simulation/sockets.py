@@ -101,9 +101,14 @@ class Sockets:
         server.loop.call_soon(theirs.accept, server.factory)
         return ours, protocol
 
-    def _knock(self, loop: ProcessLoop, waiting: asyncio.Future[Any], host: str, port: int) -> None:
-        if host in self.down or not self.talk(loop.host, host):
+    def _knock(
+        self, loop: ProcessLoop, waiting: asyncio.Future[Any], host: str, port: int, again: float = 1.0
+    ) -> None:
+        if host in self.down:
             return  # nobody says so
+        if not self.talk(loop.host, host):  # the system asks again, less and less often
+            self.world.after(again, lambda: self._knock(loop, waiting, host, port, 2 * again))
+            return
         server = self.listeners.get((host, port))
         loop.call_soon(_answer, waiting, server)
 

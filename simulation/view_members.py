@@ -105,7 +105,7 @@ class Member:
         self._guests = ()
         process = self.process = self._bus.process(self.host, self._starts)
         self.cluster = ClusterMember(
-            Overheard(process, self),
+            Overheard(process, lambda _channel: self),
             CHANNEL,
             nodes=self._nodes,
             handler=self,

@@ -45,7 +45,7 @@ STORM: Final = Plan()
 class Weather:
     """Faults, one after the other, until it is calm."""
 
-    kinds = KINDS
+    kinds: tuple[str, ...] = KINDS
 
     def __init__(
         self,
