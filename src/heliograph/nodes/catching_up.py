@@ -126,6 +126,8 @@ class Host:
             await self._serve(reader, writer)
         except (OSError, EOFError, TimeoutError, HeliographError, msgspec.DecodeError, zlib.error):
             pass  # it will try again
+        except asyncio.CancelledError:
+            pass  # by `stop`, and it is over; asyncio's streams would call it an error
         finally:
             del self._tasks[task]
             writer.close()
