@@ -32,6 +32,7 @@ from heliograph.bus.commands import (
     DestinationGone,
     DestinationMade,
     DestinationSought,
+    DestinationWanted,
     Dispatched,
     FetchAllowed,
     FetchBegun,
@@ -207,6 +208,9 @@ class SubClusters:
         self._resumed.pop(fact.session, None)
         for key in [key for key in self._transfers if key[0] == fact.session]:
             del self._transfers[key]
+        # What still waits for a place would come behind the end of its session: a consumer that nobody has.
+        for search in self._searches.values():
+            search.facts = [each for each in search.facts if _session_of(each) != fact.session]
         for part in self.parts.values():
             part.multicast(fact)
 
@@ -471,6 +475,15 @@ def _makes(fact: Command) -> bool:
     return bool(getattr(fact, "create", False)) or (
         isinstance(fact, Asked) and fact.subject == "destination.create"
     )
+
+
+def _session_of(fact: Command) -> SessionId | None:
+    if isinstance(fact, Published):
+        return session_of(fact.block.lane)
+    if isinstance(fact, DestinationWanted):
+        return session_of(fact.lane)
+    session: SessionId | None = getattr(fact, "session", None)
+    return session
 
 
 def _addresses(consumers: list[tuple[int, bytes, str]]) -> list[tuple[int, str, int]]:
