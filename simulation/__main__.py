@@ -15,8 +15,8 @@ from typing import Any
 
 import msgspec
 
-from simulation.cluster_plants import CLUSTER_PLANTS, HIDDEN_PLANTS
-from simulation.plants import PLANTS
+from simulation.cluster_plants import HIDDEN_PLANTS
+from simulation.partition_watch import ALL_STEPS
 from simulation.runs import PLANTS_OF, WORKLOADS, Summary, summarise
 from simulation.weather import Plan
 
@@ -42,19 +42,23 @@ def _told(summary: Summary, *, with_digests: bool) -> dict[str, Any]:
     del told["stories"]
     if not with_digests:
         del told["digests"]
+    if summary.covered:
+        told["transitions_not_visited"] = [step for step in ALL_STEPS if step not in summary.covered]
     told["operations"] = summary.operations
     told["simulated_per_real_second"] = round(summary.simulated_seconds / summary.real_seconds, 1)
     told["simulated_per_cpu_second"] = round(summary.simulated_seconds / summary.cpu_seconds, 1)
     return told
 
 
+def _plants() -> list[str]:
+    return sorted({name for plants in (HIDDEN_PLANTS, *PLANTS_OF.values()) for name in plants})
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--workload", choices=sorted(WORKLOADS), default="single")
     parser.add_argument("--seeds", default="0:20", help="FROM:TO")
-    parser.add_argument(
-        "--plant", choices=sorted(PLANTS | CLUSTER_PLANTS | HIDDEN_PLANTS), default="", metavar="NAME"
-    )
+    parser.add_argument("--plant", choices=_plants(), default="", metavar="NAME")
     parser.add_argument("--plants", action="store_true", help="try every planted bug")
     parser.add_argument("--shrink", action="store_true", help="find the least faults with which a seed fails")
     parser.add_argument("--faults", default="", help="only these, with commas between")

@@ -12,7 +12,7 @@ import msgspec
 from heliograph.bus.commands import Command, ConsumerAttached, Dispatched, Logged, Parcelled, Published
 from heliograph.bus.interface import NO_VIEW, Configuration, Incarnation, Origin, Place, Stamp
 from heliograph.cluster.partition_state import Partition
-from heliograph.cluster.partition_table import START
+from heliograph.cluster.partition_table import START, TRANSITIONS
 from heliograph.model import block as blocks
 from heliograph.model.block import LARGE, Block, Span
 from heliograph.model.ids import ConsumerId, LaneId
@@ -148,11 +148,18 @@ class Ear:
         partition = partition_of(self._station())
         words = f"{self._node} is in {name_of(self._stamp)} of {self._channel}"
         if partition is not None:
-            step = f"{self._state} -{partition.rule}-> {partition.state}"
+            step = step_of(self._state, partition.rule, partition.state)
             self._watch.covered[step] = self._watch.covered.get(step, 0) + 1
             self._state = partition.state
             words += f", state {partition.state} by rule {partition.rule}"
         self._watch.story.tell(words)
+
+
+def step_of(before: str, rule: int, after: str) -> str:
+    return f"{before} -{rule}-> {after}"
+
+
+ALL_STEPS: Final = tuple(step_of(each.before, each.rule, each.after) for each in TRANSITIONS)
 
 
 def partition_of(station: Station | None) -> Partition | None:

@@ -13,12 +13,17 @@ import msgspec
 
 from simulation import cluster, partitions, single
 from simulation.cluster_plants import CLUSTER_PLANTS, HIDDEN_PLANTS
+from simulation.partition_plants import PARTITION_PLANTS
 from simulation.plants import PLANTS, Plant, planted
 from simulation.play import Outcome
 from simulation.weather import STORM, Plan
 
 WORKLOADS = {"single": single.run, "cluster": cluster.run, "partitions": partitions.run}
-PLANTS_OF: dict[str, dict[str, Plant]] = {"single": PLANTS, "cluster": CLUSTER_PLANTS, "partitions": {}}
+PLANTS_OF: dict[str, dict[str, Plant]] = {
+    "single": PLANTS,
+    "cluster": CLUSTER_PLANTS,
+    "partitions": PARTITION_PLANTS,
+}
 
 
 class Result(msgspec.Struct):
