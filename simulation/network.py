@@ -38,6 +38,9 @@ class Daemon(Protocol):
 
     def deliver(self, entry: Entry) -> None: ...
 
+    def wake_readers(self, *, at_once: bool) -> None:
+        """Whoever was given something learns it. `at_once`: nobody else acts now, so it may run here."""
+
     def ring_formed(self, ring: Ring, hosts: tuple[int, ...], together: tuple[int, ...]) -> None:
         """`together`: hosts that were on one ring with this one until now."""
 
@@ -215,9 +218,11 @@ class Network:
         while host.is_up and host.ring is ring and ring.delivered[number] < len(ring.log):
             at = ring.delivered[number]
             if not self._holder(ring, at, number):
-                return
+                break
             ring.delivered[number] += 1
             self._hand_over(ring, host, ring.log[at])
+        if host.daemon is not None:
+            host.daemon.wake_readers(at_once=True)
 
     def _holder(self, ring: SimRing, at: int, number: int) -> bool:
         sayer = ring.log[at].host
@@ -311,6 +316,8 @@ class Network:
             came_along = tuple(
                 other for other in ring.hosts if old[other] is old[number] or not old[number].is_told
             )
+            if daemon is not None:
+                daemon.wake_readers(at_once=False)
             if daemon is not None and is_told:
                 daemon.ring_formed(ring.id, ring.hosts, came_along)
             self._ask_turn(self.hosts[number])

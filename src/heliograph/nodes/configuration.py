@@ -7,6 +7,7 @@ and docs/reference/configuration.md are rendered from them, and a wrong key or v
 from __future__ import annotations
 
 import difflib
+import functools
 import hashlib
 import json
 import re
@@ -401,7 +402,8 @@ def _digest_of(rules: list[Any]) -> str:
     return f"{len(rules)} rule{'s' if len(rules) > 1 else ''} ({digest})"
 
 
-def settings() -> list[Setting]:
+@functools.cache
+def settings() -> tuple[Setting, ...]:
     """Every key there is, in the order of the file."""
     found = []
     for section in _fields(types.type_info(Configuration)):
@@ -411,7 +413,7 @@ def settings() -> list[Setting]:
                 description = str((kind.extra_json_schema or {}).get("description", ""))
                 kind = kind.type
             found.append(Setting(section.name, field.name, description, _accepts(kind), field.default))
-    return found
+    return tuple(found)
 
 
 def _fields(kind: types.Type) -> tuple[types.Field, ...]:

@@ -89,6 +89,7 @@ from heliograph.model.block import LARGE, Block, Span, parse_trusted
 from heliograph.model.destination import Address
 from heliograph.model.errors import CorruptJournal, HeliographError, StorageFull, Unavailable
 from heliograph.model.ids import ConsumerId, IdIssuer, SessionId
+from heliograph.model.large import FileId, LargeReference, reference_of
 from heliograph.model.limits import (
     KEPT_SESSION_SECONDS,
     LARGE_RESERVE_BYTES,
@@ -219,7 +220,11 @@ class MessageManager:
         recovery = self.recovery = CatalogueRecovery(self.catalogue, self.now(), place, until)
         self.journal.recover(on_snapshot=recovery.snapshot, on_record=recovery.record)
         if self.catalogue.is_replicated:
-            self.large.start(self.catalogue.sessions.__contains__)
+            self.large.start(self.catalogue.sessions.__contains__, self._reference_to)
+
+    def _reference_to(self, file: FileId) -> LargeReference:
+        position = next(at for at, named in self.catalogue.large.pairs() if named == file)
+        return reference_of(parse_trusted(self.journal.read_now(position)))
 
     def externalise(self) -> bytes:
         """The state at this index, as another manager could start from it."""
