@@ -256,6 +256,9 @@ FROM_SERVER: dict[str, frames.FromServer] = {
         request=2, session=SESSION, token=b"\x01" * 16, resumed=True, lanes=[(3, "queue:orders", 258)]
     ),
     "lane-opened": frames.LaneOpened(request=4, last=258),
+    "distributed": frames.Distributed(
+        request=4, members=["east", "west"], routing="hash", version=1, unit_from="property:customer"
+    ),
     "completed": frames.Completed(request=5),
     "answer": frames.Answer(request=7, body={"destinations": []}),
     "failed": frames.Failed(request=5, code="not-allowed", sentence="you may not"),

@@ -64,7 +64,19 @@ def _policy_lines() -> list[str]:
             f"# # Accepts {setting.accepts}.",
             f"# {key} = {toml_of(getattr(DEFAULT_POLICY, key))}",
         ]
-    return lines
+    return [*lines, *_DISTRIBUTION_LINES]
+
+
+_DISTRIBUTION_LINES = (
+    "#",
+    "# # The sub-clusters that such a destination has a member in, or all; without it, it is in one.",
+    '# # Accepts a list of names of sub-clusters, or "all".',
+    '# members = "all"',
+    "#",
+    "# # How a unit of order finds its member.",
+    '# # Accepts "hash".',
+    '# routing = "hash"',
+)
 
 
 def render_reference() -> str:

@@ -13,6 +13,7 @@ import msgspec
 from heliograph.bus.commands import Fact
 from heliograph.model.block import Block, Span
 from heliograph.model.claim import Claim
+from heliograph.model.distribution import Distribution
 
 
 class SessionCommand(msgspec.Struct, gc=False):
@@ -278,6 +279,13 @@ class LaneReady(SessionEffect):
     last: int
 
 
+class TellDistributed(SessionEffect):
+    """What was named is not one destination: the client chooses among its members, or takes from all (U6)."""
+
+    request: int
+    distribution: Distribution
+
+
 class Done(SessionEffect):
     """The request was carried out."""
 
@@ -352,6 +360,7 @@ AnySessionEffect = (
     | TellRecalled
     | TellBlocked
     | LaneReady
+    | TellDistributed
     | Done
     | Tell
     | EndBrowse

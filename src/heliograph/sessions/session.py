@@ -30,6 +30,7 @@ from heliograph.bus.commands import (
     Rejected,
 )
 from heliograph.model.destination import Address, Kind
+from heliograph.model.distribution import NOTHING_DISTRIBUTED, Distributions, member_of
 from heliograph.model.errors import ClientFault, HeliographError, NotAllowed
 from heliograph.model.ids import ConsumerId, IdIssuer, LaneId, SessionId, lane_number, lane_of
 from heliograph.model.limits import MAX_LANES_PER_SESSION, MAX_TEMPORARIES_PER_CONNECTION
@@ -56,6 +57,7 @@ from heliograph.sessions.commands import (
     SettlementStored,
     Subscribe,
     Tell,
+    TellDistributed,
 )
 from heliograph.sessions.connection_facts import ConnectionFacts
 from heliograph.sessions.consumers import Consumers, Resumption
@@ -79,6 +81,7 @@ class Session:
         next_request: Callable[[], int],
         create_on_first_use: bool,
         connection: ConnectionFacts,
+        distributions: Distributions = NOTHING_DISTRIBUTED,
     ) -> None:
         self.identity = identity
         self.user = user
@@ -86,7 +89,9 @@ class Session:
         self._lanes: dict[LaneId, Address] = {}
         self._blocks = Blocks()
         self._requests = Requests(next_request)
-        self._admission = Admission(user, access, connection, creates=create_on_first_use)
+        self._admission = Admission(
+            user, access, connection, creates=create_on_first_use, distributions=distributions
+        )
         self._consumers = Consumers(
             identity, connection, admission=self._admission, requests=self._requests, issuer=issuer
         )
@@ -148,6 +153,9 @@ class Session:
             lane = self._checked_lane(command.lane, address)
         except HeliographError as error:
             return [Fail(command.request, error.code, error.sentence)]
+        distribution = self._admission.distribution_of(address)
+        if distribution is not None:
+            return [TellDistributed(command.request, distribution)]
         request = self._requests.ask(OpenLane, command.request, command.lane, address)
         return [Multicast(DestinationWanted(request, address, self._admission.may_create(address), lane))]
 
@@ -223,7 +231,7 @@ class Session:
 
     def _begin_upload(self, command: BeginUpload) -> list[AnySessionEffect]:
         try:
-            address = self._admission.checked(command.destination, Right.SEND)
+            address = self._one(self._admission.checked(command.destination, Right.SEND))
             begun = self._transfers.begin_upload(
                 command,
                 lambda: self._requests.ask(BeginUpload, command.request, command.transfer, address),
@@ -232,6 +240,16 @@ class Session:
         except HeliographError as error:
             return [Fail(command.request, error.code, error.sentence)]
         return [Multicast(begun)]
+
+    def _one(self, address: Address) -> Address:
+        """The address, if it is of one destination. Raises ClientFault where it is of several (U6)."""
+        distribution = self._admission.distribution_of(address)
+        if distribution is not None:
+            member = member_of(address, distribution.members[0])
+            raise ClientFault(
+                f"{address} is distributed: name a member, such as {member}", code="destination-distributed"
+            )
+        return address
 
     def _upload_ready(self, asked: Request, body: dict[str, Any]) -> list[AnySessionEffect]:
         self._transfers.upload_ready(asked.number, body)
@@ -253,6 +271,7 @@ class Session:
                 address = self._admission.checked(command.destination, Right.RECEIVE)
             except NotAllowed:
                 address = self._admission.checked(command.destination, Right.BROWSE)
+            self._one(address)
             begun = self._transfers.begin_fetch(
                 command,
                 lambda: self._requests.ask(BeginFetch, command.request, command.transfer, address),

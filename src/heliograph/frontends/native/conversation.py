@@ -366,6 +366,10 @@ def _control_of(number: int, effect: AnySessionEffect) -> frames.Control:
     match effect:
         case commands.LaneReady(request, last):
             return frames.LaneOpened(request, last)
+        case commands.TellDistributed(request, how):
+            return frames.Distributed(
+                request, list(how.members), how.routing.value, how.version, how.unit_from
+            )
         case commands.Done(request):
             return frames.Completed(request)
         case commands.Tell(request, body):

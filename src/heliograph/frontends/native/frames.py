@@ -322,6 +322,17 @@ class LaneOpened(Control, tag="lane-opened"):
     last: int = 0
 
 
+class Distributed(Control, tag="distributed"):
+    """The answer to OpenLane and Subscribe where the destination has members in several sub-clusters (U6). Nothing
+    was opened. Each member is addressed as DESTINATION@MEMBER; `routing` says how a unit of order finds its own."""
+
+    request: int
+    members: list[str]
+    routing: str
+    version: int
+    unit_from: str = ""
+
+
 class Completed(Control, tag="completed"):
     """The request was carried out and has nothing else to say."""
 
@@ -443,6 +454,7 @@ FromServer = (
     Welcome
     | SessionOpened
     | LaneOpened
+    | Distributed
     | Completed
     | Answer
     | Failed
