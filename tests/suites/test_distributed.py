@@ -13,15 +13,17 @@ import heliograph
 from heliograph.model.destination import Address
 from heliograph.model.distribution import Distribution, HashRouting
 from heliograph.model.units import unit_number
+from heliograph.nodes import message_manager
 from tests.servers import play, until
 from tests.suites.cluster_in_process import CLIENTS, Cluster, url
 
 pytestmark = pytest.mark.req("U6")
 NAMES = ("east", "west")
-QUEUE, TOPIC = "queue:orders", "topic:prices"
+QUEUE, TOPIC, PATHS = "queue:orders", "topic:prices", "queue:payments"
 RULES = [
     {"destinations": QUEUE, "members": list(NAMES)},
     {"destinations": TOPIC, "members": "all"},
+    {"destinations": PATHS, "members": "all", "routing": "path", "path_service": "east"},
     {"destinations": "queue:by-customer", "members": "all", "unit_from": "property:customer"},
 ]
 TWO: dict[str, Any] = {"cluster__sub_clusters": "west, east", "policies": RULES}
@@ -59,6 +61,10 @@ def waiting_at(cluster: Cluster, name: str, address: str = QUEUE) -> int:
     assert replica is not None
     found = replica.manager.catalogue.by_address.get(Address(address))
     return 0 if found is None else found.figures().depth
+
+
+def waiting_at_both(cluster: Cluster) -> int:
+    return sum(waiting_at(cluster, name) for name in NAMES)
 
 
 async def drained(consumer: heliograph.Consumer, count: int) -> list[heliograph.Message]:
@@ -194,7 +200,8 @@ def test_a_transaction_over_both_members_is_all_or_nothing(tmp_path: Path) -> No
                 for unit in UNITS:
                     await producer.send(unit.encode(), unit_of_order=unit)
                 await outcome()
-            assert waiting_at(cluster, "east") + waiting_at(cluster, "west") == len(UNITS)
+            # It is committed as soon as that is decided; the other member is told then.
+            await until(lambda: waiting_at_both(cluster) == len(UNITS), "both members have heard it")
             consumer = await session.consumer(QUEUE)
             await drained(consumer, len(UNITS))
             await session.rollback()
@@ -357,6 +364,120 @@ def _blocking_story(where: str) -> None:
         assert seen == {unit: ["0", "1", "2", "3"] for unit in UNITS}
 
 
+# ---- the path service
+
+
+def paths_at(cluster: Cluster, name: str = "east") -> Any:
+    replica = cluster.nodes[cluster.leader(name)].replica
+    assert replica is not None
+    return replica.manager.catalogue.paths
+
+
+async def places_of(session: heliograph.Session, units: list[str]) -> dict[str, str]:
+    """Where units are, by sending a message of each and looking where it comes from."""
+    producer = await session.producer(PATHS)
+    for unit in units:
+        await producer.send_confirmed(unit, unit_of_order=unit)
+    consumer = await session.consumer(PATHS)
+    found = {message.text: message.destination for message in await drained(consumer, len(units))}
+    await consumer.close()
+    return found
+
+
+def test_units_are_shared_out_evenly_and_stay_where_they_are(tmp_path: Path) -> None:
+    async def story(cluster: Cluster) -> None:
+        units = [f"account-{number}" for number in range(40)]
+        async with heliograph.connect(url(cluster, 1)) as one, heliograph.connect(url(cluster, 2)) as other:
+            places = await places_of(await one.session(), units)
+            assert sorted(places) == sorted(units)
+            assert list(places.values()).count(f"{PATHS}@east") == 20
+            assert await places_of(await other.session(), units[::-1]) == places
+            cluster.crash(10)
+            await cluster.add(10, cluster__sub_cluster="east", **TWO)
+            assert await places_of(await other.session(), units) == places
+
+    spread(tmp_path, story, clients=2)
+
+
+def test_while_the_path_service_is_away_known_units_go_on_and_new_ones_are_refused(tmp_path: Path) -> None:
+    async def story(cluster: Cluster) -> None:
+        async with heliograph.connect(url(cluster)) as connection:
+            session = await connection.session()
+            places = await places_of(session, UNITS)
+            western = next(unit for unit, place in places.items() if place.endswith("@west"))
+            eastern = next(unit for unit, place in places.items() if place.endswith("@east"))
+            producer = await session.producer(PATHS)
+            await cluster.nodes.pop(10).stop()
+            await until(lambda: _is_away(producer, "east"), "the client knows")
+            await producer.send_confirmed("goes on", unit_of_order=western)
+            for unit, code in ((eastern, "member-unreachable"), ("new", "path-service-unreachable")):
+                with pytest.raises(heliograph.OrderBroken) as broken:
+                    await producer.send_confirmed("does not", unit_of_order=unit)
+                assert broken.value.code == code
+            await cluster.add(10, cluster__sub_cluster="east", **TWO)
+            await eventually_sent(producer, b"now", "new")
+
+    spread(tmp_path, story)
+
+
+def test_a_path_is_forgotten_with_its_last_producer_and_message(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(message_manager, "_HOUSEKEEPING_SECONDS", 0.05)
+
+    async def story(cluster: Cluster) -> None:
+        paths = paths_at(cluster)
+        async with heliograph.connect(url(cluster)) as connection:
+            sessions = [await connection.session() for _ in range(2)]
+            for session in sessions:
+                producer = await session.producer(PATHS)
+                for unit in UNITS:
+                    await producer.send_confirmed("x", unit_of_order=unit)
+            assert len(paths) == len(UNITS)
+            for session in sessions:
+                await session.close()
+            await asyncio.sleep(0.3)  # several rounds of housekeeping, in which nothing may happen
+            assert len(paths) == len(UNITS)
+            consumer = await connection.consumer(PATHS)
+            await drained(consumer, 2 * len(UNITS) - 1)
+            await consumer.close()
+            await until(lambda: len(paths) <= 1 + len(UNITS) // 2, "one member is empty")
+            assert len(paths) > 0
+            consumer = await connection.consumer(PATHS)
+            await drained(consumer, 1)
+            await consumer.close()
+            await until(lambda: not len(paths), "all are forgotten")
+        # And the journal knows it.
+        await cluster.nodes.pop(10).stop()
+        await cluster.add(10, cluster__sub_cluster="east", **TWO)
+        assert not len(paths_at(cluster))
+
+    spread(tmp_path, story)
+
+
+def test_a_path_is_forgotten_on_a_queue_that_is_never_empty(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(message_manager, "_HOUSEKEEPING_SECONDS", 0.05)
+
+    async def story(cluster: Cluster) -> None:
+        paths = paths_at(cluster)
+        async with heliograph.connect(url(cluster)) as connection:
+            fleeting = await connection.session()
+            await (await fleeting.producer(PATHS)).send_confirmed("1", unit_of_order="fleeting")
+            member = paths.member_of(Address(PATHS), unit_number("fleeting"))
+            direct = await connection.producer(f"{PATHS}@{member}")
+            await direct.send_confirmed("2")
+            await fleeting.close()
+            consumer = await connection.consumer(PATHS, credit=2)
+            async with asyncio.timeout(20):
+                while len(paths):
+                    await direct.send_confirmed("more")
+                    await drained(consumer, 1)
+
+    spread(tmp_path, story)
+
+
 async def _all_of(consumer: heliograph.Consumer) -> list[str]:
     got = []
     while (message := await consumer.receive(timeout=0.5)) is not None:
@@ -364,9 +485,9 @@ async def _all_of(consumer: heliograph.Consumer) -> list[str]:
     return got
 
 
-def _is_away(producer: Any) -> bool:
-    west = producer._producers.get("west")
-    return west is not None and west._sender.away is not None
+def _is_away(producer: Any, name: str = "west") -> bool:
+    part = producer._producers.get(name)
+    return part is not None and part._sender.away is not None
 
 
 async def eventually_sent(producer: heliograph.Producer, body: bytes, unit: str) -> None:

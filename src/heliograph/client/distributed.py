@@ -6,13 +6,21 @@ cannot be reached is an error for its units (`OrderBroken`) and nothing to anybo
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, Unpack, cast
 
 from heliograph.client.large_source import StreamSource
 from heliograph.client.preparing import MessageOptions, OnCompletion, Outgoing, ProducerOptions, SendOptions
 from heliograph.client.producer import Producer
-from heliograph.model.distribution import Distribution, HashRouting, member_of, unit_property
+from heliograph.model.distribution import (
+    UNREACHABLE,
+    Distribution,
+    HashRouting,
+    PathRouting,
+    Routing,
+    member_of,
+    unit_property,
+)
 from heliograph.model.errors import ClientFault, HeliographError
 from heliograph.model.limits import LARGE_THRESHOLD_BYTES
 from heliograph.model.message import Body
@@ -23,26 +31,51 @@ if TYPE_CHECKING:
     from heliograph.client.session import Session
 
 
+FindPath = Callable[[str, int], Awaitable[str]]
+"""Ask the path service for the member of a unit. Raises OrderBroken."""
+
+
 class Route:
     """The way to a distributed destination, shared by a session's producers and consumers of it."""
 
-    def __init__(self, destination: str, distribution: Distribution, own_key: bytes) -> None:
+    def __init__(
+        self, destination: str, distribution: Distribution, own_key: bytes, find_path: FindPath
+    ) -> None:
         self.destination = destination
         self._own_key = own_key
-        self.learn(distribution)
+        self._find_path = find_path
+        self._learn(distribution)
 
-    def learn(self, distribution: Distribution) -> None:
-        """How the destination is distributed, as the server said last."""
+    def learn(self, distribution: Distribution, *, is_new: bool) -> None:
+        """How the destination is distributed, as the server said last. `is_new`: the session is another one."""
+        if distribution != self.distribution:
+            self._learn(distribution)
+        elif is_new and isinstance(self._routing, PathRouting):
+            self._routing.forget_all()
+
+    def _learn(self, distribution: Distribution) -> None:
         self.distribution = distribution
         self.unit_property = unit_property(distribution)
-        self._routing = HashRouting(distribution, self._own_key)
+        self._routing: HashRouting | PathRouting
+        if distribution.routing is Routing.PATH:
+            self._routing = PathRouting(distribution, self._own_key)
+        else:
+            self._routing = HashRouting(distribution, self._own_key)
 
     @property
     def members(self) -> tuple[str, ...]:
         return self.distribution.members
 
     async def member_for(self, unit: int) -> str:
-        return self._routing.member_for(unit)
+        """Raises OrderBroken if only the path service knows, and it cannot be asked."""
+        member = self._routing.member_for(unit)
+        if member:
+            return member
+        routing = self._routing
+        assert isinstance(routing, PathRouting), "a hash needs nobody"
+        member = await self._find_path(self.destination, unit)
+        routing.learn(unit, member)
+        return member
 
 
 class DistributedProducer(Producer):
@@ -63,7 +96,7 @@ class DistributedProducer(Producer):
             try:
                 await self._at(member)
             except HeliographError as refusal:
-                if refusal.code != "member-unreachable":
+                if refusal.code != UNREACHABLE:
                     raise
 
     async def _at(self, member: str) -> Producer:

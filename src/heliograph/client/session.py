@@ -40,6 +40,7 @@ from heliograph.frontends.native.frames import (
     Completed,
     ConsumerClosed,
     EndSubscription,
+    FindPath,
     LaneOpened,
     OpenLane,
     OpenSession,
@@ -128,13 +129,19 @@ class Session:
         await producer.open_members()
         return producer
 
+    async def _find_path(self, destination: str, unit: int) -> str:
+        answer = await self._link.request(
+            lambda: FindPath(request=0, number=self.number, destination=destination, unit=unit), Answer
+        )
+        return str(answer.body["member"])
+
     def _route(self, destination: str, found: IsDistributed) -> Route:
         """All producers and consumers of the session share it. Where what has no unit goes, its name decides."""
         route = self._routes.get(destination)
         if route is None:
-            route = self._routes[destination] = Route(destination, found.distribution, self._first_identity)
-        else:
-            route.learn(found.distribution)
+            route = self._routes[destination] = Route(
+                destination, found.distribution, self._first_identity, self._find_path
+            )
         return route
 
     async def reply(self, destination: str, body: Body, options: MessageOptions) -> None:
@@ -530,7 +537,7 @@ class Session:
             try:
                 await wire.request(asking, LaneOpened)
             except IsDistributed as found:
-                route.learn(found.distribution)
+                route.learn(found.distribution, is_new=self._was_lost)
             except ConnectionLost:
                 raise
             except HeliographError as refusal:

@@ -48,6 +48,7 @@ Request = (
     frames.OpenSession
     | frames.CloseSession
     | frames.OpenLane
+    | frames.FindPath
     | frames.Subscribe
     | frames.Unsubscribe
     | frames.Retire

@@ -47,6 +47,7 @@ class Distribution(msgspec.Struct, frozen=True, kw_only=True):
     members: tuple[str, ...]
     routing: Routing = Routing.HASH
     version: int = rendezvous.VERSION
+    keeper: str = ""  # the sub-cluster that remembers where units are, if they are routed by path
     unit_from: str = (
         ""  # which unit messages are in whose producer says nothing, as the destination's policy has it
     )
@@ -72,7 +73,11 @@ class Distributions:
         declared = self._rule(address)
         if declared is None:
             return None
-        return msgspec.structs.replace(declared, members=declared.members or self._sub_clusters)
+        return msgspec.structs.replace(
+            declared,
+            members=declared.members or self._sub_clusters,
+            keeper=declared.keeper or rendezvous.chosen(address.encode(), self._sub_clusters),
+        )
 
     def split(self, address: Address) -> tuple[Address, str]:
         """The distributed destination that a member belongs to, and the sub-cluster it is in; for anything else the
@@ -115,12 +120,42 @@ class HashRouting:
         return member
 
 
+class PathRouting:
+    """Which member takes a unit, as far as the path service has said so already."""
+
+    def __init__(self, distribution: Distribution, own_key: bytes) -> None:
+        self._own = rendezvous.chosen(own_key, distribution.members)
+        self._remembered: dict[int, str] = {}
+
+    def member_for(self, unit: int) -> str:
+        """Empty: the service has to be asked. What was said holds as long as the session that it was said to."""
+        return self._own if unit == NO_UNIT else self._remembered.get(unit, "")
+
+    def learn(self, unit: int, member: str) -> None:
+        if len(self._remembered) >= UNIT_NAMES_REMEMBERED:
+            self._remembered.pop(next(iter(self._remembered)))  # it is asked for again
+        self._remembered[unit] = member
+
+    def forget_all(self) -> None:
+        """The session is another one, which uses none of them."""
+        self._remembered.clear()
+
+
 def unit_property(distribution: Distribution) -> str:
     """The property whose value is the unit of messages whose producer says nothing; empty if there is none."""
     return (
         distribution.unit_from.removeprefix(BY_PROPERTY)
         if distribution.unit_from.startswith(BY_PROPERTY)
         else ""
+    )
+
+
+def service_unreachable(address: str) -> OrderBroken:
+    """What whoever sends the first message of a unit is told while nobody leads where paths are kept."""
+    return OrderBroken(
+        f"where new units of {address} belong cannot be asked now: try again later; units that this session has used"
+        " go on",
+        code="path-service-unreachable",
     )
 
 

@@ -191,7 +191,7 @@ _FINER: dict[type[HeliographError], tuple[str, ...]] = {
         "too-many-topics",
         "transaction-too-large",
     ),
-    OrderBroken: ("member-unreachable",),
+    OrderBroken: ("member-unreachable", "path-service-unreachable"),
     Unavailable: (
         "bus-command-too-large",
         "bus-full",
@@ -201,6 +201,7 @@ _FINER: dict[type[HeliographError], tuple[str, ...]] = {
         "destination-full",
         "destination-paused",
         "disk-failed",
+        "too-many-paths",
         "large-damaged",
         "large-gone",
         "large-unknown",

@@ -5,7 +5,8 @@
     redelivery_limit = 5
 
     members = ["east", "west"]    # of a cluster with several sub-clusters: it is in these (`distribution.py`)
-    routing = "hash"
+    routing = "path"
+    path_service = "east"
 
 A pattern is a glob over whole addresses, `*` any characters and `?` one. Names that begin with `_` belong to
 the server, and a rule reaches them only when it spells the `_` out.
@@ -22,7 +23,7 @@ from heliograph.model.distribution import ALL, Distribution, Routing, unit_prope
 from heliograph.model.errors import ClientFault
 from heliograph.model.policy import DEFAULT_POLICY, Policy, changed
 
-_OF_RULES: Final = ("destinations", "members", "routing")
+_OF_RULES: Final = ("destinations", "members", "routing", "path_service")
 
 
 class PolicyRule:
@@ -79,7 +80,10 @@ class PolicyRules:
     def check_members(self, sub_clusters: Sequence[str]) -> None:
         """Raises ClientFault `policy-invalid` if a rule names a sub-cluster that there is not."""
         for rule in self.rules:
-            for member in rule.distribution.members if rule.distribution is not None else ():
+            if rule.distribution is None:
+                continue
+            keeper = rule.distribution.keeper
+            for member in (*rule.distribution.members, *((keeper,) if keeper else ())):
                 if member not in sub_clusters:
                     raise _refuse(
                         f"the policy for {rule.destinations[:60]}: there is no sub-cluster {member[:40]}; there are"
@@ -90,10 +94,19 @@ class PolicyRules:
 NO_RULES = PolicyRules()
 
 
+def _keeper(given: Mapping[str, Any], routing: Routing) -> str:
+    keeper = given.get("path_service", "")
+    if not isinstance(keeper, str):
+        raise _refuse("path_service is the name of a sub-cluster")
+    if keeper and routing is not Routing.PATH:
+        raise _refuse('path_service is for routing = "path"')
+    return keeper
+
+
 def _distribution(given: Mapping[str, Any], policy: Policy) -> Distribution | None:
     members, routing = given.get("members"), given.get("routing", Routing.HASH)
     if members is None:
-        if "routing" in given:
+        if "routing" in given or "path_service" in given:
             raise _refuse('routing is for what has members: write members = ["NAME", …] or members = "all"')
         return None
     if routing not in tuple(Routing):
@@ -104,6 +117,7 @@ def _distribution(given: Mapping[str, Any], policy: Policy) -> Distribution | No
     found = Distribution(
         members=() if members == ALL else tuple(sorted(set(members))),
         routing=Routing(routing),
+        keeper=_keeper(given, Routing(routing)),
         unit_from=policy.unit_from,
     )
     if unit_property(found).startswith("JMS"):

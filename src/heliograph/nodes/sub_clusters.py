@@ -40,6 +40,8 @@ from heliograph.bus.commands import (
     FetchEnded,
     OutcomeWanted,
     Parcelled,
+    PathsUnused,
+    PathWanted,
     PlacementWanted,
     Published,
     Rejected,
@@ -61,6 +63,7 @@ from heliograph.model.distribution import (
     Distribution,
     Distributions,
     member_of,
+    service_unreachable,
     unreachable,
 )
 from heliograph.model.ids import ConsumerId, SessionId, session_of
@@ -68,6 +71,7 @@ from heliograph.model.rendezvous import chosen
 from heliograph.nodes.cluster_clients import ClusterClients
 from heliograph.nodes.combining import combined, of_members
 from heliograph.nodes.members import Members
+from heliograph.nodes.path_checks import PathChecks
 from heliograph.sessions.coordinating import Coordinating, Effect, Part, Say
 
 _TRANSFERS: Final = (ChunkSent, UploadEnded, UploadDropped, FetchAllowed, FetchEnded)
@@ -128,6 +132,7 @@ class SubClusters:
         self._coordinating = Coordinating(next_request)
         self._missing: dict[str, None] = {}  # sub-clusters that sessions were opened without
         self._members = Members(distributions)
+        self._path_checks = PathChecks(self._ask_one, self._say_to)
         self._away: dict[str, None] = {}  # sub-clusters that nobody leads, as producers were told
         self._naming: dict[int, tuple[Address, str]] = {}  # questions about members
         for name, part in parts.items():
@@ -159,6 +164,8 @@ class SubClusters:
             self._commit(fact)
         elif isinstance(fact, Asked):
             self._administer(fact)
+        elif isinstance(fact, PathWanted):
+            self._find_path(fact)
         else:
             self._send(fact)
 
@@ -244,6 +251,27 @@ class SubClusters:
             search.facts = [each for each in search.facts if _session_of(each) != fact.session]
         for part in self.parts.values():
             part.multicast(fact)
+
+    def _find_path(self, fact: PathWanted) -> None:
+        distribution = self._members.distribution_of(fact.address)
+        assert distribution is not None, "the session has looked at it"
+        if self.parts[distribution.keeper].may_speak:
+            self.parts[distribution.keeper].multicast(fact)
+            return
+        error = service_unreachable(fact.address)
+        self._tell(Rejected(fact.request, error.code, error.sentence))
+
+    def _ask_one(
+        self, name: str, make: Callable[[int], Command], heard: Callable[[Answered | Rejected], None]
+    ) -> None:
+        if name in self.parts and self.parts[name].may_speak:
+            request = self._next_request()
+            self._own[request] = heard
+            self.parts[name].multicast(make(request))
+
+    def _say_to(self, name: str, fact: Command) -> None:
+        if self.parts[name].may_speak:
+            self.parts[name].multicast(fact)
 
     def _share(self, fact: RollbackAsked, name: str) -> RollbackAsked:
         """What of a rollback concerns one sub-cluster."""
@@ -504,6 +532,9 @@ class SubClusters:
                 return
         elif isinstance(command, OutcomeWanted):
             self._carry_out(self._coordinating.wanted(command))
+        elif isinstance(command, PathsUnused):
+            self._path_checks.unused(name, command)
+            return
         elif isinstance(command, DestinationMade):
             self._made(name, command.address)
         elif isinstance(command, DestinationGone) and self._places.get(command.address) == name:

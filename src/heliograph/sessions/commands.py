@@ -36,6 +36,14 @@ class OpenLane(SessionCommand):
     destination: str
 
 
+class FindPath(SessionCommand):
+    """Which member of a distributed destination is a unit of order at?"""
+
+    request: int
+    destination: str
+    unit: int
+
+
 class Subscribe(SessionCommand):
     """Make a consumer."""
 
@@ -192,6 +200,7 @@ class EndFetch(SessionCommand):
 AnyCommand = (
     Publish
     | OpenLane
+    | FindPath
     | Subscribe
     | Unsubscribe
     | Retire

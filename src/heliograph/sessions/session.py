@@ -25,12 +25,13 @@ from heliograph.bus.commands import (
     DestinationDeleted,
     DestinationWanted,
     FlowChanged,
+    PathWanted,
     Published,
     Refused,
     Rejected,
 )
 from heliograph.model.destination import Address, Kind
-from heliograph.model.distribution import NOTHING_DISTRIBUTED, Distributions, member_of
+from heliograph.model.distribution import NOTHING_DISTRIBUTED, Distributions, Routing, member_of
 from heliograph.model.errors import ClientFault, HeliographError, NotAllowed
 from heliograph.model.ids import ConsumerId, IdIssuer, LaneId, SessionId, lane_number, lane_of
 from heliograph.model.limits import MAX_LANES_PER_SESSION, MAX_TEMPORARIES_PER_CONNECTION
@@ -47,6 +48,7 @@ from heliograph.sessions.commands import (
     Done,
     EndUpload,
     Fail,
+    FindPath,
     LaneReady,
     MakeTemporary,
     Multicast,
@@ -112,6 +114,7 @@ class Session:
             Publish: self._publish,
             Confirmed: self._confirmed,
             OpenLane: self._open_lane,
+            FindPath: self._find_path,
             MakeTemporary: self._make_temporary,
             DeleteTemporary: self._delete_temporary,
             Refused: self._refused,
@@ -128,6 +131,7 @@ class Session:
         # By what was asked. Where nothing stands here, the client is told that it is done.
         self._answers = {
             OpenLane: self._lane_ready,
+            FindPath: lambda asked, body: [Tell(asked.request, body)],
             Settle: lambda asked, _: [SettlementStored(asked.number)],
             BeginUpload: self._upload_ready,
             EndUpload: self._upload_stored,
@@ -158,6 +162,20 @@ class Session:
             return [TellDistributed(command.request, distribution)]
         request = self._requests.ask(OpenLane, command.request, command.lane, address)
         return [Multicast(DestinationWanted(request, address, self._admission.may_create(address), lane))]
+
+    def _find_path(self, command: FindPath) -> list[AnySessionEffect]:
+        try:
+            address = self._admission.checked(command.destination, Right.SEND)
+            distribution = self._admission.distribution_of(address)
+            if distribution is None or distribution.routing is not Routing.PATH:
+                raise ClientFault(f"units of {address} have no paths", code="argument-invalid")
+            if not 0 < command.unit < 1 << 64:
+                raise ClientFault("a unit of order is a number of 64 bits that is not 0", code="unit-invalid")
+        except HeliographError as error:
+            return [Fail(command.request, error.code, error.sentence)]
+        request = self._requests.ask(FindPath, command.request, 0, address)
+        members = list(distribution.members)
+        return [Multicast(PathWanted(request, address, command.unit, self.identity, members))]
 
     def _checked_lane(self, number: int, address: Address) -> LaneId:
         if not 0 < number <= MAX_LANES_PER_SESSION:

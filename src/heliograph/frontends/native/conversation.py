@@ -215,6 +215,8 @@ def _happening_of(message: Any) -> AnyHappening:
             message.number, commands.Unsubscribe(message.request, message.consumer, message.seen)
         )
     match message:
+        case frames.FindPath(request, number, destination, unit):
+            return Commanded(number, commands.FindPath(request, destination, unit))
         case frames.EndSubscription(request, number, subscription):
             return Commanded(number, commands.EndSubscription(request, subscription))
         case frames.Return(number, consumer, ranges, error, seen):

@@ -117,6 +117,16 @@ class OpenLane(Control, tag="open-lane"):
     destination: str
 
 
+class FindPath(Control, tag="find-path"):
+    """Which member of a distributed destination that is routed by path is a unit of order at (U6)? Answered with
+    `member`; it holds until the session ends."""
+
+    request: int
+    number: int
+    destination: str
+    unit: int
+
+
 class Subscribe(Control, tag="subscribe"):
     """Make a consumer. Its number is the client's choice and unique in the session.
 
@@ -432,6 +442,7 @@ FromClient = (
     | OpenSession
     | CloseSession
     | OpenLane
+    | FindPath
     | Subscribe
     | Unsubscribe
     | Retire
