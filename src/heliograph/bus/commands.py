@@ -61,6 +61,7 @@ class PathWanted(Command):
     unit: int
     session: SessionId
     members: list[str]
+    leaving: list[str] = []  # a unit that is there stays
 
 
 class OldestWanted(Command):

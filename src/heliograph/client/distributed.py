@@ -18,6 +18,7 @@ from heliograph.model.distribution import (
     HashRouting,
     PathRouting,
     Routing,
+    all_members,
     member_of,
     unit_property,
 )
@@ -64,7 +65,8 @@ class Route:
 
     @property
     def members(self) -> tuple[str, ...]:
-        return self.distribution.members
+        """Those that messages may be at, former ones too."""
+        return all_members(self.distribution)
 
     async def member_for(self, unit: int) -> str:
         """Raises OrderBroken if only the path service knows, and it cannot be asked."""
@@ -92,7 +94,7 @@ class DistributedProducer(Producer):
 
     async def open_members(self) -> None:
         """Ways to all members that can be reached, so that the first message does not have to wait for one."""
-        for member in self._route.members:
+        for member in self._route.distribution.members:
             try:
                 await self._at(member)
             except HeliographError as refusal:

@@ -85,6 +85,7 @@ class IsDistributed(ClientFault):
             )
         self.distribution = Distribution(
             members=tuple(found.members),
+            leaving=tuple(found.leaving),
             routing=Routing(found.routing),
             version=found.version,
             unit_from=found.unit_from,

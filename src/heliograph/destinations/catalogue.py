@@ -187,12 +187,12 @@ class Catalogue:
         else:
             self.placements[Address(record.address)] = record.elsewhere
 
-    def path_wanted(self, command: PathWanted) -> tuple[str, list[AnyEffect]]:
+    def path_wanted(self, command: PathWanted) -> tuple[str, bytes]:
         """The member of a unit of order (U6), and what is to be stored before anybody is told. Raises Unavailable."""
         if command.session not in self.sessions:
             raise Unavailable("the session is not known here yet: try again", code="session-unknown")
         member, record = self.paths.wanted(command)
-        return member, [] if record is None else [Write(RecordKind.PATH, encode_path(record))]
+        return member, b"" if record is None else encode_path(record)
 
     def paths_checked(self, command: PathsChecked) -> list[AnyEffect]:
         return [Write(RecordKind.PATH, encode_path(record)) for record in self.paths.checked(command)]

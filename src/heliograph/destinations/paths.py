@@ -90,7 +90,7 @@ class Paths:
                 code="too-many-paths",
             )
         member = path.member if path is not None else ""
-        if member not in command.members:  # new, or its member was removed
+        if member not in command.members and member not in command.leaving:  # new, or its member was removed
             member = self._least_used(command)
         elif path is not None and command.session in path.users:
             self._note_use(path)

@@ -45,17 +45,23 @@ class Distribution(msgspec.Struct, frozen=True, kw_only=True):
     """How a destination is distributed. Members are in the order of their names."""
 
     members: tuple[str, ...]
+    leaving: tuple[
+        str, ...
+    ] = ()  # former members: no unit begins there any more, but what is there is received
     routing: Routing = Routing.HASH
     version: int = rendezvous.VERSION
     keeper: str = ""  # the sub-cluster that remembers where units are, if they are routed by path
-    unit_from: str = (
-        ""  # which unit messages are in whose producer says nothing, as the destination's policy has it
-    )
+    unit_from: str = ""  # of the policy: the unit of messages whose producer says nothing
 
 
 def member_of(address: str, member: str) -> Address:
     """What a member of a distributed destination is called."""
     return Address(f"{address}@{member}")
+
+
+def all_members(distribution: Distribution) -> tuple[str, ...]:
+    """Those that messages may be at."""
+    return (*distribution.members, *distribution.leaving)
 
 
 class Distributions:
@@ -73,9 +79,10 @@ class Distributions:
         declared = self._rule(address)
         if declared is None:
             return None
+        others = tuple(name for name in self._sub_clusters if name not in declared.leaving)
         return msgspec.structs.replace(
             declared,
-            members=declared.members or self._sub_clusters,
+            members=declared.members or others,
             keeper=declared.keeper or rendezvous.chosen(address.encode(), self._sub_clusters),
         )
 

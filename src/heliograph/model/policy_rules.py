@@ -19,11 +19,11 @@ from typing import Any, Final
 
 from heliograph.model.address_pattern import AddressPattern
 from heliograph.model.destination import Address
-from heliograph.model.distribution import ALL, Distribution, Routing, unit_property
+from heliograph.model.distribution import ALL, Distribution, Routing, all_members, unit_property
 from heliograph.model.errors import ClientFault
 from heliograph.model.policy import DEFAULT_POLICY, Policy, changed
 
-_OF_RULES: Final = ("destinations", "members", "routing", "path_service")
+_OF_RULES: Final = ("destinations", "members", "leaving", "routing", "path_service")
 
 
 class PolicyRule:
@@ -83,7 +83,7 @@ class PolicyRules:
             if rule.distribution is None:
                 continue
             keeper = rule.distribution.keeper
-            for member in (*rule.distribution.members, *((keeper,) if keeper else ())):
+            for member in (*all_members(rule.distribution), *((keeper,) if keeper else ())):
                 if member not in sub_clusters:
                     raise _refuse(
                         f"the policy for {rule.destinations[:60]}: there is no sub-cluster {member[:40]}; there are"
@@ -92,6 +92,12 @@ class PolicyRules:
 
 
 NO_RULES = PolicyRules()
+
+
+def _names(key: str, given: object) -> tuple[str, ...]:
+    if not isinstance(given, list) or not all(isinstance(name, str) for name in given):
+        raise _refuse(f'{key} is a list of sub-clusters; members may be "all"')
+    return tuple(sorted(set(given)))
 
 
 def _keeper(given: Mapping[str, Any], routing: Routing) -> str:
@@ -106,20 +112,24 @@ def _keeper(given: Mapping[str, Any], routing: Routing) -> str:
 def _distribution(given: Mapping[str, Any], policy: Policy) -> Distribution | None:
     members, routing = given.get("members"), given.get("routing", Routing.HASH)
     if members is None:
-        if "routing" in given or "path_service" in given:
-            raise _refuse('routing is for what has members: write members = ["NAME", …] or members = "all"')
+        for key in ("routing", "path_service", "leaving"):
+            if key in given:
+                raise _refuse(
+                    f'{key} is for what has members: write members = ["NAME", …] or members = "all"'
+                )
         return None
     if routing not in tuple(Routing):
         raise _refuse(f"routing must be {' or '.join(Routing)}, not {str(routing)[:40]!r}")
-    is_list = isinstance(members, list) and members and all(isinstance(name, str) for name in members)
-    if members != ALL and not is_list:
-        raise _refuse('members is a list of sub-clusters, or "all"')
+    leaving = _names("leaving", given.get("leaving", []))
     found = Distribution(
-        members=() if members == ALL else tuple(sorted(set(members))),
+        members=() if members == ALL else _names("members", members),
+        leaving=leaving,
         routing=Routing(routing),
         keeper=_keeper(given, Routing(routing)),
         unit_from=policy.unit_from,
     )
+    if (members != ALL and not found.members) or any(name in found.members for name in leaving):
+        raise _refuse("there is at least one member, and none of them is leaving")
     if unit_property(found).startswith("JMS"):
         raise _refuse("unit_from of a distributed destination names a property that applications set")
     return found

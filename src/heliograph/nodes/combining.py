@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from heliograph.bus.commands import Answered, Asked, Command, Rejected, SubscriptionEnded, TopicsWanted
-from heliograph.model.distribution import Distribution, member_of
+from heliograph.model.distribution import Distribution, all_members, member_of
 
 Answers = dict[str, Answered | Rejected]
 
@@ -41,8 +41,13 @@ def of_members(fact: Asked, distribution: Distribution, answers: Answers) -> Ans
                 body[key] = member_of(body[key], name)
     result["routing"] = distribution.routing.value
     result["members"] = [
-        {"sub_cluster": name, "reachable": name in answers, **bodies.get(name, {})}
-        for name in distribution.members
+        {
+            "sub_cluster": name,
+            "reachable": name in answers,
+            "leaving": name in distribution.leaving,
+            **bodies.get(name, {}),
+        }
+        for name in all_members(distribution)
     ]
     return Answered(fact.request, result)
 

@@ -73,9 +73,17 @@ _DISTRIBUTION_LINES = (
     '# # Accepts a list of names of sub-clusters, or "all".',
     '# members = "all"',
     "#",
-    "# # How a unit of order finds its member.",
-    '# # Accepts "hash".',
+    "# # Former members: no unit of order begins there any more, but what is there is received.",
+    "# # Accepts a list of names of sub-clusters.",
+    "# leaving = []",
+    "#",
+    "# # How a unit of order finds its member: by its name alone, or by a path that is remembered.",
+    '# # Accepts "hash" or "path".',
     '# routing = "hash"',
+    "#",
+    "# # The sub-cluster that remembers paths; empty: the name of the destination decides.",
+    "# # Accepts a text.",
+    '# path_service = ""',
 )
 
 

@@ -425,11 +425,12 @@ class MessageManager:
             self.run(None, catalogue.paths_checked(command))
             return
         try:
-            member, effects = catalogue.path_wanted(command)
+            member, record = catalogue.path_wanted(command)
         except Unavailable as refusal:
             self._bus.multicast(Rejected(command.request, refusal.code, refusal.sentence))
             return
-        self.run(None, effects)
+        if record:
+            self.append(RecordKind.PATH, 0, 0, record, wait=True)
         self.answer_when_stored(command.request, {"member": member})
 
     def load(self) -> float:

@@ -62,6 +62,7 @@ from heliograph.model.distribution import (
     NOTHING_DISTRIBUTED,
     Distribution,
     Distributions,
+    all_members,
     member_of,
     service_unreachable,
     unreachable,
@@ -330,17 +331,18 @@ class SubClusters:
     def _ask_members(self, fact: Asked, distribution: Distribution) -> None:
         """A question about a distributed destination. What changes something is done in all members, or not begun."""
         named = fact.arguments["destination"]
-        away = [name for name in distribution.members if not self.parts[name].may_speak]
+        members = all_members(distribution)
+        away = [name for name in members if not self.parts[name].may_speak]
         if fact.subject.startswith("message."):
             sentence = (
                 f"{named} is distributed: name a member, such as {member_of(named, distribution.members[0])}"
             )
             self._tell(Rejected(fact.request, "destination-distributed", sentence))
-        elif away and (fact.subject != "destination.show" or len(away) == len(distribution.members)):
+        elif away and (fact.subject != "destination.show" or len(away) == len(members)):
             error = unreachable(member_of(named, away[0]))
             self._tell(Rejected(fact.request, error.code, error.sentence))
         else:
-            self._ask(fact, dict.fromkeys(distribution.members, fact))
+            self._ask(fact, dict.fromkeys(members, fact))
 
     def _turn_page(self, fact: Asked) -> None:
         """One sub-cluster after the other: the upper bits of the page's number say which."""

@@ -174,8 +174,8 @@ class Session:
         except HeliographError as error:
             return [Fail(command.request, error.code, error.sentence)]
         request = self._requests.ask(FindPath, command.request, 0, address)
-        members = list(distribution.members)
-        return [Multicast(PathWanted(request, address, command.unit, self.identity, members))]
+        members, leaving = list(distribution.members), list(distribution.leaving)
+        return [Multicast(PathWanted(request, address, command.unit, self.identity, members, leaving))]
 
     def _checked_lane(self, number: int, address: Address) -> LaneId:
         if not 0 < number <= MAX_LANES_PER_SESSION:

@@ -370,7 +370,12 @@ def _control_of(number: int, effect: AnySessionEffect) -> frames.Control:
             return frames.LaneOpened(request, last)
         case commands.TellDistributed(request, how):
             return frames.Distributed(
-                request, list(how.members), how.routing.value, how.version, how.unit_from
+                request,
+                list(how.members),
+                how.routing.value,
+                how.version,
+                how.unit_from,
+                list(how.leaving),
             )
         case commands.Done(request):
             return frames.Completed(request)

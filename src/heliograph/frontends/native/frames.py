@@ -341,6 +341,7 @@ class Distributed(Control, tag="distributed"):
     routing: str
     version: int
     unit_from: str = ""
+    leaving: list[str] = []
 
 
 class Completed(Control, tag="completed"):
