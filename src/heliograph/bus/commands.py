@@ -674,8 +674,8 @@ class OutcomeWanted(Command):
 
 
 class PathsUnused(Command):
-    """Nobody uses these units of a distributed destination any more, up to the use numbered `mark`; these sessions
-    did. Any client manager asks their member whether it still has anything of them."""
+    """Nobody uses these units of a distributed destination any more; these sessions did. Any client manager asks
+    their member whether it still has anything of them. `mark` names the question."""
 
     address: Address
     member: str

@@ -49,7 +49,7 @@ class Path(msgspec.Struct):
     member: str
     users: dict[SessionId, None]
     former: dict[SessionId, None]
-    used: int = 0  # when it was used last, counted in uses
+    asked: int = 0  # when its member was asked last about it, if it was not used since
     floor: int = (
         0  # what its member has from this number on is none of it, since nobody uses it; 0: not known
     )
@@ -68,7 +68,6 @@ class Paths:
         self._units: dict[tuple[Address, str], int] = {}  # how many each member has
         self._of_session: dict[SessionId, dict[Key, None]] = {}
         self._unused: dict[Key, None] = {}
-        self._uses = 0
 
     def __len__(self) -> int:
         return len(self._paths)
@@ -93,7 +92,6 @@ class Paths:
         if member not in command.members and member not in command.leaving:  # new, or its member was removed
             member = self._least_used(command)
         elif path is not None and command.session in path.users:
-            self._note_use(path)
             return member, None
         self._use(key, member, command.session)
         return member, PathRecord(command.address, command.unit, member, command.session)
@@ -116,11 +114,7 @@ class Paths:
         path.users[session] = None
         self._of_session.setdefault(session, {})[key] = None
         self._unused.pop(key, None)
-        self._note_use(path)
-
-    def _note_use(self, path: Path) -> None:
-        self._uses += 1
-        path.used, path.floor = self._uses, 0
+        path.asked = path.floor = 0
 
     def session_ended(self, session: SessionId) -> None:
         for key in self._of_session.pop(session, {}):
@@ -132,15 +126,19 @@ class Paths:
 
     # ---- forgetting
 
-    def unused(self) -> Iterator[PathsUnused]:
-        """Some that nobody uses, for their members to be asked. The next time others are named."""
+    def unused(self, now: int) -> Iterator[PathsUnused]:
+        """Some that nobody uses, for their members to be asked. The next time others are named.
+
+        `now` names the question: no answer to another one counts, be it that of somebody who led before.
+        """
         by_member: dict[tuple[Address, str], PathsUnused] = {}
         for key in list(self._unused)[:PATHS_CHECKED_AT_ONCE]:
             path = self._paths[key]
             address, unit = key
             news = by_member.setdefault(
-                (address, path.member), PathsUnused(address, path.member, [], [], self._uses)
+                (address, path.member), PathsUnused(address, path.member, [], [], now)
             )
+            path.asked = now
             news.units.append(unit)
             news.sessions += [session for session in path.former if session not in news.sessions]
             del self._unused[key]
@@ -152,8 +150,9 @@ class Paths:
         for unit in command.units:
             key = (command.address, unit)
             path = self._paths.get(key)
-            if path is None or path.users or path.used > command.mark or path.member != command.member:
+            if path is None or path.asked != command.mark or path.member != command.member:
                 continue
+            assert not path.users, "whoever uses it makes all questions void"
             if any(session in command.open_sessions for session in path.former):
                 continue
             path.former.clear()

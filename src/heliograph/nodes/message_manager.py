@@ -298,7 +298,7 @@ class MessageManager:
             None,
             self.catalogue.forget_lost_before(moment - SESSION_MEMORY_SECONDS, moment - self._kept_seconds),
         )
-        for news in self.catalogue.paths.unused():
+        for news in self.catalogue.paths.unused(int(moment * 1_000_000)):
             self._bus.multicast(news)
         self._compactor.step()
         self.large.expire(self._may_go_on)
