@@ -6,12 +6,14 @@ cannot be reached is an error for its units (`OrderBroken`) and nothing to anybo
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, Unpack, cast
 
 from heliograph.client.large_source import StreamSource
 from heliograph.client.preparing import MessageOptions, OnCompletion, Outgoing, ProducerOptions, SendOptions
 from heliograph.client.producer import Producer
+from heliograph.client.sender import renewed
 from heliograph.model.distribution import (
     UNREACHABLE,
     Distribution,
@@ -22,7 +24,7 @@ from heliograph.model.distribution import (
     member_of,
     unit_property,
 )
-from heliograph.model.errors import ClientFault, HeliographError
+from heliograph.model.errors import ClientFault, HeliographError, Unavailable
 from heliograph.model.limits import LARGE_THRESHOLD_BYTES
 from heliograph.model.message import Body
 from heliograph.model.units import NO_UNIT, unit_for_value, unit_number
@@ -32,6 +34,8 @@ if TYPE_CHECKING:
     from heliograph.client.session import Session
 
 
+Connected = Callable[[], Awaitable[object]]
+"""Wait until there is a connection. Raises when there will be none."""
 FindPath = Callable[[str, int], Awaitable[str]]
 """Ask the path service for the member of a unit. Raises OrderBroken."""
 
@@ -40,19 +44,33 @@ class Route:
     """The way to a distributed destination, shared by a session's producers and consumers of it."""
 
     def __init__(
-        self, destination: str, distribution: Distribution, own_key: bytes, find_path: FindPath
+        self,
+        destination: str,
+        distribution: Distribution,
+        own_key: bytes,
+        *,
+        find_path: FindPath,
+        connected: Connected,
     ) -> None:
         self.destination = destination
+        self.is_known = True  # false while there is no connection: when there is, members may be others
         self._own_key = own_key
         self._find_path = find_path
+        self._connected = connected
+        self._ended: HeliographError | None = None
         self._learn(distribution)
 
     def learn(self, distribution: Distribution, *, is_new: bool) -> None:
         """How the destination is distributed, as the server said last. `is_new`: the session is another one."""
+        self.is_known = True
         if distribution != self.distribution:
             self._learn(distribution)
         elif is_new and isinstance(self._routing, PathRouting):
             self._routing.forget_all()
+
+    def end(self, why: HeliographError) -> None:
+        """It is not what it was: whoever has a producer to it has to make another."""
+        self.is_known, self._ended = True, why
 
     def _learn(self, distribution: Distribution) -> None:
         self.distribution = distribution
@@ -70,6 +88,10 @@ class Route:
 
     async def member_for(self, unit: int) -> str:
         """Raises OrderBroken if only the path service knows, and it cannot be asked."""
+        while not self.is_known:
+            await self._connected()
+        if self._ended is not None:
+            raise renewed(self._ended)
         member = self._routing.member_for(unit)
         if member:
             return member
@@ -110,17 +132,25 @@ class DistributedProducer(Producer):
             producer = self._producers.setdefault(member, made)
         return producer
 
-    async def _for_unit(self, unit: int) -> Producer:
+    async def _for_unit(self, unit: int, timeout: float | None = None) -> Producer:
         if self._is_closed:
             raise ClientFault(f"the producer to {self.destination} is closed", code="closed")
-        return await self._at(await self._route.member_for(unit))
+        try:
+            async with asyncio.timeout(timeout):
+                return await self._at(await self._route.member_for(unit))
+        except TimeoutError:
+            raise Unavailable(
+                f"{self.destination} took no message for {timeout:g} s: try again later", code="send-timeout"
+            ) from None
 
-    async def _for_options(self, options: SendOptions | MessageOptions) -> Producer:
+    async def _for_options(
+        self, options: SendOptions | MessageOptions, timeout: float | None = None
+    ) -> Producer:
         self._name_unit(cast(dict[str, Any], options))
         name = options.get("unit_of_order")
         if name is None:
             name = self._unit
-        return await self._for_unit(unit_number(name) if name else NO_UNIT)
+        return await self._for_unit(unit_number(name) if name else NO_UNIT, timeout)
 
     def _name_unit(self, options: dict[str, Any]) -> None:
         """Where a property is the unit of what says nothing else, it is said: the member would conclude the same, but
@@ -162,10 +192,12 @@ class DistributedProducer(Producer):
 
     async def send(self, body: Body, **options: Unpack[SendOptions]) -> None:
         """Send to the member of the message's unit; see `Producer.send`. Raises OrderBroken if it is away."""
-        producer = await self._for_options(options)
+        producer = await self._for_options(options, options.get("timeout"))
         await producer.send(body, **options)
 
     async def try_send(self, body: Body, **options: Unpack[SendOptions]) -> bool:
+        if not self._route.is_known:
+            return False
         producer = await self._for_options(options)
         return await producer.try_send(body, **options)
 
@@ -190,7 +222,7 @@ class DistributedProducer(Producer):
     async def post(
         self, message: Outgoing, on_completion: OnCompletion | None = None, timeout: float | None = None
     ) -> None:
-        producer = await self._for_unit(message.unit)
+        producer = await self._for_unit(message.unit, timeout)
         await producer.post(message, on_completion, timeout)
 
     async def post_confirmed(self, message: Outgoing) -> str:

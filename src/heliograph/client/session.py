@@ -140,7 +140,11 @@ class Session:
         route = self._routes.get(destination)
         if route is None:
             route = self._routes[destination] = Route(
-                destination, found.distribution, self._first_identity, self._find_path
+                destination,
+                found.distribution,
+                self._first_identity,
+                find_path=self._find_path,
+                connected=self._link.ready,
             )
         return route
 
@@ -491,6 +495,8 @@ class Session:
         self._wire = None
         if self.transaction is not None:
             self.transaction.lost()
+        for route in self._routes.values():
+            route.is_known = False
         for sender in self._lanes.values():
             sender.detach()
         for consumer in self._consumers.values():
@@ -541,10 +547,12 @@ class Session:
             except ConnectionLost:
                 raise
             except HeliographError as refusal:
-                log.debug("%s is not asked for members: %s", destination, refusal)
+                route.end(refusal)
+                del self._routes[destination]
             else:
                 self._last_lane += 1
-                del self._routes[destination]  # it is one destination now, for those who ask from here on
+                route.end(ClientFault(f"{destination} is not distributed any more", code="routing-changed"))
+                del self._routes[destination]
 
     async def _reopen(self, wire: Wire) -> tuple[SessionOpened, bool]:
         if not self._identity:  # it was made while there was no server
