@@ -567,6 +567,43 @@ def test_by_hash_clients_that_come_back_know_the_new_members_before_they_send(tm
     told_with_changes(tmp_path, story)
 
 
+def test_on_the_blocking_face_units_of_a_member_that_is_there_go_on(tmp_path: Path) -> None:
+    async def story(cluster: Cluster) -> None:
+        connection = await asyncio.to_thread(heliograph.connect_blocking, url(cluster))
+        producer = await asyncio.to_thread(connection.producer, QUEUE)
+        await cluster.nodes.pop(20).stop()
+        await until(lambda: _is_away(producer._producer), "the client knows")
+        failed: list[str] = []
+        completed: list[str] = []
+
+        def send_all() -> int:
+            broken = 0
+            for turn in range(50):
+                for unit in UNITS:
+                    told = failed if place_of(unit) == "west" else completed
+                    try:
+                        producer.send(
+                            f"{turn}",
+                            unit_of_order=unit,
+                            on_completion=lambda error, told=told, unit=unit: told.append(unit),  # type: ignore[misc]
+                        )
+                    except heliograph.OrderBroken:
+                        broken += 1  # of what was sent before: this one was not taken
+            return broken
+
+        broken = await asyncio.to_thread(send_all)
+        with pytest.raises(heliograph.OrderBroken):
+            await asyncio.to_thread(producer.flush)
+        await asyncio.to_thread(producer.flush)
+        assert broken
+        assert failed
+        assert len(failed) + len(completed) + broken == 50 * len(UNITS)
+        assert waiting_at(cluster, "east") == len(completed)
+        await asyncio.to_thread(connection.close)
+
+    spread(tmp_path, story)
+
+
 async def _all_of(consumer: heliograph.Consumer) -> list[str]:
     got = []
     while (message := await consumer.receive(timeout=0.5)) is not None:

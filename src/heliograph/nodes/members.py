@@ -69,10 +69,10 @@ class Members:
         if not isinstance(command, _NEWS):
             return command
         address = self.at(name, command.address)
-        if isinstance(command, FlowChanged):
-            self._reasons[address] = command.reason
         if address == command.address:
             return command
+        if isinstance(command, FlowChanged):
+            self._reasons[address] = command.reason
         return msgspec.structs.replace(command, address=address)
 
     def resumed(self, name: str, body: dict[str, Any]) -> None:
