@@ -160,7 +160,11 @@ class SimGroup:
             self._loop.readable(self.descriptor)
 
     def deliver(self, place: Place, payload: bytes) -> None:
-        self.put(lambda: self._callbacks.delivered(place.node, place.process, memoryview(payload)))
+        """It learns that when it is woken."""
+        if not self.is_closed:
+            self._inbox.append(
+                partial(self._callbacks.delivered, place.node, place.process, memoryview(payload))
+            )
 
     def tell(self, members: list[Address], left: list[Address], joined: list[Address]) -> None:
         self.put(lambda: self._callbacks.group_changed(members, left, joined))
@@ -168,8 +172,11 @@ class SimGroup:
     def tell_ring(self, ring: Ring) -> None:
         self.put(lambda: self._callbacks.ring_changed(ring.node, ring.sequence))
 
-    def wake(self) -> None:
-        self._loop.readable(self.descriptor)
+    def wake(self, *, at_once: bool = False) -> None:
+        if at_once and isinstance(self._loop, ProcessLoop):
+            self._loop.readable_now(self.descriptor)
+        else:
+            self._loop.readable(self.descriptor)
 
 
 class SimDaemon:
@@ -183,6 +190,7 @@ class SimDaemon:
         self._ring = Ring(number, 0)
         self._members: dict[str, list[Place]] = {}
         self._local: dict[tuple[str, Place], SimGroup] = {}
+        self._to_wake: dict[SimGroup, None] = {}
 
     @property
     def is_full(self) -> bool:
@@ -239,6 +247,12 @@ class SimDaemon:
             if place not in entry.known and self._world.chance(self._network.oddities.missed):
                 continue
             group.deliver(entry.place, entry.payload)
+            self._to_wake[group] = None
+
+    def wake_readers(self, *, at_once: bool) -> None:
+        groups, self._to_wake = self._to_wake, {}
+        for group in groups:
+            group.wake(at_once=at_once)
 
     def _joined(self, entry: Entry) -> None:
         members = self._members.setdefault(entry.channel, [])

@@ -60,7 +60,7 @@ class Cluster(Play):
             self.starts += 1
             on_bus = self.bus.process(host, self.starts, process.loop)
             process.at_death.append(on_bus.died)
-            return Node(configuration, on_bus, disk=process.mount, clock=process.clock)
+            return Node(configuration, on_bus, disk=process.mount, clock=process.clock, owns_process=False)
 
         return make
 

@@ -45,9 +45,11 @@ class File:
     def __init__(self) -> None:
         self.data = bytearray()
         self.changes: list[_Change] = []
+        self.written = 0  # where the last byte that anybody ever wrote ends: what follows are zeros
 
     def write(self, offset: int, new: bytes) -> None:
         end = offset + len(new)
+        self.written = max(self.written, end)
         if end > len(self.data):
             self.resize(end)
         self.changes.append((offset, new, bytes(self.data[offset:end])))
@@ -56,10 +58,13 @@ class File:
     def resize(self, size: int) -> None:
         before = len(self.data)
         self.changes.append((before, None, bytes(self.data[size:])))
-        if size < before:
-            del self.data[size:]
-        else:
-            self.data += bytes(size - before)
+        self._set_size(size)
+
+    def is_synced(self, at: int) -> bool:
+        """Whether what stands there now would be there after a loss of power."""
+        return not any(
+            new is not None and offset <= at < offset + len(new) for offset, new, _ in self.changes
+        )
 
     def synced(self, count: int) -> None:
         del self.changes[:count]
@@ -86,8 +91,10 @@ class File:
     def _set_size(self, size: int) -> None:
         if size < len(self.data):
             del self.data[size:]
-        else:
+        elif self.data:
             self.data += bytes(size - len(self.data))
+        else:
+            self.data = bytearray(size)
 
     def _write_some(self, world: World, offset: int, new: bytes) -> None:
         """All of it, nothing of it, or some sectors."""

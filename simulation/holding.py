@@ -98,10 +98,11 @@ def replica_of(manager: Supervisor) -> Replica | None:
 def _has(disk: SimDisk, needle: bytes) -> bool:
     """Whether a loss of power would leave it."""
     for path in sorted(disk.files, reverse=True):
-        file = disk.files[path]
-        at = file.data.find(needle) if path.endswith(".segment") or "/large/" in path else -1
-        if at >= 0:
-            return not any(
-                new is not None and offset <= at < offset + len(new) for offset, new, _ in file.changes
-            )
+        if path.endswith(".segment") or "/large/" in path:
+            file = disk.files[path]
+            at = file.data.rfind(needle, 0, file.written)
+            while at >= 0:
+                if file.is_synced(at):
+                    return True
+                at = file.data.rfind(needle, 0, at)
     return False

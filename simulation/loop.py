@@ -254,6 +254,12 @@ class ProcessLoop:
             delay = self._spent + self.world.between(1e-5, 1e-4)
             self.world.after(delay, partial(self._due, SimHandle(self._read, (fd,))))
 
+    def readable_now(self, fd: int) -> None:
+        """The same, by somebody who has nothing else to do now: who sleeps wakes here."""
+        if fd not in self._woken:
+            self._woken[fd] = None
+            self._due(SimHandle(self._read, (fd,)))
+
     def _read(self, fd: int) -> None:
         self._woken.pop(fd, None)
         reader = self._readers.get(fd)

@@ -11,12 +11,15 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable
 from functools import partial
-from typing import Protocol
+from typing import Final, Protocol
 
 import msgspec
 
 from heliograph.bus.interface import Place, Ring
 from simulation.world import World
+
+# How long it takes until a host notices that its ring is no more, from and to, if nobody says otherwise.
+_NOTICE_SECONDS: Final = (0.05, 0.6)
 
 
 class Entry(msgspec.Struct):
@@ -34,6 +37,9 @@ class Daemon(Protocol):
     """What sits on a host and hears the ring: `bus.py`."""
 
     def deliver(self, entry: Entry) -> None: ...
+
+    def wake_readers(self, *, at_once: bool) -> None:
+        """Whoever was given something learns it. `at_once`: nobody else acts now, so it may run here."""
 
     def ring_formed(self, ring: Ring, hosts: tuple[int, ...], together: tuple[int, ...]) -> None:
         """`together`: hosts that were on one ring with this one until now."""
@@ -92,6 +98,8 @@ class Network:
         self._cut: dict[tuple[int, int], None] = {}
         self.hosts: dict[int, Host] = {}
         self._reforming: dict[int, None] = {}
+        # How long each host takes until it notices that its ring is no more: from, to.
+        self.notices: dict[int, tuple[float, float]] = {}
         self.rings = 0
         everybody = tuple(range(1, hosts + 1))
         for number in everybody:
@@ -115,9 +123,24 @@ class Network:
         self._cut[sender, receiver] = None
         self._changed()
 
+    def mend(self, ones: Iterable[int], others: Iterable[int]) -> None:
+        """These reach each other again, whatever else is cut."""
+        others = tuple(others)
+        for a in ones:
+            for b in others:
+                self._cut.pop((a, b), None)
+                self._cut.pop((b, a), None)
+        self._changed()
+
     def heal(self) -> None:
         self._cut = {}
         self._changed()
+
+    def form_again(self, number: int) -> None:
+        """A new ring of the same hosts: nobody came, nobody went."""
+        ring = self.hosts[number].ring
+        if not ring.is_broken and ring.is_told and all(self.hosts[each].ring is ring for each in ring.hosts):
+            self._form(list(ring.hosts), is_told=True)
 
     def crash(self, number: int) -> None:
         host = self.hosts[number]
@@ -138,6 +161,22 @@ class Network:
             return True
         up = self.hosts[sender].is_up and self.hosts[receiver].is_up
         return up and (sender, receiver) not in self._cut
+
+    def is_wired(self, sender: int, receiver: int) -> bool:
+        """Whether nothing is cut on the way, though one of them may have no power."""
+        return (sender, receiver) not in self._cut
+
+    @property
+    def parts(self) -> list[tuple[int, ...]]:
+        """Hosts that would be on a ring together if all noticed. With one-way losses a host can be in several."""
+        return sorted(
+            dict.fromkeys(self._neighbours(number) for number, host in self.hosts.items() if host.is_up)
+        )
+
+    @property
+    def one_way(self) -> list[tuple[int, int]]:
+        """From whom to whom nothing gets through, while the other way is open."""
+        return [(a, b) for a, b in self._cut if (b, a) not in self._cut]
 
     # ---- ordering and delivering
 
@@ -179,9 +218,11 @@ class Network:
         while host.is_up and host.ring is ring and ring.delivered[number] < len(ring.log):
             at = ring.delivered[number]
             if not self._holder(ring, at, number):
-                return
+                break
             ring.delivered[number] += 1
             self._hand_over(ring, host, ring.log[at])
+        if host.daemon is not None:
+            host.daemon.wake_readers(at_once=True)
 
     def _holder(self, ring: SimRing, at: int, number: int) -> bool:
         sayer = ring.log[at].host
@@ -225,7 +266,8 @@ class Network:
     def _notice(self, number: int) -> None:
         if number not in self._reforming:
             self._reforming[number] = None
-            self.world.after(self.world.between(0.05, 0.6), lambda: self._reform(number))
+            soonest, latest = self.notices.get(number, _NOTICE_SECONDS)
+            self.world.after(self.world.between(soonest, latest), lambda: self._reform(number))
 
     def _neighbours(self, number: int) -> tuple[int, ...]:
         """Hosts that all talk to each other, this one among them."""
@@ -274,6 +316,8 @@ class Network:
             came_along = tuple(
                 other for other in ring.hosts if old[other] is old[number] or not old[number].is_told
             )
+            if daemon is not None:
+                daemon.wake_readers(at_once=False)
             if daemon is not None and is_told:
                 daemon.ring_formed(ring.id, ring.hosts, came_along)
             self._ask_turn(self.hosts[number])

@@ -11,14 +11,19 @@ from collections.abc import Callable, Iterator
 
 import msgspec
 
-from simulation import cluster, single
+from simulation import cluster, partitions, single
 from simulation.cluster_plants import CLUSTER_PLANTS, HIDDEN_PLANTS
+from simulation.partition_plants import PARTITION_PLANTS
 from simulation.plants import PLANTS, Plant, planted
 from simulation.play import Outcome
 from simulation.weather import STORM, Plan
 
-WORKLOADS = {"single": single.run, "cluster": cluster.run}
-PLANTS_OF: dict[str, dict[str, Plant]] = {"single": PLANTS, "cluster": CLUSTER_PLANTS}
+WORKLOADS = {"single": single.run, "cluster": cluster.run, "partitions": partitions.run}
+PLANTS_OF: dict[str, dict[str, Plant]] = {
+    "single": PLANTS,
+    "cluster": CLUSTER_PLANTS,
+    "partitions": PARTITION_PLANTS,
+}
 
 
 class Result(msgspec.Struct):
@@ -40,7 +45,9 @@ class Summary(msgspec.Struct):
     counts: dict[str, int] = {}
     faults: dict[str, int] = {}
     errors: dict[str, int] = {}
+    covered: dict[str, int] = {}
     violations: dict[int, list[str]] = {}
+    stories: dict[int, list[str]] = {}
     shrunk: dict[int, int] = {}  # of a failing seed, the number of faults that it takes
     digests: dict[int, str] = {}
 
@@ -55,11 +62,13 @@ class Summary(msgspec.Struct):
             (self.counts, outcome.counts),
             (self.faults, outcome.faults),
             (self.errors, outcome.errors),
+            (self.covered, outcome.covered),
         ):
             for name, count in more.items():
                 sums[name] = sums.get(name, 0) + count
         if outcome.violations:
             self.violations[outcome.seed] = outcome.violations
+            self.stories[outcome.seed] = outcome.story
         if result.shrunk:
             self.shrunk[outcome.seed] = result.shrunk
 

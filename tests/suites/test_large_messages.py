@@ -17,6 +17,7 @@ import uvloop
 import heliograph
 from heliograph import HeliographError, StorageFull
 from heliograph.client import Consumer, Message, Producer
+from heliograph.client.large_reading import LargeStream
 from heliograph.model.large import LargeReference
 from heliograph.model.limits import CHUNK_BYTES, LARGE_SYNC_BYTES, LARGE_THRESHOLD_BYTES, MIB
 from heliograph.nodes import message_manager
@@ -485,6 +486,28 @@ def test_damage_on_the_disk_is_noticed_before_the_last_byte(tmp_path: Path) -> N
             message = await one(await connection.consumer("queue:a"))
             with pytest.raises(HeliographError) as damage:
                 await digest_of(message)
+            assert damage.value.code == "large-damaged"
+
+    play(story())
+
+
+def test_a_slow_reader_of_damaged_content_does_not_take_half_of_it_for_all(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with embedded(tmp_path) as server, heliograph.connect(url_of(server)) as connection:
+            await (await connection.producer("queue:a")).send_stream(Pieces(8))
+            (path,) = large_files(tmp_path)
+            with path.open("r+b") as file:
+                file.seek(10)
+                file.write(b"?")
+            message = await one(await connection.consumer("queue:a"))
+            async with message.open() as stream:
+                assert await stream.chunk()
+                assert isinstance(stream, LargeStream)
+                download = stream._download
+                assert download is not None
+                await until(lambda: download._received == stream.size, "all came before more was asked for")
+                with pytest.raises(HeliographError) as damage:
+                    await stream.read()
             assert damage.value.code == "large-damaged"
 
     play(story())

@@ -106,6 +106,7 @@ class Download(Transfer):
             await asyncio.sleep(0)  # others get their turn, however quickly the application reads
         while not self._pieces:
             if self._received >= self._reference.size:
+                self.check_fault()  # the last piece may have come, and not have been what was sent
                 return b""
             wire = await self._link.ready()
             try:

@@ -47,10 +47,14 @@ class Transfer:
 
     def check(self, wire: Wire) -> None:
         """Raises what ended it, or ConnectionLost if it has to begin again on another wire."""
-        if self._fault is not None:
-            raise renewed(self._fault)
+        self.check_fault()
         if self.wire is not wire:
             raise ConnectionLost("the connection was lost")
+
+    def check_fault(self) -> None:
+        """Raises what ended it."""
+        if self._fault is not None:
+            raise renewed(self._fault)
 
     def was_lost(self, wire: Wire) -> bool:
         """Whether it is worth going on elsewhere: the wire is gone, and nothing else is wrong."""

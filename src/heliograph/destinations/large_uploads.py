@@ -255,6 +255,11 @@ class Uploads:
             and (upload.received, upload.checksum) == (reference.size, reference.checksum)
         )
 
+    def is_coming(self, reference: LargeReference) -> bool:
+        """Whether all of it was received, and is on its way to the disk."""
+        upload = self._by_file.get(FileId(reference.file))
+        return upload is not None and upload.state is State.STORING and upload.received == reference.size
+
     def published(self, file: FileId) -> bool:
         """A message refers to it now, and the file is the message's. Whether it was an upload."""
         upload = self._by_file.get(file)

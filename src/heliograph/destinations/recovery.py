@@ -165,6 +165,7 @@ class CatalogueRecovery:
         self._catalogue.placements = {Address(address): place for address, place in state.placements}
         for document in state.documents:
             self._catalogue.documents.restore(document)
+        self._catalogue.paths.restore(state.paths)
         if self._log is not None:
             self._log.restore(state.index, state.chain, state.views, state.identity)
         for session in state.sessions:
@@ -286,6 +287,8 @@ class CatalogueRecovery:
             self._subscription(bytes(record.payload))
         elif kind == RecordKind.DOCUMENT:
             self._catalogue.documents.restore(decode_document(record.payload))
+        elif kind == RecordKind.PATH:
+            self._catalogue.paths.replay(bytes(record.payload))
         elif kind == RecordKind.STARTED:
             self._restarted(bytes(record.payload))
             self.started_on, self.stopped_clean = bytes(record.payload), False
@@ -503,6 +506,7 @@ class CatalogueRecovery:
             placements_of(self._catalogue),
         )
         found.documents = list(self._catalogue.documents.by_key.values())
+        found.paths = self._catalogue.paths.states()
         found.prepared = [PreparedState(record, stages_of(staged)) for record, staged in promised]
         found.finishing = list(self._catalogue.transactions.finishing.values())
         add_ledger(self._catalogue, found)

@@ -16,6 +16,7 @@ from heliograph.destinations.documents import Document
 from heliograph.destinations.intake import Apart
 from heliograph.destinations.message_list import MessageList
 from heliograph.destinations.pages import Entry, Page, pages_of
+from heliograph.destinations.paths import PathState
 from heliograph.destinations.pausing import NOTHING, Paused
 from heliograph.destinations.placing import runs_in_queue, runs_in_topic
 from heliograph.destinations.queue import Queue
@@ -128,6 +129,7 @@ class CatalogueState(msgspec.Struct, array_like=True):
     prepared: list[PreparedState] = []
     finishing: list[Finishing] = []
     documents: list[Document] = []  # of which every node has a copy
+    paths: list[PathState] = []  # where units of distributed destinations are
     ledger: bytes = b""  # in a cluster: what differs where its parts meet
     graves: dict[str, Grave] = {}
 
@@ -165,6 +167,7 @@ def snapshot_of(catalogue: Catalogue, boot: bytes, place: LogState = (0, 0, [], 
     state.finishing = list(transactions.finishing.values())
     state.placements = placements_of(catalogue)
     state.documents = list(catalogue.documents.by_key.values())
+    state.paths = catalogue.paths.states()
     add_ledger(catalogue, state)
     return encode_state(state)
 

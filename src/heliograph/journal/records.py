@@ -61,7 +61,8 @@ class RecordKind(enum.IntEnum):
     PREPARED = 19
     FINISHED = 20
     DOCUMENT = 21
-    # 22 to 28: views and partitions
+    PATH = 22
+    # up to 28: views and partitions
     JOINED = 29
     HELD = 30
     KNOWN = 31

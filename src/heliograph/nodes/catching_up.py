@@ -116,6 +116,7 @@ class Host:
         self._server: asyncio.Server | None = None
         self._tasks: dict[asyncio.Task[None], None] = {}
         self.served = 0
+        self._is_over = False
 
     async def start(self, host: str) -> None:
         self._server = await asyncio.start_server(self._connected, host, 0)
@@ -128,6 +129,7 @@ class Host:
         return f"{name}:{port}/{self._key.hex()}"
 
     async def stop(self) -> None:
+        self._is_over = True
         if self._server is not None:
             self._server.close()
         for task in self._tasks:
@@ -141,6 +143,10 @@ class Host:
             await self._serve(reader, writer)
         except (OSError, EOFError, TimeoutError, HeliographError, msgspec.DecodeError, zlib.error):
             pass  # it will try again
+        except asyncio.CancelledError:
+            if not self._is_over:
+                raise
+            # The server of asyncio asks a task for its error, and takes one that was cancelled for a defect.
         finally:
             del self._tasks[task]
             writer.close()

@@ -7,6 +7,7 @@ and docs/reference/configuration.md are rendered from them, and a wrong key or v
 from __future__ import annotations
 
 import difflib
+import functools
 import hashlib
 import json
 import re
@@ -20,6 +21,7 @@ from msgspec import Meta
 from msgspec import inspect as types
 
 from heliograph.model import limits
+from heliograph.model.distribution import Distributions
 from heliograph.model.errors import ClientFault
 from heliograph.model.policy_rules import PolicyRule, PolicyRules
 from heliograph.sessions.access import CreationRule
@@ -310,6 +312,14 @@ class Configuration(_Section, frozen=True):
         """Raises ClientFault `policy-invalid`, naming the key."""
         return PolicyRules([PolicyRule.of(given) for given in self.policies])
 
+    def distributions(self) -> Distributions:
+        """Which destinations are distributed over the sub-clusters. Raises ClientFault `policy-invalid`."""
+        rules = self.policy_rules()
+        names = self.cluster.all_sub_clusters if self.cluster.name else ()
+        if names:
+            rules.check_members(names)
+        return Distributions(rules.distribution_for, names)
+
     def creation_rules(self) -> list[CreationRule]:
         """Raises ClientFault `pattern-invalid`."""
         return [
@@ -336,7 +346,7 @@ def load(path: Path | str | None = None, overrides: Mapping[str, object] | None 
         configuration = msgspec.convert(given, Configuration)
     except msgspec.ValidationError as fault:
         raise _explain(str(fault), given) from None
-    configuration.policy_rules()
+    configuration.distributions()
     configuration.creation_rules()
     return configuration
 
@@ -401,7 +411,8 @@ def _digest_of(rules: list[Any]) -> str:
     return f"{len(rules)} rule{'s' if len(rules) > 1 else ''} ({digest})"
 
 
-def settings() -> list[Setting]:
+@functools.cache
+def settings() -> tuple[Setting, ...]:
     """Every key there is, in the order of the file."""
     found = []
     for section in _fields(types.type_info(Configuration)):
@@ -411,7 +422,7 @@ def settings() -> list[Setting]:
                 description = str((kind.extra_json_schema or {}).get("description", ""))
                 kind = kind.type
             found.append(Setting(section.name, field.name, description, _accepts(kind), field.default))
-    return found
+    return tuple(found)
 
 
 def _fields(kind: types.Type) -> tuple[types.Field, ...]:

@@ -75,10 +75,13 @@ class Following:
         manager: MessageManager,
         say: Callable[[Command], None],
         own_disk_has: Callable[[int], None] = lambda _: None,
+        bring: Callable[[], None] = lambda: None,
     ) -> None:
+        """`bring`: what is in `lacking` has to be brought."""
         self._manager = manager
         self._say = say
         self._own_disk_has = own_disk_has
+        self._bring = bring
         self.has_log = False  # records are applied as they come; before, it is behind
         self.is_synchronised = False  # and it knows all that is not in the log
         self.sessions: dict[SessionId, Incarnation] = {}  # with which client manager each is
@@ -234,15 +237,21 @@ class Following:
 
     def _refers(self, reference: LargeReference) -> None:
         """A message has its content in a file: it is not stored before that is."""
-        file = FileId(reference.file)
-        is_here = self._manager.large.refers(file, partial(self._has_file, file))
+        is_here = self._manager.large.refers(reference, partial(self._file_came, reference))
         if not is_here:
-            self._files[file] = self._manager.place.index
-            if is_here is None:
-                return
-            self.lacking[file] = reference
+            self._files[FileId(reference.file)] = self._manager.place.index
+        if is_here is False:
+            self._lacks(reference)
 
-    def _has_file(self, file: FileId) -> None:
+    def _lacks(self, reference: LargeReference) -> None:
+        self.lacking[FileId(reference.file)] = reference
+        self._bring()
+
+    def _file_came(self, reference: LargeReference, is_here: bool) -> None:
+        if not is_here:
+            self._lacks(reference)
+            return
+        file = FileId(reference.file)
         self._files.pop(file, None)
         self.lacking.pop(file, None)
         self.say_stored()
@@ -350,6 +359,11 @@ class Following:
         if self._stored > self._said:
             self.say_stored()
         return lsn
+
+    @property
+    def lacks_content(self) -> bool:
+        """Whether a message in its log has no content here: others have it, and should lead."""
+        return bool(self._files)
 
     @property
     def stored_index(self) -> int:

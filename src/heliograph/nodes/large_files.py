@@ -53,6 +53,7 @@ class LargeFiles:
         self._quota = quota_bytes
         self._reserve = reserve_bytes
         self._names: dict[FileId, str] = {}
+        self._whole: dict[FileId, None] = {}  # those that nothing is missing of, and a loss of power leaves
         self._writing: dict[FileId, _Writing] = {}
         self._reading: dict[FileId, int] = {}
         self._hurries = False
@@ -71,6 +72,8 @@ class LargeFiles:
             self._names[file] = name
             self._written_bytes += size
             found[file] = session
+            if not session:
+                self._whole[file] = None
         return found
 
     def _files(self) -> Iterator[tuple[str, int, FileId, SessionId]]:
@@ -85,8 +88,19 @@ class LargeFiles:
                 yield name, size, FileId(identity), SessionId(owner)
 
     def has(self, file: FileId) -> bool:
-        """Whether all of it is here, as far as anybody knows."""
-        return file in self._names and file not in self._writing
+        """Whether all of it is here. What an upload left is not: nobody knows how much that is."""
+        return file in self._whole
+
+    def is_whole(self, file: FileId, size: int, checksum: int) -> bool:
+        """Whether what an upload left is all that a message refers to: so it is when the end came between the two."""
+        if self.disk.size_of(self._path(file)) != size:
+            return False
+        self.reopen(file)
+        found = self._writing[file].checksum
+        self.close_writing(file)
+        if found == checksum:
+            self._whole[file] = None
+        return found == checksum
 
     # ---- writing
 
@@ -159,6 +173,7 @@ class LargeFiles:
             self.disk.sync_folder(self._folder)
         self.disk.close(writing.descriptor)
         del self._writing[file]
+        self._whole[file] = None
         return writing.checksum
 
     def publish(self, file: FileId) -> None:
@@ -214,11 +229,25 @@ class LargeFiles:
 
     # ---- removing
 
-    def remove(self, file: FileId) -> None:
-        """Give the room back, in steps. A file that is not there is as good as removed."""
+    def name_of(self, file: FileId) -> str:
+        return self._names.get(file, "")
+
+    def discard(self, file: FileId) -> None:
+        """What there is of it is worth nothing: it goes at once, and the same may come again."""
+        self.close_writing(file)
+        self._whole.pop(file, None)
         name = self._names.pop(file, None)
-        if name is None:
+        if name is not None:
+            self._removed_bytes += self.disk.size_of(self._folder / name)
+            self.disk.remove(self._folder / name)
+
+    def remove(self, file: FileId, name: str) -> None:
+        """Give the room back, in steps. A file that is not there, or came again under another name meanwhile, is as
+        good as removed."""
+        if not name or self._names.get(file) != name:
             return
+        del self._names[file]
+        self._whole.pop(file, None)
         path = self._folder / name
         size = self.disk.size_of(path)
         self._removed_bytes += size

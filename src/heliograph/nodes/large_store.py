@@ -88,16 +88,29 @@ class LargeStore:
         self._remover = files.disk.worker("large-remover", loop)
         # Files that go when the log is stored up to the LSN beside them.
         self._doomed: deque[tuple[int, FileId]] = deque()
-        self._awaited: dict[FileId, Callable[[], None]] = {}
+        # Content that messages refer to and that is not here yet, and who is told whether it came.
+        self._awaited: dict[FileId, tuple[LargeReference, Callable[[bool], None]]] = {}
         self._stored_lsn = 0
+        self.has_lost_some = False  # files of messages that were there at the start
 
     # ---- life
 
-    def start(self, is_remembered: Callable[[SessionId], bool]) -> None:
-        """After recovery: keep what messages refer to, and what a client may go on with; the rest goes."""
+    def start(
+        self,
+        is_remembered: Callable[[SessionId], bool],
+        refers_to: Callable[[FileId], LargeReference] | None = None,
+    ) -> None:
+        """After recovery: keep what messages refer to, and what a client may go on with; the rest goes.
+
+        `refers_to`: of a manager that may have had a message before its content; what it has of that is looked at.
+        """
         found = self._files.open()
-        for file, session in found.items():
+        for file, session in list(found.items()):
             if self._references.is_referenced(file):
+                if session and refers_to is not None and not self._is_whole(refers_to(file)):
+                    self._files.discard(file)
+                    del found[file]
+                    continue
                 self._publish(file)
             elif is_remembered(session):
                 self._uploads.found(file, session)
@@ -107,7 +120,11 @@ class LargeStore:
             self._remover.post(self._files.remove_halves, _ignore)
         missing = [file for file in self._references.files() if file not in found]
         if missing:
+            self.has_lost_some = True
             log.error("%d large messages have lost their files", len(missing))
+
+    def _is_whole(self, reference: LargeReference) -> bool:
+        return self._files.is_whole(FileId(reference.file), reference.size, reference.checksum)
 
     def stop(self) -> None:
         """What was begun is finished; unfinished uploads stay for the next start."""
@@ -154,21 +171,27 @@ class LargeStore:
 
     # ---- the same message elsewhere
 
-    def refers(self, file: FileId, then: Callable[[], None]) -> bool | None:
+    def refers(self, reference: LargeReference, then: Callable[[bool], None]) -> bool | None:
         """Another manager has a message that refers to a file. True: it is here. None: it is on its way to the disk,
-        and `then` is called when it is there. False: somebody has to bring it."""
-        is_upload = self._uploads.published(file)
-        if is_upload:
+        and `then` is told whether it came there. False: somebody has to bring it, and then `then` is told.
+
+        What an upload left that was interrupted here, by a restart or a gap, is not it.
+        """
+        file = FileId(reference.file)
+        is_complete, is_coming = self._uploads.is_complete(reference), self._uploads.is_coming(reference)
+        was_upload = self._uploads.published(file)
+        if is_complete or (not was_upload and self._files.has(file)):
             self._publish(file)
-        if self._files.has(file):
             return True
-        self._awaited[file] = then
-        return None if is_upload else False
+        self._awaited[file] = reference, then
+        return None if is_coming else False
 
     async def bring(self, reference: LargeReference, pieces: AsyncIterator[bytes]) -> None:
         """Take in a file that another manager has. Raises StorageFull, OSError, and Unavailable if what came is not
         what the message refers to."""
         file = FileId(reference.file)
+        await answer_to(partial(self._examiner.post, _nothing))  # behind whatever it looks at
+        await self._do(lambda: self._files.discard(file))
         await self._do(lambda: self._files.make(file, _FROM_ANOTHER))
         try:
             offset = 0
@@ -179,10 +202,10 @@ class LargeStore:
             if (offset, checksum) != (reference.size, reference.checksum):
                 raise Unavailable("the content of a large message came damaged", code="large-damaged")
         except BaseException:
-            self._remove(file)
+            self._writer.post(lambda: self._files.discard(file), _ignore)  # before it is brought again
             raise
         self._publish(file)
-        self._is_here(file)
+        self._came(file, reference.checksum)
 
     async def _do(self, job: Callable[[], object]) -> object:
         return await answer_to(partial(self._writer.post, job))
@@ -197,10 +220,17 @@ class LargeStore:
     def lacks(self, files: Iterable[FileId]) -> list[FileId]:
         return [file for file in files if not self._files.has(file)]
 
-    def _is_here(self, file: FileId) -> None:
-        waiting = self._awaited.pop(file, None)
-        if waiting is not None:
-            waiting()
+    def _came(self, file: FileId, checksum: int | None) -> None:
+        """A file is on disk, with this content, or will not be."""
+        awaited = self._awaited.get(file)
+        if awaited is None:
+            return
+        reference, then = awaited
+        is_here = checksum == reference.checksum
+        if is_here:
+            del self._awaited[file]
+            self._publish(file)
+        then(is_here)
 
     def takes_over(self) -> None:
         """Whoever sends to us now hears how far it is."""
@@ -272,10 +302,12 @@ class LargeStore:
             if isinstance(result, Exception):
                 if not isinstance(result, KeyError):  # else it was dropped, and this was still under way
                     self._carry_out(self._uploads.handle(FileFailed(file, *storage_fault(result))))
+                    self._came(file, None)
+            elif file in self._awaited:  # it is no upload any more
+                if isinstance(result, FileStored):
+                    self._came(file, result.checksum)
             elif result is not None:
                 self._carry_out(self._uploads.handle(result))
-                if isinstance(result, FileStored):
-                    self._is_here(file)
 
         (worker or self._writer).post(job, then)
 
@@ -295,7 +327,8 @@ class LargeStore:
         """Behind whatever the writer still has to do with it."""
 
         def then(result: Exception | None) -> None:
-            self._remover.post(lambda: self._files.remove(file), _report)
+            name = self._files.name_of(file)
+            self._remover.post(lambda: self._files.remove(file, name), _report)
 
         self._writer.post(lambda: self._files.close_writing(file), then)
 
@@ -317,6 +350,10 @@ def checked_reference(block: Block) -> LargeReference | None:
 
 def _ignore(_result: object) -> None:
     pass
+
+
+def _nothing() -> None:
+    """A job that takes its turn."""
 
 
 def _report(result: object) -> None:

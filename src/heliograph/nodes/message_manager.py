@@ -29,7 +29,10 @@ from heliograph.bus.commands import (
     DestinationWanted,
     DocumentOffered,
     DocumentTold,
+    OldestWanted,
     OutcomeWanted,
+    PathsChecked,
+    PathWanted,
     PlacementWanted,
     Published,
     Refused,
@@ -91,6 +94,7 @@ from heliograph.model.block import LARGE, Block, Span, parse_trusted
 from heliograph.model.destination import Address
 from heliograph.model.errors import CorruptJournal, HeliographError, StorageFull, Unavailable
 from heliograph.model.ids import ConsumerId, IdIssuer, LaneId, SessionId
+from heliograph.model.large import FileId, LargeReference, reference_of
 from heliograph.model.limits import (
     KEPT_SESSION_SECONDS,
     LARGE_RESERVE_BYTES,
@@ -222,7 +226,11 @@ class MessageManager:
         recovery = self.recovery = CatalogueRecovery(self.catalogue, self.now(), place, until)
         self.journal.recover(on_snapshot=recovery.snapshot, on_record=recovery.record)
         if self.catalogue.is_replicated:
-            self.large.start(self.catalogue.sessions.__contains__)
+            self.large.start(self.catalogue.sessions.__contains__, self._reference_to)
+
+    def _reference_to(self, file: FileId) -> LargeReference:
+        position = next(at for at, named in self.catalogue.large.pairs() if named == file)
+        return reference_of(parse_trusted(self.journal.read_now(position)))
 
     def externalise(self) -> bytes:
         """The state at this index, as another manager could start from it."""
@@ -293,6 +301,8 @@ class MessageManager:
             None,
             self.catalogue.forget_lost_before(moment - SESSION_MEMORY_SECONDS, moment - self._kept_seconds),
         )
+        for news in self.catalogue.paths.unused(int(moment * 1_000_000)):
+            self._bus.multicast(news)
         self._compactor.step()
         self.large.expire(self._may_go_on)
         self._tick.ask()
@@ -372,6 +382,8 @@ class MessageManager:
             self.run(None, catalogue.sought(command, self.load()))
         elif isinstance(command, PlacementWanted):
             self.run(None, catalogue.place(command))
+        elif isinstance(command, PathWanted | PathsChecked | OldestWanted):
+            self._on_path(command)
         elif isinstance(command, CommitAsked):
             self._committing.commit(command)
         elif isinstance(command, RollbackAsked):
@@ -405,6 +417,24 @@ class MessageManager:
             self.administrator.asked(command)
         elif isinstance(command, DocumentOffered):
             self._document_offered(command)
+
+    def _on_path(self, command: PathWanted | PathsChecked | OldestWanted) -> None:
+        """Nobody is told of a path that could be forgotten: others would be told of another."""
+        catalogue = self.catalogue
+        if isinstance(command, OldestWanted):
+            self.run(None, catalogue.oldest(command))
+            return
+        if isinstance(command, PathsChecked):
+            self.run(None, catalogue.paths_checked(command))
+            return
+        try:
+            member, record = catalogue.path_wanted(command)
+        except Unavailable as refusal:
+            self._bus.multicast(Rejected(command.request, refusal.code, refusal.sentence))
+            return
+        if record:
+            self.append(RecordKind.PATH, 0, 0, record, wait=True)
+        self.answer_when_stored(command.request, {"member": member})
 
     def load(self) -> float:
         """How much there is to do: megabytes a second that were written since this was last asked."""

@@ -175,7 +175,7 @@ class Replica:
         self.manager.stop(led=not self._has_backup)
 
     def _follow(self) -> Following:
-        following = Following(self.manager, self._say, self._own_disk_has)
+        following = Following(self.manager, self._say, self._own_disk_has, self._bring)
         self.manager.shipping = following
         return following
 
@@ -198,11 +198,17 @@ class Replica:
             disowned=place.disowned,
             is_synchronised=self._leading is not None or follows,
             is_leading=self._leading is not None,
-            is_leaving=self._is_leaving or self._is_full,
+            is_leaving=self._is_leaving or self._is_full or self._lacks_content,
             address=self.host.address,
             cluster=place.identity,
             expected=self._expected,
         )
+
+    @property
+    def _lacks_content(self) -> bool:
+        """Messages of its log refer to files that it does not have, and others do: one of them should lead."""
+        following = self._following
+        return following is not None and (following.lacks_content or self.manager.large.has_lost_some)
 
     @property
     def is_leading(self) -> bool:
@@ -349,8 +355,6 @@ class Replica:
     def _read(self, following: Following, decision: Command) -> None:
         if isinstance(decision, Logged):
             following.logged(decision)
-            if following.lacking and (self._bringing is None or self._bringing.done()):
-                self._bringing = asyncio.get_running_loop().create_task(self._bring_files())
         else:
             following.decided(decision)
 
@@ -459,6 +463,10 @@ class Replica:
             self._lost_place(lost)
             return
         self._say_synchronised()
+
+    def _bring(self) -> None:
+        if self._bringing is None or self._bringing.done():
+            self._bringing = asyncio.get_running_loop().create_task(self._bring_files())
 
     async def _bring_files(self) -> None:
         """Content of large messages whose sending began before this manager was there."""

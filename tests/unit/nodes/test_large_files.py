@@ -98,8 +98,8 @@ def test_a_removed_file_is_gone_however_large(tmp_path: Path) -> None:
     files.close_writing(FILE)
     (path,) = (tmp_path / "large").iterdir()
     os.truncate(path, 3 * LARGE_REMOVE_BYTES + 1)
-    files.remove(FILE)
-    files.remove(FILE)
+    files.remove(FILE, files.name_of(FILE))
+    files.remove(FILE, files.name_of(FILE))
     assert names(tmp_path) == []
 
 
@@ -121,7 +121,7 @@ def test_a_full_quota_refuses_and_lets_nothing_more_be_written(tmp_path: Path) -
         files.write(FILE, LARGE_SYNC_BYTES, b"x")
     with pytest.raises(KeyError):
         files.write(FILE, LARGE_SYNC_BYTES, b"x")
-    files.remove(FILE)
+    files.remove(FILE, files.name_of(FILE))
     assert files.used_bytes == 0
 
 

@@ -28,6 +28,7 @@ pytestmark = pytest.mark.req("M6")
 SESSION = SessionId(b"s" * 16)
 FILE = FileId(b"f" * 16)
 CONTENT = b"abc"
+CHECKSUM = 0x364B3FB7
 
 
 class World:
@@ -51,10 +52,9 @@ class World:
         store = self.store
         store.on_command(UploadBegun(1, SESSION, 1, Address("queue:a"), FILE, False))
         store.on_command(ChunkSent(SESSION, 1, 0, CONTENT))
-        checksum = 0x364B3FB7  # of b"abc"
-        store.on_command(UploadEnded(2, SESSION, 1, len(CONTENT), checksum))
+        store.on_command(UploadEnded(2, SESSION, 1, len(CONTENT), CHECKSUM))
         await until(lambda: Answered(2, {}) in self.heard, "the upload is stored")
-        return LargeReference(FILE, len(CONTENT), checksum)
+        return LargeReference(FILE, len(CONTENT), CHECKSUM)
 
 
 def _raise(bug: Exception) -> None:
@@ -176,9 +176,9 @@ def test_content_that_another_manager_brings_is_taken_only_as_its_message_descri
     async def whole() -> None:
         world = World(tmp_path)
         world.store.start(lambda _: False)
-        said: list[str] = []
-        assert world.store.refers(FILE, lambda: said.append("here")) is False
-        reference = LargeReference(FILE, len(CONTENT), 0x364B3FB7)
+        said: list[bool] = []
+        reference = LargeReference(FILE, len(CONTENT), CHECKSUM)
+        assert world.store.refers(reference, said.append) is False
         for damaged in ((b"abd",), (b"ab",), (b"ab", b"cc")):
             with pytest.raises(Unavailable) as refused:
                 await world.store.bring(reference, pieces(*damaged))
@@ -186,9 +186,72 @@ def test_content_that_another_manager_brings_is_taken_only_as_its_message_descri
             await until(lambda: world.names == [], "nothing of it stays")
             assert said == []
         await world.store.bring(reference, pieces(b"a", b"bc"))
-        assert said == ["here"]
+        assert said == [True]
         await until(lambda: world.names == [f"{FILE.hex()}.message"], "it has its name")
         assert (world.folder / f"{FILE.hex()}.message").read_bytes() == CONTENT
         world.store.stop()
 
     play(whole())
+
+
+@pytest.mark.req("M6", "M9")
+@pytest.mark.parametrize("has", [b"", b"ab", b"abd"])
+def test_what_an_interrupted_upload_left_is_not_the_content_of_a_message(tmp_path: Path, has: bytes) -> None:
+    """A backup that was started again while a client sent to it: the message comes, and its file is half there."""
+
+    async def pieces() -> AsyncIterator[bytes]:
+        yield CONTENT
+
+    async def whole() -> None:
+        (tmp_path / "large").mkdir()
+        (tmp_path / "large" / f"{FILE.hex()}.{SESSION.hex()}").write_bytes(has)
+        world = World(tmp_path)
+        world.store.start(lambda _: True)
+        said: list[bool] = []
+        reference = LargeReference(FILE, len(CONTENT), CHECKSUM)
+        assert world.store.lacks([FILE]) == [FILE]
+        assert world.store.refers(reference, said.append) is False
+        await world.store.bring(reference, pieces())
+        assert said == [True]
+        await until(
+            lambda: world.names == [f"{FILE.hex()}.message"], "it has its name, and nothing else is there"
+        )
+        assert (world.folder / f"{FILE.hex()}.message").read_bytes() == CONTENT
+        world.store.stop()
+
+    play(whole())
+
+
+@pytest.mark.req("M6", "M9")
+@pytest.mark.parametrize(("has", "stays"), [(b"ab", False), (b"abd", False), (b"abc", True)])
+def test_content_that_was_not_all_there_when_the_machine_was_lost_is_not_taken_for_it(
+    tmp_path: Path, has: bytes, stays: bool
+) -> None:
+    """A backup writes down the message before it has the content, and says that it is stored when it has both."""
+    reference = LargeReference(FILE, len(CONTENT), CHECKSUM)
+
+    async def whole() -> None:
+        (tmp_path / "large").mkdir()
+        (tmp_path / "large" / f"{FILE.hex()}.{SESSION.hex()}").write_bytes(has)
+        world = World(tmp_path)
+        world.references.persisted(100, FILE)
+        world.store.start(lambda _: True, lambda _: reference)
+        assert world.store.lacks([FILE]) == ([] if stays else [FILE])
+        assert world.store.has_lost_some is not stays
+        world.store.stop()
+        assert world.names == ([f"{FILE.hex()}.message"] if stays else [])
+
+    play(whole())
+
+
+@pytest.mark.req("M6", "M9")
+def test_content_that_comes_to_the_disk_damaged_is_not_here(tmp_path: Path) -> None:
+    async def story(world: World) -> None:
+        store, said = world.store, list[bool]()
+        store.on_command(UploadBegun(1, SESSION, 1, Address("queue:a"), FILE, False))
+        store.on_command(ChunkSent(SESSION, 1, 0, b"abd"))
+        store.on_command(UploadEnded(2, SESSION, 1, len(CONTENT), CHECKSUM))
+        assert store.refers(LargeReference(FILE, len(CONTENT), CHECKSUM), said.append) is None
+        await until(lambda: said == [False], "it is asked for elsewhere")
+
+    told(tmp_path, story)
