@@ -84,6 +84,7 @@ class Book(msgspec.Struct, array_like=True):
     done: dict[
         int, list[tuple[int, int]]
     ] = {}  # by list: numbers of messages that are older than the chapter
+    handed_out: dict[int, list[tuple[int, int]]] = {}  # the same numbers, of what was handed out
     unmade: dict[bytes, Ranges] = {}  # staged in transactions that were not committed, or not yet
 
 
@@ -153,6 +154,12 @@ class Ledger:
                 self._made(destination, lane, ((first, block.last),))
         elif kind == RecordKind.DONE:
             self._done(destination, list_number, list(_PAIR.iter_unpack(payload)))
+        elif kind == RecordKind.DISPATCHED:
+            older = self._older(destination, list(_PAIR.iter_unpack(payload)))
+            if older:
+                noted = self._book(destination).handed_out.setdefault(list_number, [])
+                for first, last in older:
+                    _note(noted, first, last)
         elif kind == RecordKind.ADOPTED:
             block = parse_trusted(payload, keep=False)
             _note(self._book(destination).moved.setdefault(block.lane, []), block.first, block.last)
@@ -215,12 +222,16 @@ class Ledger:
         return found
 
     def _done(self, destination: int, list_number: int, ranges: list[tuple[int, int]]) -> None:
-        base = self._now.bases.get(destination, 1)
-        older = [(first, min(last, base - 1)) for first, last in ranges if first < base]
+        older = self._older(destination, ranges)
         if older:
             noted = self._book(destination).done.setdefault(list_number, [])
             for first, last in older:
                 _note(noted, first, last)
+
+    def _older(self, destination: int, ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
+        """Numbers of messages that were there when the chapter began."""
+        base = self._now.bases.get(destination, 1)
+        return [(first, min(last, base - 1)) for first, last in ranges if first < base]
 
     def _session(self, record: _Session, payload: bytes) -> None:
         if record.closed:
@@ -288,9 +299,16 @@ class Ledger:
 
     def done_of(self, destination: int) -> dict[int, Ranges]:
         """By list: numbers below the base."""
+        return self._below(destination, [book.done for book in self._books(destination)])
+
+    def handed_out_of(self, destination: int) -> dict[int, Ranges]:
+        """The same, of what was handed out."""
+        return self._below(destination, [book.handed_out for book in self._books(destination)])
+
+    def _below(self, destination: int, noted: list[dict[int, list[tuple[int, int]]]]) -> dict[int, Ranges]:
         base, found = self.base_of(destination), dict[int, Ranges]()
-        for book in self._books(destination):
-            for list_number, ranges in book.done.items():
+        for lists in noted:
+            for list_number, ranges in lists.items():
                 older = [(first, min(last, base - 1)) for first, last in ranges if first < base]
                 found[list_number] = union(found.get(list_number, NONE), older)
         return found
