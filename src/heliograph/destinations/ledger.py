@@ -10,6 +10,7 @@ they have accepted and does not wait is done: nothing is kept for a single messa
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterable
 
 import msgspec
 
@@ -153,9 +154,9 @@ class Ledger:
                 block = parse_trusted(payload, keep=False)
                 self._made(destination, lane, ((first, block.last),))
         elif kind == RecordKind.DONE:
-            self._done(destination, list_number, list(_PAIR.iter_unpack(payload)))
+            self._done(destination, list_number, _PAIR.iter_unpack(payload))
         elif kind == RecordKind.DISPATCHED:
-            older = self._older(destination, list(_PAIR.iter_unpack(payload)))
+            older = self._older(destination, _PAIR.iter_unpack(payload))
             if older:
                 noted = self._book(destination).handed_out.setdefault(list_number, [])
                 for first, last in older:
@@ -221,16 +222,18 @@ class Ledger:
             found = self._now.books[destination] = Book(self._addresses.get(destination, ""))
         return found
 
-    def _done(self, destination: int, list_number: int, ranges: list[tuple[int, int]]) -> None:
+    def _done(self, destination: int, list_number: int, ranges: Iterable[tuple[int, ...]]) -> None:
         older = self._older(destination, ranges)
         if older:
             noted = self._book(destination).done.setdefault(list_number, [])
             for first, last in older:
                 _note(noted, first, last)
 
-    def _older(self, destination: int, ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    def _older(self, destination: int, ranges: Iterable[tuple[int, ...]]) -> list[tuple[int, int]]:
         """Numbers of messages that were there when the chapter began."""
         base = self._now.bases.get(destination, 1)
+        if base == 1:
+            return []
         return [(first, min(last, base - 1)) for first, last in ranges if first < base]
 
     def _session(self, record: _Session, payload: bytes) -> None:
