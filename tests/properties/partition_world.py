@@ -374,10 +374,9 @@ class Cluster:
             was_in_force=bool(last and last[3] and each.heard >= last[3]),
             clients=tuple(who_is(client) for client in last[1]) if last else (),
             store=b"" if is_client else bytes([node + 100 * each.is_replaced]),
-            is_synchronised=each.caught_up,
+            is_synchronised=each.caught_up or bool(last and node in last[2]),
             record=None if record is None else _unrestricted(each.record, record),
             reach=each.known,
-            chain=each.known,
             enrolment=None
             if is_client
             else self.smaller

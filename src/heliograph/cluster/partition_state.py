@@ -70,7 +70,7 @@ class Statement(msgspec.Struct, frozen=True, kw_only=True):
     is_leaving: bool = False  # it wants somebody else to lead
     record: UnrestrictedView | None = None  # the newest on its disk
     reach: int = 0  # the index up to which its log is of the unrestricted lineage
-    chain: int = 0  # the hash of the log there
+    end: int = 0  # the index of the end of its log, what it wrote while restricted included
     enrolment: Enrolment | None = None  # the newest that is settled
     proposed: Enrolment | None = None  # one that was delivered, and is not known to have been by all it takes
 
@@ -90,6 +90,9 @@ class Partition(msgspec.Struct, frozen=True, kw_only=True):
     rule: int
     primary: Incarnation | None
     unrestricted: tuple[Incarnation, ...] = ()
+    followers: tuple[
+        Incarnation, ...
+    ] = ()  # those who have the log of the primary, itself included; U where there is one
     clients: tuple[Incarnation, ...] = ()  # of this view, the most senior first
     through: Stamp = NO_VIEW  # the view that it goes on from, if most client managers of that came straight
     voters: tuple[Incarnation, ...] = ()  # by rule 2: client managers of that view, the most senior first
@@ -97,6 +100,11 @@ class Partition(msgspec.Struct, frozen=True, kw_only=True):
     managers: tuple[Incarnation, ...] = ()
     elders: tuple[Incarnation, ...] = ()  # those of `unrestricted` who were of U before: they record it first
     stores: tuple[bytes, ...] = ()  # of `unrestricted`: what is recorded
+    missing: tuple[
+        str, ...
+    ] = ()  # in D: message managers of U(L) that are not here, by name where that is known
+    enrolment: Enrolment | None = None  # the newest that is settled
+    proposed: Enrolment | None = None  # and what is proposed beyond it
 
     @property
     def is_unrestricted(self) -> bool:
@@ -162,6 +170,8 @@ class Scene:
         is known to have ended is not among them, nor is one that was elsewhere in between."""
         for manager in self._managers:
             if self._is_of_last(manager) and self._stays(manager) and self._came_from_last(manager):
+                if not manager.is_synchronised:
+                    continue  # it lost its place in the log, and does not know all that was handed out
                 together = self._companions[manager.who]
                 came = tuple(each for each in self._clients if each.who in together)
                 if are_most([each.who for each in came], manager.clients):
@@ -211,35 +221,72 @@ class Scene:
 
     def restricted(self) -> Partition:
         """Rule 4. All have a say in who leads; the most recent log goes first."""
-        newest = sorted(self._managers, key=lambda each: (-_number(each), -each.reach))
-        best = [
-            each for each in newest if (_number(each), each.reach) == (_number(newest[0]), newest[0].reach)
-        ]
-        return Partition(state=State.D, rule=4, primary=self._first(best), clients=self._client_ids())
+        level = self._level(self._newest(self._managers))
+        return Partition(
+            state=State.D,
+            rule=4,
+            primary=self._primary(level),
+            followers=tuple(each.who for each in level),
+            clients=self._client_ids(),
+            missing=self._missing(),
+            enrolment=self._settled,
+            proposed=self._proposed,
+        )
+
+    def _missing(self) -> tuple[str, ...]:
+        names = {store: name for name, store in self._enrolments[0].message_managers}
+        here = [each.store for each in self._managers]
+        stores = self.last.stores if self.last is not None else ()
+        return tuple(
+            names.get(store, store.decode(errors="replace")) for store in stores if store not in here
+        )
 
     def _come_along(self) -> tuple[Statement, ...]:
         """U where most client managers of L came straight: its managers among them, and those who caught up since."""
         if not self._straight:
             return ()
         together = self._companions[self._straight[0].who]
-        return tuple(
-            each
-            for each in self._managers
-            if each.who in together and (self._is_of_last(each) or each.is_synchronised)
-        )
+        return self._level([each for each in self._managers if each.who in together and each.is_synchronised])
 
     def _longest(self, among: Sequence[Statement]) -> tuple[Statement, ...]:
-        """U where all who may know the end are here: the longest log of L, and those that are the same."""
-        known = [each for each in among if self._is_of_last(each)] or list(among)
-        best = max(known, key=lambda each: (_number(each), each.reach), default=None)
-        if best is None:
-            return ()
-        return tuple(each for each in known if self._is_level(best, each))
+        """U where all who may know the end are here: the longest log of L, and who has been following it."""
+        return self._level(self._newest([each for each in among if self._is_of_last(each)] or list(among)))
 
-    def _is_level(self, best: Statement, other: Statement) -> bool:
-        """A primary's log may be ahead of what was delivered; whoever came straight with it has all that counts."""
-        came = self._came_from_last(best) and other.who in self._companions[best.who]
-        return came or (_number(best), best.reach, best.chain) == (_number(other), other.reach, other.chain)
+    def _newest(self, among: Sequence[Statement]) -> list[Statement]:
+        best = max(((_number(each), each.reach) for each in among), default=None)
+        return [each for each in among if (_number(each), each.reach) == best]
+
+    def _level(self, among: Sequence[Statement]) -> tuple[Statement, ...]:
+        """Who of these leads, first, and those who have the same log and know the same besides.
+
+        Whoever leads goes on, unless it wants to leave: a change costs the clients a pause. Else by the log, then by
+        seniority. One that is to go leads only in name: the others catch up with it first.
+        """
+        candidates = [each for each in among if self._stays(each)] or list(among)
+        if not candidates:
+            return ()
+        first = min(candidates, key=self._rank)
+        return (first, *(each for each in among if each is not first and self._is_level(first, each)))
+
+    def _rank(self, manager: Statement) -> tuple[bool, bool, bool, bool, int]:
+        """Somebody of U before must be in U: else it would not have the view on disk, and could go on without it."""
+        return (
+            self.last is not None and not self._is_of_last(manager),
+            manager.is_leaving,
+            not manager.is_leading,
+            not manager.is_synchronised,
+            -manager.end,
+        )
+
+    def _is_level(self, first: Statement, other: Statement) -> bool:
+        """Those who followed one another know also what is in no log. One that led and does not any more may have
+        written what nobody else heard; and whoever has just started catches up, be it only by an introduction."""
+        return (
+            first.is_synchronised
+            and other.is_synchronised
+            and not other.is_leading
+            and other.who in self._companions[first.who]
+        )
 
     def _share(self) -> State:
         first = self._enrolments[0]
@@ -259,21 +306,28 @@ class Scene:
         return Partition(
             state=state,
             rule=rule,
-            primary=self._first(unrestricted),
+            primary=self._primary(unrestricted),
             unrestricted=tuple(each.who for each in unrestricted),
+            followers=tuple(each.who for each in unrestricted),
             clients=self._client_ids(),
             through=self._straight[0].last if self._straight else NO_VIEW,
             managers=managers,
             elders=tuple(each.who for each in unrestricted if self.last is None or self._is_of_last(each)),
             stores=tuple(sorted(each.store for each in unrestricted)),
+            enrolment=self._settled,
+            proposed=self._proposed,
         )
 
-    def _first(self, among: Sequence[Statement]) -> Incarnation | None:
-        """Whoever leads goes on, unless it wants to leave: a change costs the clients a pause. Else by seniority.
-        None if all of them are to go: then the others catch up with them first."""
-        staying = [each for each in among if self._stays(each)]
-        ranked = sorted(staying, key=lambda each: (each.is_leaving, not each.is_leading))
-        return ranked[0].who if ranked else None
+    @property
+    def _settled(self) -> Enrolment | None:
+        return self._enrolments[0] if self._enrolments[0].epoch else None
+
+    @property
+    def _proposed(self) -> Enrolment | None:
+        return max(self._enrolments[1:], key=_rank_of, default=None)
+
+    def _primary(self, level: Sequence[Statement]) -> Incarnation | None:
+        return level[0].who if level and self._stays(level[0]) else None
 
     def _client_ids(self) -> tuple[Incarnation, ...]:
         return tuple(each.who for each in self._clients)
@@ -284,12 +338,12 @@ def _enrolments(said: list[Statement]) -> tuple[Enrolment, ...]:
     settled = [each.enrolment for each in said if each.enrolment is not None]
     if not settled:
         return (Enrolment(0, (), ()),)
-    newest = max(settled, key=_rank)
+    newest = max(settled, key=_rank_of)
     proposed = [each.proposed for each in said if each.proposed is not None]
     return (newest, *dict.fromkeys(each for each in proposed if each.epoch > newest.epoch))
 
 
-def _rank(enrolment: Enrolment) -> tuple[int, bytes]:
+def _rank_of(enrolment: Enrolment) -> tuple[int, bytes]:
     """Two parts may have decreed one epoch each."""
     return enrolment.epoch, msgspec.msgpack.encode(enrolment)
 
