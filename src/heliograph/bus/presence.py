@@ -59,7 +59,10 @@ class NodeState(msgspec.Struct, frozen=True, array_like=True):
     record: bytes = b""  # the newest unrestricted view that it has on disk
     enrolment: bytes = b""  # who belongs to the sub-cluster, as is settled
     proposed: bytes = b""  # and as is proposed
-    was_in_force: bool = False  # its last view
+    reached: bytes = (
+        b""  # its last view, if it is unrestricted and all are there without whom no other can be
+    )
+    elders: tuple[bytes, ...] = ()  # of that: stores that were unrestricted before it
     clients: tuple[bytes, ...] = ()  # client managers of its last view by incarnation, the most senior first
 
 

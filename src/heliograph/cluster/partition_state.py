@@ -5,11 +5,12 @@ Who says what is a `Statement`; who came straight from its last view with whom, 
 a `Partition`. It holds only once the view is in force (`in_force.py`); here nothing is remembered.
 
 U, the unrestricted message managers, are those that have the log of everything that was handed out so far. L is the
-newest unrestricted view that a manager of this view has on disk. The rules, first match:
+newest unrestricted view that a manager of this view has on disk, or comes from, if it was reached (`standing.py`).
+The rules, first match:
 
-    1  every configured message manager is here with its enrolled store, and a client manager    A
+    1  every configured message manager is here with its enrolled store                          A
     2  a manager of U(L), and most client managers of L, came straight from L                    B or C
-    3  every manager of U(L) is here, and a client manager                                       B or C
+    3  every manager of U(L) is here                                                             B or C
     4  otherwise                                                                                 D
 
 Most: more than half, or half with the most senior. C if more than half of the configured message managers and of the
@@ -59,13 +60,15 @@ class Statement(msgspec.Struct, frozen=True, kw_only=True):
     who: Incarnation
     client_manager: str = ""
     message_manager: str = ""
-    # Of its last view: whether it was in force as far as was heard here, and its client managers by seniority.
+    # Its last view, and the client managers of that by seniority.
     last: Stamp = NO_VIEW
-    was_in_force: bool = False
     clients: tuple[Incarnation, ...] = ()
     # Of a message manager:
     store: bytes = b""
     is_synchronised: bool = False  # it has the log of the primary of its last view
+    # Its last view, if all had arrived there without whom no other could follow; and, by store, the elders of it.
+    reached: UnrestrictedView | None = None
+    elders: tuple[bytes, ...] = ()
     is_leading: bool = False
     is_leaving: bool = False  # it wants somebody else to lead
     record: UnrestrictedView | None = None  # the newest on its disk
@@ -137,8 +140,7 @@ class Scene:
         self._clients = self._client_managers(said)
         self._present = _present(said)
         self._managers = self._message_managers()
-        records = [each.record for each in said if each.record is not None]
-        self.last = max(records, key=lambda each: (each.number, each.id), default=None)  # L
+        self.last, self._elders = _last_of(said)
         self._straight = self._find_straight()
 
     # ---- who is who
@@ -169,9 +171,7 @@ class Scene:
         """▲ Those who came straight from L together, with a manager of U(L) and most client managers of L. One that
         is known to have ended is not among them, nor is one that was elsewhere in between."""
         for manager in self._managers:
-            if self._is_of_last(manager) and self._stays(manager) and self._came_from_last(manager):
-                if not manager.is_synchronised:
-                    continue  # it lost its place in the log, and does not know all that was handed out
+            if self._is_elder(manager) and self._stays(manager) and self._came_from_last(manager):
                 together = self._companions[manager.who]
                 came = tuple(each for each in self._clients if each.who in together)
                 if are_most([each.who for each in came], manager.clients):
@@ -179,7 +179,12 @@ class Scene:
         return ()
 
     def _came_from_last(self, member: Statement) -> bool:
-        return self.last is not None and member.last == self.last.id and member.was_in_force
+        """One that lost its place in the log does not know all that was handed out there."""
+        return self.last is not None and member.reached == self.last and member.is_synchronised
+
+    def _is_elder(self, manager: Statement) -> bool:
+        """Of U(L); where nobody here has L on disk, of U before it too: others of those may not know of L."""
+        return manager.store in self._elders
 
     # ---- the rules
 
@@ -189,7 +194,7 @@ class Scene:
         wanted = [entry for each in self._enrolments for entry in each.message_managers]
         here = [self._present[entry] for entry in wanted if entry in self._present]
         is_whole = 0 < len(wanted) == len(here)
-        if not self._clients or not is_whole or any(_epoch_of(each) != epoch for each in here):
+        if not is_whole or any(_epoch_of(each) != epoch for each in here):
             return None
         unrestricted = self._come_along() or self._longest(self._managers)
         if not unrestricted:
@@ -209,7 +214,7 @@ class Scene:
     def by_the_last(self) -> Partition | None:
         """Rule 3."""
         of_last = [each for each in self._managers if self._is_of_last(each)]
-        if not of_last or not self._clients or len(of_last) < self._awaited():
+        if not of_last or len(of_last) < self._awaited():
             return None
         managers = tuple(each.who for each in of_last)
         return self._unrestricted(3, self._share(), self._longest(of_last), managers=managers)
@@ -221,7 +226,7 @@ class Scene:
 
     def restricted(self) -> Partition:
         """Rule 4. All have a say in who leads; the most recent log goes first."""
-        level = self._level(self._newest(self._managers))
+        level = self._level(self._managers)
         return Partition(
             state=State.D,
             rule=4,
@@ -250,19 +255,24 @@ class Scene:
 
     def _longest(self, among: Sequence[Statement]) -> tuple[Statement, ...]:
         """U where all who may know the end are here: the longest log of L, and who has been following it."""
-        return self._level(self._newest([each for each in among if self._is_of_last(each)] or list(among)))
+        return self._level([each for each in among if self._is_of_last(each)] or list(among))
 
     def _newest(self, among: Sequence[Statement]) -> list[Statement]:
-        best = max(((_number(each), each.reach) for each in among), default=None)
-        return [each for each in among if (_number(each), each.reach) == best]
+        """Those whose log goes furthest. A primary's may be ahead of what was delivered: whoever followed it has all
+        that counts."""
+        best = max(among, key=_extent, default=None)
+        if best is None:
+            return []
+        return [each for each in among if _extent(each) == _extent(best) or self._went_along(best, each)]
 
     def _level(self, among: Sequence[Statement]) -> tuple[Statement, ...]:
         """Who of these leads, first, and those who have the same log and know the same besides.
 
-        Whoever leads goes on, unless it wants to leave: a change costs the clients a pause. Else by the log, then by
-        seniority. One that is to go leads only in name: the others catch up with it first.
+        The newest log goes first. Whoever leads goes on, unless it wants to leave: a change costs the clients a
+        pause. Else by seniority. One that is to go leads only in name: the others catch up with it first.
         """
-        candidates = [each for each in among if self._stays(each)] or list(among)
+        newest = self._newest(among)
+        candidates = [each for each in newest if self._stays(each)] or newest
         if not candidates:
             return ()
         first = min(candidates, key=self._rank)
@@ -271,7 +281,7 @@ class Scene:
     def _rank(self, manager: Statement) -> tuple[bool, bool, bool, bool, int]:
         """Somebody of U before must be in U: else it would not have the view on disk, and could go on without it."""
         return (
-            self.last is not None and not self._is_of_last(manager),
+            self.last is not None and not self._is_elder(manager),
             manager.is_leaving,
             not manager.is_leading,
             not manager.is_synchronised,
@@ -281,12 +291,10 @@ class Scene:
     def _is_level(self, first: Statement, other: Statement) -> bool:
         """Those who followed one another know also what is in no log. One that led and does not any more may have
         written what nobody else heard; and whoever has just started catches up, be it only by an introduction."""
-        return (
-            first.is_synchronised
-            and other.is_synchronised
-            and not other.is_leading
-            and other.who in self._companions[first.who]
-        )
+        return not other.is_leading and self._went_along(first, other)
+
+    def _went_along(self, one: Statement, other: Statement) -> bool:
+        return one.is_synchronised and other.is_synchronised and other.who in self._companions[one.who]
 
     def _share(self) -> State:
         first = self._enrolments[0]
@@ -312,7 +320,7 @@ class Scene:
             clients=self._client_ids(),
             through=self._straight[0].last if self._straight else NO_VIEW,
             managers=managers,
-            elders=tuple(each.who for each in unrestricted if self.last is None or self._is_of_last(each)),
+            elders=tuple(each.who for each in unrestricted if self.last is None or self._is_elder(each)),
             stores=tuple(sorted(each.store for each in unrestricted)),
             enrolment=self._settled,
             proposed=self._proposed,
@@ -331,6 +339,13 @@ class Scene:
 
     def _client_ids(self) -> tuple[Incarnation, ...]:
         return tuple(each.who for each in self._clients)
+
+
+def _last_of(said: list[Statement]) -> tuple[UnrestrictedView | None, tuple[bytes, ...]]:
+    """L: the newest that anybody has on disk, or has just come from. And the stores that count for it."""
+    told = [(each.record, each.record.stores) for each in said if each.record is not None]
+    told += [(each.reached, each.elders) for each in said if each.reached is not None]
+    return max(told, key=lambda each: (each[0].number, each[0].id, len(each[1])), default=(None, ()))
 
 
 def _enrolments(said: list[Statement]) -> tuple[Enrolment, ...]:
@@ -357,6 +372,10 @@ def _present(said: list[Statement]) -> dict[tuple[str, bytes], Statement]:
 
 def _epoch_of(manager: Statement) -> int:
     return manager.enrolment.epoch if manager.enrolment is not None else -1
+
+
+def _extent(manager: Statement) -> tuple[int, int]:
+    return _number(manager), manager.reach
 
 
 def _number(manager: Statement) -> int:

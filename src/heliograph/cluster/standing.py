@@ -56,7 +56,22 @@ class Standing:
         if self._is_recording or not self._progress.may_record(self._me):
             return None
         self._is_recording = True
+        return self._as_recorded
+
+    @property
+    def _as_recorded(self) -> UnrestrictedView:
         return UnrestrictedView(self.number, self.view, self.partition.stores)
+
+    @property
+    def reached(self) -> UnrestrictedView | None:
+        """This view, as soon as those are there without whom no other can follow the one before it: whoever goes on
+        from here goes on from it, in force or not."""
+        return self._as_recorded if self._progress.have_arrived else None
+
+    @property
+    def elders(self) -> tuple[bytes, ...]:
+        """Of U, those that were unrestricted before."""
+        return tuple(self._states[who].store for who in self.partition.elders)
 
     @property
     def is_in_force(self) -> bool:

@@ -116,17 +116,23 @@ class Station:
     def _nodes(self) -> tuple[NodeState, ...]:
         states = []
         if self.replica is not None:
-            standing = self.standing
-            states.append(
-                msgspec.structs.replace(
-                    self.replica.state,
-                    was_in_force=self._was_in_force,
-                    clients=standing.partition.clients if standing is not None else (),
-                )
-            )
+            states.append(self._with_past(self.replica.state))
         if self.clients is not None:
             states.append(NodeState(self._household.name, CLIENT_MANAGER))
         return tuple(msgspec.structs.replace(state, essentials=self._essentials) for state in states)
+
+    def _with_past(self, state: NodeState) -> NodeState:
+        """What the message manager says of the last view."""
+        standing = self.standing
+        if standing is None:
+            return state
+        reached = standing.reached
+        return msgspec.structs.replace(
+            state,
+            clients=standing.partition.clients,
+            reached=msgspec.msgpack.encode(reached) if reached is not None else b"",
+            elders=standing.elders,
+        )
 
     @property
     def lacks(self) -> str:
