@@ -62,7 +62,9 @@ class Log(Protocol):
 
     index: int
 
-    def restore(self, index: int, chain: int, views: list[bytes], identity: bytes) -> None: ...
+    def restore(
+        self, index: int, chain: int, views: list[bytes], identity: bytes, standing: bytes
+    ) -> None: ...
 
     def add(self, kind: int, destination: int, list_number: int, payload: bytes | memoryview) -> None: ...
 
@@ -163,7 +165,7 @@ class CatalogueRecovery:
         for document in state.documents:
             self._catalogue.documents.restore(document)
         if self._log is not None:
-            self._log.restore(state.index, state.chain, state.views, state.identity)
+            self._log.restore(state.index, state.chain, state.views, state.identity, state.cluster)
         for session in state.sessions:
             lanes = {lane: Address(address) for lane, address in session.lanes}
             known = KnownSession(

@@ -105,8 +105,9 @@ class PreparedState(msgspec.Struct, array_like=True):
     stages: list[StageState]
 
 
-LogState = tuple[int, int, list[bytes], bytes]
-"""Where a log stands that several servers have: index, chain, the views it came through, the cluster's identity."""
+LogState = tuple[int, int, list[bytes], bytes, bytes]
+"""Where a log stands that several servers have: index, chain, the views it came through, the cluster's identity, and
+what `cluster/log.py` keeps of the cluster."""
 
 
 class CatalogueState(msgspec.Struct, array_like=True):
@@ -121,6 +122,7 @@ class CatalogueState(msgspec.Struct, array_like=True):
     chain: int = 0
     views: list[bytes] = []  # that the log came through
     identity: bytes = b""  # of the cluster whose log it is
+    cluster: bytes = b""  # how it stands with the views and the nodes of the cluster
     stopped_clean: bool = False
     placements: list[tuple[str, str]] = []  # destinations of other sub-clusters, and where they were placed
     prepared: list[PreparedState] = []
@@ -144,7 +146,7 @@ encode_state = msgspec.msgpack.Encoder(enc_hook=_dump).encode
 decode_state = msgspec.msgpack.Decoder(CatalogueState, dec_hook=_restore).decode
 
 
-def snapshot_of(catalogue: Catalogue, boot: bytes, place: LogState = (0, 0, [], b"")) -> bytes:
+def snapshot_of(catalogue: Catalogue, boot: bytes, place: LogState = (0, 0, [], b"", b"")) -> bytes:
     destinations = [
         _state_of(destination)
         for destination in catalogue.all_destinations()

@@ -87,6 +87,8 @@ SESSION_LEASE_SECONDS = 60.0
 CLOSE_RECONNECT_SECONDS = 2.0
 # Ranges of delivery tags in one claim. With 64-bit numbers as many as fit a control frame.
 MAX_CLAIM_RANGES = 2048
+# Nodes of each kind that belong to a sub-cluster: their names go with every hello.
+MAX_ENROLLED = 200
 # Addresses that a welcome lists; a client tries them in turn.
 MAX_ADVERTISED = 100
 # Sessions of clients that store and forward (U7): such a client may be away for a season. They are never forgotten to

@@ -38,7 +38,10 @@ from heliograph.bus.commands import (
 )
 from heliograph.bus.interface import Incarnation, Origin, Receiver
 from heliograph.bus.presence import MESSAGE_MANAGER, NodeState
-from heliograph.cluster.roles import Roles, has_log_of, roles_in
+from heliograph.cluster.log import Enrolled, LogPlace
+from heliograph.cluster.partition_state import Enrolment, State, UnrestrictedView
+from heliograph.cluster.roles import Roles, has_log_of
+from heliograph.cluster.standing import Standing
 from heliograph.cluster.view import View
 from heliograph.journal.records import RecordKind
 from heliograph.model.errors import ClientFault, HeliographError, Unavailable
@@ -60,6 +63,11 @@ _KEY_BYTES: Final = 16
 # Whoever told managers to go on without one hears that they do, before all clients have to come again.
 _ANSWER_FIRST_SECONDS: Final = 0.3
 _AMONG_MANAGERS = (Stored, Synchronised, BodyWanted)
+_encode = msgspec.msgpack.Encoder().encode
+
+
+def _encoded(known: msgspec.Struct | None) -> bytes:
+    return _encode(known) if known is not None else b""
 
 
 class Channel(Protocol):
@@ -118,9 +126,7 @@ class Replica:
         self.channel: Channel | None = None
         self.roles: Roles | None = None
         self._view: View | None = None
-        self._holders: dict[
-            bytes, str
-        ] = {}  # stores that have the log in this view, and the nodes whose they are
+        self._standing: Standing | None = None
         self._leading: Leading | None = None
         self._following: Following | None = None
         self._is_installed = False
@@ -128,6 +134,7 @@ class Replica:
         self._is_full = False
         self._is_stuck = False
         self._known_clients: tuple[Incarnation, ...] = ()
+        self._forget_bodies = False  # somebody is new, and has heard none yet
         self._unread: list[Command] = []  # decisions that came before it had the log they go on from
         self._catching_up: asyncio.Task[None] | None = None
         self._bringing: asyncio.Task[None] | None = None
@@ -184,9 +191,10 @@ class Replica:
             lineage_id=place.views[-1].id if place.views else b"",
             index=place.index,
             chain=place.chain,
-            holders=place.holders,
-            holder_names=place.holder_names,
-            disowned=place.disowned,
+            reach=place.reach,
+            record=_encoded(place.unrestricted),
+            enrolment=_encoded(place.enrolment),
+            proposed=_encoded(place.proposed),
             is_synchronised=self._leading is not None or follows,
             is_leading=self._leading is not None,
             is_leaving=self._is_leaving or self._is_full or self._lacks_content,
@@ -264,8 +272,6 @@ class Replica:
             self._following.heard(sender, sequence, fact)
 
     def _among_managers(self, sender: Incarnation, fact: Command) -> None:
-        if isinstance(fact, Synchronised) and self._is_installed:
-            self._also_holds(sender)
         if self._leading is None:
             return
         if isinstance(fact, Stored):
@@ -290,9 +296,17 @@ class Replica:
 
     def _read(self, following: Following, decision: Command) -> None:
         if isinstance(decision, Logged):
+            was_synchronised = following.is_synchronised
             following.logged(decision)
+            if following.is_synchronised and not was_synchronised:
+                self._has_caught_up()
         else:
             following.decided(decision)
+
+    def _has_caught_up(self) -> None:
+        """The others may count on it, which takes a view: in an unrestricted one it is fixed who has the log."""
+        if self._standing is not None and self._standing.is_left_out:
+            self._tell_nodes_changed()
 
     def _lost_place(self, lost: LostPlace) -> None:
         """The others must not count on this manager, and it has to catch up."""
@@ -311,14 +325,12 @@ class Replica:
         if self._leading is not None:
             self._leading.suspend()
 
-    def on_install(self, view: View) -> None:
+    def on_install(self, view: View, roles: Roles, standing: Standing) -> None:
         assert self.channel is not None, "a view is installed by a member"
         self._is_installed = True
-        roles = self.roles = roles_in(view)
+        self.roles, self._standing = roles, standing
         self._view = view
-        self._holders = {
-            state.store: state.name for who, state in roles.states.items() if who not in roles.others
-        }
+        self._adopt(roles)
         me = self.channel.incarnation
         if roles.primary == me:
             self._lead(view, roles)
@@ -383,7 +395,6 @@ class Replica:
         self._reopen()
         following.goes_on_as(self.manager)
         if self._view is not None and self.roles is not None and self.roles.primary is not None:
-            self._holders[self.manager.journal.store_id.encode()] = self.name
             self._entered(self._view)
             self.manager.journal.sync_now()
         self._record("replica-caught-up", index=self.manager.place.index, blocks=blocks)
@@ -423,6 +434,7 @@ class Replica:
         return self.manager
 
     def _reopen(self, until: int | None = None) -> None:
+        before = self.manager.place
         self.manager.stop(led=False)
         self.manager = self._make_manager(self._bus)
         try:
@@ -433,6 +445,19 @@ class Replica:
             raise
         if self._following is not None:
             self.manager.shipping = self._following  # it says when something is on disk
+        self._still_know(before)
+
+    def _still_know(self, before: LogPlace) -> None:
+        """Whatever becomes of the log: what this manager has once had on disk of the cluster counts."""
+        now = self.manager.place
+        record, enrolment, proposed = before.unrestricted, before.enrolment, before.proposed
+        if record is not None and (now.unrestricted is None or now.unrestricted.number < record.number):
+            self._note(RecordKind.UNRESTRICTED, _encode(record))
+        if enrolment is not None and (now.enrolment is None or now.enrolment.epoch < enrolment.epoch):
+            self._note(RecordKind.ENROLMENT, _encode(Enrolled(enrolment, is_settled=True)))
+        settled = now.enrolment.epoch if now.enrolment is not None else 0
+        if proposed is not None and proposed.epoch > settled and now.proposed is None:
+            self._note(RecordKind.ENROLMENT, _encode(Enrolled(proposed, is_settled=False)))
 
     # ---- leading
 
@@ -446,9 +471,27 @@ class Replica:
         self.manager.journal.sync_now()  # PROTOCOL 3: before it acts in the view
         newcomers = [who for who in roles.client_managers if who not in self._known_clients]
         self._known_clients = roles.client_managers
+        self._forget_bodies = self._forget_bodies or bool(newcomers)
         leading.only_these_follow(list(roles.backups))
-        leading.install(forget_bodies=bool(newcomers))
         leading.only_these_are_here(view.members)
+        state = roles.partition.state
+        self.manager.append(RecordKind.ENTERED, 0, 0, _encode((view.id, str(state))))
+        if state is State.D:
+            self._act()
+
+    def on_in_force(self) -> None:
+        """The view is unrestricted for all: who leads begins to decide."""
+        if self._leading is not None and self._view is not None:
+            self.manager.append(RecordKind.IN_FORCE, 0, 0, self._view.id)
+            self._act()
+            if self._is_leaving and self._has_backup:
+                self._tell_nodes_changed()  # there may be one that can lead only now
+
+    def _act(self) -> None:
+        assert self._leading is not None
+        self._leading.install(forget_bodies=self._forget_bodies)
+        self._forget_bodies = False
+        self.manager.ask_for_tick()
 
     def _begin_to_lead(self, view: View) -> None:
         following = self._following
@@ -479,23 +522,35 @@ class Replica:
         self._catching_up = None
 
     def _entered(self, view: View) -> None:
-        """PROTOCOL 3: who had the log in a view is on disk before anybody counts on it."""
-        record = self.manager.place.enter(view.number, view.id, self._holders)
+        """Where the log was when the view began: there it may part from others."""
+        record = self.manager.place.enter(view.number, view.id)
         self.manager.append(RecordKind.VIEW, 0, 0, record)
 
-    def _also_holds(self, who: Incarnation) -> None:
-        """Another has the log now, and may take over: those who have it too remember not to lead without it."""
-        if self.roles is None or self._view is None or who not in self.roles.states:
-            return
-        store = self.roles.states[who].store
-        if store in self._holders:
-            return
-        self._holders[store] = self.roles.states[who].name
-        has_log = self._leading is not None or (self._following is not None and self._following.has_log)
-        if has_log:
-            self._entered(self._view)
-            if self._leading is not None:
-                self.manager.journal.sync_now()
+    # ---- what the cluster is (docs/decisions/0014)
+
+    def record_view(self, record: UnrestrictedView, then: Callable[[], None]) -> None:
+        """PROTOCOL 3: this view is on disk before anybody acts in it. `then` is called when it is."""
+        self._note(RecordKind.UNRESTRICTED, _encode(record))
+        self.force(then)
+
+    def enrolled(self, enrolment: Enrolment, *, is_settled: bool, then: Callable[[], None]) -> None:
+        """Who belongs to the cluster. `then` is called when it is on disk."""
+        known = self.manager.place.enrolment
+        if known is None or known.epoch < enrolment.epoch:
+            self._note(RecordKind.ENROLMENT, _encode(Enrolled(enrolment, is_settled)))
+        self.force(then)
+
+    def _adopt(self, roles: Roles) -> None:
+        """Others know a newer one: before it is known here too, this manager has no part in it."""
+        newest, known = roles.partition.enrolment, self.manager.place.enrolment
+        is_told = any(state.enrolment for state in roles.states.values())
+        if newest is not None and is_told and (known is None or known.epoch < newest.epoch):
+            self.enrolled(newest, is_settled=True, then=self._tell_nodes_changed)
+
+    def _note(self, kind: RecordKind, payload: bytes) -> None:
+        """A record of this journal alone."""
+        self.manager.place.add(kind, 0, 0, payload)
+        self.manager.append(kind, 0, 0, payload)
 
     def go_on_without(self, name: str) -> bool:
         """An operator says that a message manager is gone for good (PROTOCOL 8): this one does not wait for it, and
@@ -505,18 +560,17 @@ class Replica:
             raise ClientFault(
                 f"node {name[:60]} is here: stop it first, if it is to go", code="node-not-awaited"
             )
-        if roles.primary is not None:
-            raise ClientFault(
-                f"nobody waits for node {name[:60]}: {roles.states[roles.primary].name} leads",
-                code="node-not-awaited",
-            )
-        record = self.manager.place.without(name)
-        if record is None:
+        known = self.manager.place.enrolment
+        if known is None or name not in dict(known.message_managers):
             return False
-        self.manager.append(RecordKind.VIEW, 0, 0, record)
+        left = tuple(entry for entry in known.message_managers if entry[0] != name)
+        decreed = Enrolment(known.epoch + 1, left, known.client_managers)
+        self.enrolled(decreed, is_settled=True, then=self._decreed)
         self._record("replica-goes-on-without", which=name, index=self.manager.place.index)
-        asyncio.get_running_loop().call_later(_ANSWER_FIRST_SECONDS, self._tell_nodes_changed)
         return True
+
+    def _decreed(self) -> None:
+        asyncio.get_running_loop().call_later(_ANSWER_FIRST_SECONDS, self._tell_nodes_changed)
 
     def _tell_nodes_changed(self) -> None:
         if self.channel is not None:
