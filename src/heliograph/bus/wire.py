@@ -99,6 +99,7 @@ CODES: Final[dict[type[Command], int]] = {
     commands.Leads: 80,
     commands.OutcomeWanted: 81,
     commands.DocumentTold: 90,
+    commands.DispatchSeen: 91,
     presence.Hello: 128,
     presence.Beat: 129,
     presence.Expelled: 130,

@@ -35,6 +35,7 @@ from heliograph.bus.commands import (
     Stored,
 )
 from heliograph.bus.interface import Incarnation
+from heliograph.cluster.handed_out import Handed, needs_majority
 from heliograph.cluster.log import LOCAL, LogPlace, name_of
 from heliograph.cluster.requests import RecentRequests
 from heliograph.destinations.recovery import Given
@@ -92,6 +93,7 @@ class Following:
         self._consumers: dict[ConsumerId, Known] = {}
         self._attaching: dict[ConsumerId, ConsumerAttached] = {}
         self._given: list[Given] = []
+        self._dropped: list[Handed] = []  # of that: what no client was given, and the log need not say so yet
         self._prune_at = _PRUNE_AT
         self._unconfirmed: dict[
             LaneId, int
@@ -332,6 +334,28 @@ class Following:
             self._given = self._manager.recovery.still_given(self._given)
             self._prune_at = max(_PRUNE_AT, 2 * len(self._given))
 
+    # ---- the end of a view
+
+    def target_of(self, consumer: ConsumerId) -> Incarnation | None:
+        """The client manager that hands a consumer what most of them have seen."""
+        known = self._consumers.get(consumer)
+        if known is None or not needs_majority(known.attached):
+            return None
+        return self.sessions.get(known.attached.session)
+
+    def was_dropped(self, dropped: list[Handed]) -> None:
+        """The client managers of these consumers have dropped what they were to hand out. The primary takes it back;
+        if it ends before anybody hears of that, whoever takes over does."""
+        self._dropped = [handed for handed in self._dropped if handed.consumer in self._consumers]
+        for handed in dropped:
+            known = self._consumers[handed.consumer]
+            if handed.persistent:
+                self._dropped.append(handed)
+            else:  # it ends with the primary that had it, and the consumer can take as many others
+                standing = known.standing
+                credit = standing.credit + handed.last - handed.first + 1
+                known.standing = msgspec.structs.replace(standing, credit=credit)
+
     # ---- the disk
 
     def wrote_block(self, kind: int, destination: int, list_number: int, block: Block) -> None:
@@ -408,6 +432,7 @@ class Following:
                 away=standing.lease_seconds > 0,
             )
             manager.restore_attendant(known.attached, standing.lease_seconds)
+        lead.take_back(self._dropped)
         manager.large.takes_over()
         self._restore_producers(lead)
         for lane, last in self._unconfirmed.items():

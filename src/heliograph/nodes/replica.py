@@ -31,6 +31,7 @@ from heliograph.bus.commands import (
     DECISIONS,
     BodyWanted,
     Command,
+    DispatchSeen,
     Leads,
     Logged,
     Stored,
@@ -38,6 +39,7 @@ from heliograph.bus.commands import (
 )
 from heliograph.bus.interface import Incarnation, Origin, Receiver
 from heliograph.bus.presence import MESSAGE_MANAGER, NodeState
+from heliograph.cluster.handed_out import Handed, HandedOut
 from heliograph.cluster.roles import Roles, has_log_of, roles_in
 from heliograph.cluster.view import View
 from heliograph.journal.records import RecordKind
@@ -60,6 +62,8 @@ _KEY_BYTES: Final = 16
 # Whoever told managers to go on without one hears that they do, before all clients have to come again.
 _ANSWER_FIRST_SECONDS: Final = 0.3
 _AMONG_MANAGERS = (Stored, Synchronised, BodyWanted)
+# `Seen` keeps these.
+_OF_CLIENT_MANAGERS = (DispatchSeen,)
 
 
 class Channel(Protocol):
@@ -128,6 +132,9 @@ class Replica:
         self._is_full = False
         self._is_stuck = False
         self._known_clients: tuple[Incarnation, ...] = ()
+        self._dropped: list[Handed] | None = (
+            None  # what it handed out in vain in a view that nobody goes on from
+        )
         self._unread: list[Command] = []  # decisions that came before it had the log they go on from
         self._catching_up: asyncio.Task[None] | None = None
         self._bringing: asyncio.Task[None] | None = None
@@ -247,7 +254,7 @@ class Replica:
                     self._leading.heard_own(command)
             elif kind in _AMONG_MANAGERS:
                 self._among_managers(sender, command)
-            elif kind not in AMONG_NODES:
+            elif kind not in AMONG_NODES and kind not in _OF_CLIENT_MANAGERS:
                 self._fact(origin, command)
 
     def _fact(self, origin: Origin, fact: Command) -> None:
@@ -306,6 +313,18 @@ class Replica:
         self._is_installed = False
         if self._leading is not None:
             self._leading.suspend()
+
+    def view_ended(self, handed_out: HandedOut, came: Collection[Incarnation], *, stands: bool) -> None:
+        """`came`: who is straight from the view that is over together with this member. `stands`: so does what was
+        handed out in it and most client managers have not seen."""
+        side = self._leading or self._following
+        assert side is not None, "it follows or leads"
+        dropped = handed_out.dropped(came, side.target_of, goes_through=stands)
+        self._dropped = None
+        if isinstance(side, Following):
+            side.was_dropped(dropped)
+        elif not stands:
+            self._dropped = dropped
 
     def on_install(self, view: View) -> None:
         assert self.channel is not None, "a view is installed by a member"
@@ -439,6 +458,9 @@ class Replica:
         newcomers = [who for who in roles.client_managers if who not in self._known_clients]
         self._known_clients = roles.client_managers
         leading.only_these_follow(list(roles.backups))
+        if self._dropped is not None:
+            leading.decide_afresh(self._dropped)
+            self._dropped = None
         leading.install(forget_bodies=bool(newcomers))
         leading.only_these_are_here(view.members)
 
