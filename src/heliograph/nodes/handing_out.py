@@ -15,6 +15,7 @@ import msgspec
 
 from heliograph.bus.commands import Command, Dispatched, Parcelled
 from heliograph.cluster.bodies import Bodies
+from heliograph.cluster.handed_out import parts_of
 from heliograph.cluster.log import name_of
 from heliograph.model.block import Block, Span
 from heliograph.model.ids import ConsumerId
@@ -139,6 +140,17 @@ class HandingOut:
             self._tell(decision)
 
     # ---- the others
+
+    @property
+    def unseen(self) -> int:
+        """How many messages wait for other client managers."""
+        waiting = [each for of_consumer in self._waiting.values() for each in of_consumer]
+        return sum(
+            handed.last - handed.first + 1
+            for place, decision in waiting
+            if place > self._seen
+            for handed in parts_of(decision, place)
+        )
 
     def seen(self, place: int) -> None:
         """Most client managers of the view, this one included, have delivered everything up to there."""
