@@ -55,15 +55,15 @@ def measure_majority(folder: Path, rounds: int, messages: int) -> list[MajorityF
 @contextmanager
 def _two_clusters(folder: Path) -> Iterator[tuple[dict[str, DevCluster], DevCluster]]:
     """The ring is the first one's."""
-    clusters = {
-        name: DevCluster(
+    clusters: dict[str, DevCluster] = {}
+    for name in (WITH, WITHOUT):
+        clusters[name] = DevCluster(
             folder / name,
             client_managers=CLIENT_MANAGERS,
             message_managers=MESSAGE_MANAGERS,
             settings={"cluster": {"dispatch_majority": name == WITH}},
+            beside=clusters.get(WITH),
         )
-        for name in (WITH, WITHOUT)
-    }
     try:
         for cluster in clusters.values():
             cluster.start()
