@@ -94,7 +94,7 @@ class SlowCluster(Cluster):
         return int(shown["in_flight"])
 
 
-def told(base: Path, story: Story, managers: int = 1, **settings: object) -> None:
+def told(base: Path, story: Story, managers: int = 1, **settings: Any) -> None:
     async def whole() -> None:
         cluster = SlowCluster(base)
         try:
@@ -243,7 +243,8 @@ def test_what_most_have_not_seen_goes_back_unmarked_where_the_view_begins_anew(t
                 messages = await taken(consumer, 10)
             assert [message.body for message in messages] == [b"%d" % number for number in range(10)]
             assert all(is_new(message) for message in messages)
-            assert await consumer.receive(timeout=0) is None
+            await send(url(cluster), "queue:orders", b"last")
+            assert shown(await taken(consumer, 1)) == [(b"last", False)], "nothing comes twice"
         await until_nothing_is_in_flight(cluster)
 
     told(tmp_path, story)
@@ -296,6 +297,25 @@ def test_a_backup_that_takes_over_knows_what_no_client_has(tmp_path: Path, throu
             assert shown(await taken(consumer, 1)) == [(b"4", False)]
             await session.acknowledge(confirm=True)
         await until_nothing_is_in_flight(cluster)
+
+    told(tmp_path, story, managers=2)
+
+
+def test_a_consumer_has_room_for_others_when_what_it_was_not_given_ended_with_the_primary(
+    tmp_path: Path,
+) -> None:
+    async def story(cluster: SlowCluster) -> None:
+        async with heliograph.connect(url(cluster)) as connection:
+            consumer = await (await connection.session()).consumer("queue:orders", credit=1)
+            cluster.slow(2, 3)
+            await send(url(cluster), "queue:orders", b"1", persistent=False)
+            await cluster.holds(1, 1)
+            with patch.object(station, "goes_through", nothing_goes_through):
+                cluster.crash(cluster.leader())
+                await until(lambda: cluster.nodes[5].replica.is_leading, "5 leads")  # type: ignore[union-attr]
+            cluster.quick(2, 3)
+            await send(url(cluster), "queue:orders", b"2")
+            assert shown(await taken(consumer, 1)) == [(b"2", False)]
 
     told(tmp_path, story, managers=2)
 
@@ -386,6 +406,30 @@ def test_a_session_that_moves_gets_what_it_was_not_given_once_and_unmarked(tmp_p
             cluster.quick(there, 3)
             messages += await taken(consumer, 1)
             assert shown(messages) == [(b"1", False), (b"2", False)]
+            await session.acknowledge(confirm=True)
+        await until_nothing_is_in_flight(cluster)
+
+    told(tmp_path, story)
+
+
+@pytest.mark.req("M8")
+def test_a_client_that_comes_back_to_the_same_client_manager_gets_it_once_too(tmp_path: Path) -> None:
+    async def story(cluster: SlowCluster) -> None:
+        async with heliograph.connect(url(cluster)) as connection:
+            session = await connection.session(acknowledge="client")
+            consumer = await session.consumer("queue:orders")
+            cluster.slow(2, 3)
+            await send(url(cluster, 2), "queue:orders", b"1")
+            await cluster.holds(1, 1)
+            former, clients = connection._link.wire, cluster.nodes[1].clients
+            assert clients is not None
+            for each in list(clients.connections):
+                assert each._transport is not None
+                each._transport.abort()
+            await until(lambda: connection._link.wire not in (None, former), "the client is back")
+            cluster.quick(2, 3)
+            await send(url(cluster, 2), "queue:orders", b"2")
+            assert shown(await taken(consumer, 2)) == [(b"1", False), (b"2", False)]
             await session.acknowledge(confirm=True)
         await until_nothing_is_in_flight(cluster)
 

@@ -222,7 +222,12 @@ class ClusterClients:
             if kinds is None or kind in kinds:
                 receive(command)
 
-    # ---- another leads
+    # ---- another view, another leads
+
+    def view_ended(self, *, stands: bool) -> None:
+        """`stands`: so does what was handed out in the view that is over and most client managers have not seen."""
+        self.handing_out.view_ended(stands=stands)
+        self._tick.ask()
 
     def _ask_again(self) -> None:
         for fact in list(self._unanswered.values()):

@@ -185,6 +185,7 @@ class Following:
             self._answered.add(request)
         self._unconfirmed = dict(introduction.unconfirmed)
         self._given.clear()
+        self._dropped.clear()
         for consumer, tag, first, last in introduction.given:
             self._was_given_numbers(consumer, tag, first, last)
         self.is_synchronised = True
@@ -336,12 +337,19 @@ class Following:
 
     # ---- the end of a view
 
-    def target_of(self, consumer: ConsumerId) -> Incarnation | None:
-        """The client manager that hands a consumer what most of them have seen."""
-        known = self._consumers.get(consumer)
-        if known is None or not needs_majority(known.attached):
-            return None
-        return self.sessions.get(known.attached.session)
+    def targets(self) -> Callable[[ConsumerId], Incarnation | None]:
+        """The client manager that hands a consumer what most of them have seen. None for one whose session is on its
+        way to another: it is given nothing more, and its client says what it holds."""
+        moving = {fact.session: None for _, _, fact in self._facts if isinstance(fact, SessionResumed)}
+
+        def target_of(consumer: ConsumerId) -> Incarnation | None:
+            known = self._consumers.get(consumer)
+            if known is None or known.standing.lease_seconds or not needs_majority(known.attached):
+                return None
+            session = known.attached.session
+            return self.sessions.get(session) if session not in moving else None
+
+        return target_of
 
     def was_dropped(self, dropped: list[Handed]) -> None:
         """The client managers of these consumers have dropped what they were to hand out. The primary takes it back;

@@ -397,8 +397,11 @@ class Leading:
 
     # ---- what was handed out in vain
 
-    def target_of(self, consumer: ConsumerId) -> Incarnation | None:
+    def targets(self) -> Callable[[ConsumerId], Incarnation | None]:
         """The client manager that hands a consumer what most of them have seen."""
+        return self._target_of
+
+    def _target_of(self, consumer: ConsumerId) -> Incarnation | None:
         attached = self._consumers.get(consumer)
         if attached is None or not needs_majority(attached):
             return None
@@ -420,7 +423,7 @@ class Leading:
         kept = []
         for decision in decisions:
             is_dispatch = isinstance(decision, Dispatched | Parcelled)
-            if is_dispatch and self.target_of(decision.consumer) is not None:  # type: ignore[attr-defined]
+            if is_dispatch and self._target_of(decision.consumer) is not None:  # type: ignore[attr-defined]
                 unheard += parts_of(decision, 0)
             else:
                 kept.append(decision)

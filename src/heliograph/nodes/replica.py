@@ -319,7 +319,7 @@ class Replica:
         handed out in it and most client managers have not seen."""
         side = self._leading or self._following
         assert side is not None, "it follows or leads"
-        dropped = handed_out.dropped(came, side.target_of, goes_through=stands)
+        dropped = handed_out.dropped(came, side.targets(), goes_through=stands)
         self._dropped = None
         if isinstance(side, Following):
             side.was_dropped(dropped)

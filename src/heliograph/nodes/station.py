@@ -203,7 +203,7 @@ class Station:
         primary = roles.primary
         if clients.has_spoken and primary not in came:
             self._household.begin_anew(self)
-        clients.handing_out.view_ended(stands=stands)
+        clients.view_ended(stands=stands)
         if primary is not None and not clients.may_speak:
             self._record("message-manager-found", leads=roles.states[primary].name)
         clients.may_speak = primary is not None
@@ -233,6 +233,7 @@ class Station:
         if why != self._left_because:
             self._record("node-left-the-channel", why=why)
         self._is_in, self._left_because = False, why
+        self._seen.installed(())
         if self.clients is not None:
             self.clients.may_speak = False
         if why != _NOT_ENTERED:
