@@ -664,6 +664,16 @@ class DocumentTold(Command):
     content: bytes
 
 
+# ---- decisions of client managers
+
+
+class DispatchSeen(Command):
+    """A client manager has delivered everything up to this place of the view (P5). It says so for what is handed out
+    to clients of others as well as to its own, whether it has the bodies or not."""
+
+    place: int
+
+
 Decision = (
     Confirmed
     | Refused

@@ -99,6 +99,7 @@ CODES: Final[dict[type[Command], int]] = {
     commands.Leads: 80,
     commands.OutcomeWanted: 81,
     commands.DocumentTold: 90,
+    commands.DispatchSeen: 91,
     commands.ViewRecorded: 92,
     commands.Enrolled: 93,
     commands.EnrolmentSeen: 94,

@@ -24,7 +24,7 @@ from heliograph.bus.commands import (
     Settled,
 )
 from heliograph.destinations.competing import Consumer
-from heliograph.destinations.effects import Answer, AnyEffect, Multicast, Persist, Release, Retain
+from heliograph.destinations.effects import Answer, AnyEffect, Continue, Multicast, Persist, Release, Retain
 from heliograph.destinations.events import (
     BlockRefused,
     BlocksReady,
@@ -32,6 +32,7 @@ from heliograph.destinations.events import (
     BuryFailed,
     ConsumerAway,
     ConsumersGone,
+    DispatchesDropped,
     PageLoaded,
     Swept,
     TimeCame,
@@ -58,6 +59,7 @@ Event = (
     | ConsumerDetached
     | ConsumerAway
     | ConsumersGone
+    | DispatchesDropped
     | BlocksStored
     | BlocksReady
     | BlockRefused
@@ -117,6 +119,7 @@ class Destination:
             ConsumerAttached: self._attached_or_claimed,
             ConsumerAway: self._went_away,
             ConsumersGone: self._left_together,
+            DispatchesDropped: self._taken_back,
             ConsumerDetached: self._detached,
             ConsumerRetired: self._retired,
             BlockRefused: self._refused,
@@ -300,6 +303,11 @@ class Destination:
         for consumer in event.consumers:
             self._leave(ConsumerDetached(self.address, consumer), effects, now)
         self._dispatch(effects, now)
+
+    def _taken_back(self, event: DispatchesDropped, effects: list[AnyEffect], _now: int) -> None:
+        for messages in self.lists():
+            messages.take_back(event.of_consumers, effects)
+        effects.append(Continue())  # not at once: what may be handed out in the new view is being decided
 
     def _went_away(self, event: ConsumerAway, _effects: list[AnyEffect], _now: int) -> None:
         messages = self.list_of(event.consumer)

@@ -145,6 +145,23 @@ class Settling:
             self._return_seen(consumer, MAX_TAG if seen == UNKNOWN else seen, effects, now)
             self._queue(consumer)
 
+    def take_back(self, of_consumers: list[tuple[ConsumerId, int, int]], effects: list[AnyEffect]) -> None:
+        """Clients were never given what their consumers have under these tags, first and last. One that is away says
+        so itself when it claims what it has."""
+        never_saw: list[Span] = []
+        for identity, first, last in of_consumers:
+            consumer = self.consumers.get(identity)
+            if consumer is None or consumer.away:
+                continue
+            taken: list[Span] = []
+            for low, high in consumer.outstanding.among([(first, last)]):
+                taken += consumer.outstanding.take(low, high)
+            consumer.gave_up(taken)
+            consumer.credit += sum(span.stop - span.start for span in taken)
+            self._queue(consumer)
+            never_saw += taken
+        self._return_unseen(never_saw, effects)
+
     # ---- done
 
     def finish(

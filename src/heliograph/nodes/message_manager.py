@@ -71,6 +71,7 @@ from heliograph.destinations.events import (
     BlocksStored,
     ConsumerAway,
     ConsumersGone,
+    DispatchesDropped,
     PageLoaded,
     Swept,
     TimeCame,
@@ -488,6 +489,13 @@ class MessageManager:
         number = number_of_consumer(command)
         self.catalogue.attendance.attached(command.session, command.consumer, command.address, number)
         self.run(destination, destination.handle(command, self.microseconds()))
+
+    def take_back(self, address: Address, of_consumers: list[tuple[ConsumerId, int, int]]) -> None:
+        """Consumers were never given what they have under these tags, first and last."""
+        destination = self.catalogue.by_address.get(address)
+        if destination is not None:
+            self.run(destination, destination.handle(DispatchesDropped(of_consumers), self.microseconds()))
+            self._tick.ask()
 
     def lease_of(self, consumer: ConsumerId) -> float:
         """For how many seconds a consumer that is away is waited for; 0: it is there."""

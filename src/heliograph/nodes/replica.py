@@ -31,6 +31,7 @@ from heliograph.bus.commands import (
     DECISIONS,
     BodyWanted,
     Command,
+    DispatchSeen,
     Leads,
     Logged,
     Stored,
@@ -38,6 +39,7 @@ from heliograph.bus.commands import (
 )
 from heliograph.bus.interface import Incarnation, Origin, Receiver
 from heliograph.bus.presence import MESSAGE_MANAGER, NodeState
+from heliograph.cluster.handed_out import Handed, HandedOut
 from heliograph.cluster.log import Enrolled, LogPlace
 from heliograph.cluster.partition_state import Enrolment, State, UnrestrictedView
 from heliograph.cluster.roles import Roles, has_log_of
@@ -63,6 +65,8 @@ _KEY_BYTES: Final = 16
 # Whoever told managers to go on without one hears that they do, before all clients have to come again.
 _ANSWER_FIRST_SECONDS: Final = 0.3
 _AMONG_MANAGERS = (Stored, Synchronised, BodyWanted)
+# `Seen` keeps these.
+_OF_CLIENT_MANAGERS = (DispatchSeen,)
 _encode = msgspec.msgpack.Encoder().encode
 
 
@@ -135,6 +139,7 @@ class Replica:
         self._is_stuck = False
         self._known_clients: tuple[Incarnation, ...] = ()
         self._forget_bodies = False  # somebody is new, and has heard none yet
+        self._dropped: list[Handed] = []  # what it handed out in the last view, and no client has
         self._unread: list[Command] = []  # decisions that came before it had the log they go on from
         self._catching_up: asyncio.Task[None] | None = None
         self._bringing: asyncio.Task[None] | None = None
@@ -261,7 +266,7 @@ class Replica:
                     self._leading.heard_own(command)
             elif kind in _AMONG_MANAGERS:
                 self._among_managers(sender, command)
-            elif kind not in AMONG_NODES:
+            elif kind not in AMONG_NODES and kind not in _OF_CLIENT_MANAGERS:
                 self._fact(origin, command)
 
     def _fact(self, origin: Origin, fact: Command) -> None:
@@ -324,6 +329,16 @@ class Replica:
         self._is_installed = False
         if self._leading is not None:
             self._leading.suspend()
+
+    def view_ended(self, handed_out: HandedOut, came: Collection[Incarnation]) -> None:
+        """`came`: who is straight from the view that is over together with this member."""
+        side = self._leading or self._following
+        assert side is not None, "it follows or leads"
+        dropped = handed_out.dropped(came, side.targets())
+        if isinstance(side, Following):
+            side.was_dropped(dropped)
+        else:
+            self._dropped = dropped
 
     def on_install(self, view: View, roles: Roles, standing: Standing) -> None:
         assert self.channel is not None, "a view is installed by a member"
@@ -473,6 +488,8 @@ class Replica:
         self._known_clients = roles.client_managers
         self._forget_bodies = self._forget_bodies or bool(newcomers)
         leading.only_these_follow(list(roles.backups))
+        dropped, self._dropped = self._dropped, []
+        leading.decide_afresh(dropped)
         leading.only_these_are_here(view.members)
         state = roles.partition.state
         self.manager.append(RecordKind.ENTERED, 0, 0, _encode((view.id, str(state))))

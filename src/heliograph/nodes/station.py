@@ -32,7 +32,9 @@ from heliograph.model.errors import HeliographError, Unavailable
 from heliograph.nodes.cluster_clients import ClusterClients
 from heliograph.nodes.cluster_member import LEFT, ClusterMember
 from heliograph.nodes.event_log import Record
+from heliograph.nodes.handing_out import AT_ONCE
 from heliograph.nodes.replica import Replica
+from heliograph.nodes.seen import Seen
 
 # The bus could not be entered: nothing was heard since the last time.
 _NOT_ENTERED: Final = "bus-unavailable"
@@ -77,7 +79,9 @@ class Station:
         clients: ClusterClients | None,
         record: Record,
         essentials: tuple[tuple[str, str], ...],
+        dispatch_majority: bool = True,
     ) -> None:
+        """`dispatch_majority`: clients get what most client managers have seen (P5)."""
         self.sub_cluster = sub_cluster
         self.replica = replica
         self.clients = clients
@@ -88,6 +92,8 @@ class Station:
         self._record = record
         self._essentials = essentials
         self._unsaid: list[Callable[[], None]] = []
+        self._dispatch_majority = dispatch_majority
+        self._seen = Seen(self._say, asyncio.get_running_loop().call_soon, speaks=clients is not None)
         self._left = asyncio.Event()
         self._is_in = False  # in a view, which may be over
         self._left_because = ""
@@ -109,6 +115,10 @@ class Station:
             if part is not None:
                 part.channel = self.member
         self.member.start()
+
+    def _say(self, word: Command) -> None:
+        """Raises Unavailable."""
+        self.member.multicast(word)
 
     async def wait_left(self) -> None:
         await self._left.wait()
@@ -167,10 +177,15 @@ class Station:
     def on_apply(self, origin: Origin, commands: list[Command], _position: int) -> None:
         if any(isinstance(command, OF_THE_VIEW) for command in commands):
             commands = self._of_the_view(origin.incarnation, commands)
+        place = self.member.delivered
+        is_seen_more = self._seen.on_apply(origin.incarnation, commands, place)
+        handed_out = self._seen.handed_out
         if self.replica is not None:
             self.replica.on_apply(origin, commands)
         if self.clients is not None:
-            self.clients.on_apply(origin, commands)
+            self.clients.on_apply(origin, commands, AT_ONCE if handed_out.is_waived else place)
+            if is_seen_more and self.member.incarnation is not None:
+                self.clients.handing_out.seen(handed_out.seen_by_most(self.member.incarnation))
         for command in commands:
             if isinstance(command, AMONG_NODES):
                 self._household.among_nodes(self, command)
@@ -194,27 +209,29 @@ class Station:
             return
         me = self.member.incarnation
         assert me is not None, "a view is installed by a member"
+        came = came_with(view, me)
         self.roles, self.standing, self._was_in_force = roles, Standing(view, roles, me), False
         if self.replica is not None:
+            self.replica.view_ended(self._seen.handed_out, came)
             self.replica.on_install(view, roles, self.standing)
-        self._let_clients_speak(view, self.roles)
+        self._seen.installed(roles.client_managers if self._dispatch_majority else ())
+        self._let_clients_speak(roles, came)
         self._household.installed(self, view)
         if not self._is_in:
             self._is_in, self._left_because = True, ""
             self._record("node-entered-the-channel", members=len(view.members))
         self._household.changed(self)
 
-    def _let_clients_speak(self, view: View, roles: Roles) -> None:
+    def _let_clients_speak(self, roles: Roles, came: tuple[Incarnation, ...]) -> None:
         """What clients want is said where somebody leads, and to one who heard all that was said before. Otherwise
         it would be lost with nobody knowing: a primary that comes from another part of a cut asks for nothing."""
         clients = self.clients
         if clients is None:
             return
-        me, primary = self.member.incarnation, roles.primary
-        assert me is not None, "a view is installed by a member"
-        came_along = primary is not None and primary in (me, *straight(view).get(me, ()))
-        if clients.has_spoken and not came_along:
+        primary = roles.primary
+        if clients.has_spoken and primary not in came:
             self._household.begin_anew(self)
+        clients.view_ended()
         if primary is not None and not clients.may_speak:
             self._record("message-manager-found", leads=roles.states[primary].name)
         clients.may_speak = primary is not None
@@ -294,6 +311,8 @@ class Station:
                 say()
         if self.replica is not None:
             self.replica.on_flow(may_send)
+        if may_send:
+            self._seen.go_on()
         if self.clients is not None and may_send:
             self.clients.go_on()
 
@@ -312,6 +331,7 @@ class Station:
             self._record("node-left-the-channel", why=why)
         self._is_in, self._left_because = False, why
         self.standing, self._was_in_force = None, False
+        self._seen.installed(())
         if self.clients is not None:
             self.clients.may_speak = False
         if why != _NOT_ENTERED:
@@ -319,3 +339,8 @@ class Station:
             if self.replica is not None:
                 self.replica.begin_anew()
         self.member.re_enter()
+
+
+def came_with(view: View, me: Incarnation) -> tuple[Incarnation, ...]:
+    """Those who are straight from the last view of this member together with it, itself included."""
+    return straight(view).get(me) or (me,)
