@@ -63,6 +63,8 @@ class RecordKind(enum.IntEnum):
     DOCUMENT = 21
     ENTERED = 25
     IN_FORCE = 26
+    WHOLE = 27
+    HELD = 28
     UNRESTRICTED = 34
     ENROLMENT = 35
 

@@ -225,7 +225,7 @@ class ClusterClients:
     # ---- another view, another leads
 
     def view_ended(self) -> None:
-        """What was handed out in it and most client managers have not seen goes back, as the message managers know."""
+        """What was handed out in it and most client managers have not seen goes back: the managers know the same."""
         self.handing_out.view_ended()
         self._tick.ask()
 
