@@ -87,6 +87,8 @@ COMMANDS: dict[str, Command] = {
     "rejected": commands.Rejected(2, "not-allowed", "you may not"),
     "stored": commands.Stored(1234),
     "synchronised": commands.Synchronised(1234),
+    "branch-offered": commands.BranchOffered([bytes(range(16))]),
+    "union-complete": commands.UnionComplete(1234),
     "body-wanted": commands.BodyWanted(CONSUMER, 42),
     "destination-sought": commands.DestinationSought(43, Address("queue:orders")),
     "placement-wanted": commands.PlacementWanted(

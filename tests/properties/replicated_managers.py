@@ -45,6 +45,13 @@ class Node:
         self._settings = settings_of(base, number)
         self._bus = bus
         self.server: ClusterServer | None = None
+        self._retreats = 0
+
+    @property
+    def retreats(self) -> int:
+        """How often it stopped in order to take in a branch: what was not persistent ended then."""
+        replica = self.server.replica if self.server is not None else None
+        return self._retreats + (replica.reunion.retreats if replica is not None else 0)
 
     async def start(self) -> None:
         self.server = ClusterServer(self._settings, self._bus)
@@ -94,14 +101,17 @@ class Node:
 
     async def stop(self) -> None:
         if self.server is not None:
+            self._retreats = self.retreats
             await self.server.stop()
             self.server = None
 
     async def die(self, said: int) -> None:
         """As by kill -9: what it wrote stays, and nothing more comes of it."""
+        self._retreats = self.retreats
         server, self.server = self.server, None
         assert server is not None
         assert server.replica is not None
+        server.replica.reunion.stop()
         stay = server.member._stay
         if stay is not None:
             stay.is_over = True

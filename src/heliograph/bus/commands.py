@@ -356,6 +356,18 @@ class Synchronised(Command):
     index: int
 
 
+class BranchOffered(Command):
+    """A message manager has branches of the log that are to be taken into the one that goes on."""
+
+    branches: list[bytes]
+
+
+class UnionComplete(Command):
+    """A message manager has nothing that the log does not have, which it has up to this index."""
+
+    index: int
+
+
 class BodyWanted(Command):
     """A client manager is to hand out something, under this tag, of a block that it does not have."""
 
@@ -454,6 +466,8 @@ Fact = (
     | Asked
     | Stored
     | Synchronised
+    | BranchOffered
+    | UnionComplete
     | BodyWanted
     | DocumentOffered
     | NodesAsked

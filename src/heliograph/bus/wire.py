@@ -80,6 +80,8 @@ CODES: Final[dict[type[Command], int]] = {
     commands.NodeAnswered: 49,
     commands.Happened: 50,
     commands.DocumentOffered: 51,
+    commands.BranchOffered: 60,
+    commands.UnionComplete: 61,
     commands.Confirmed: 64,
     commands.Refused: 65,
     commands.Dispatched: 66,

@@ -7,7 +7,7 @@ them, by which two histories that only look alike are told apart.
 from __future__ import annotations
 
 import struct
-from typing import Final
+from typing import Final, Protocol
 
 import msgspec
 from crc32c import crc32c
@@ -42,6 +42,12 @@ class ViewMark(msgspec.Struct, frozen=True, array_like=True):
     index: int
 
 
+class Reader(Protocol):
+    """Who goes through the log too."""
+
+    def add(self, kind: int, destination: int, list_number: int, payload: bytes | memoryview) -> None: ...
+
+
 class LogPlace:
     """How far a log reaches, through what views it came there, and who belongs to its cluster.
 
@@ -57,11 +63,13 @@ class LogPlace:
         "identity",
         "index",
         "proposed",
+        "reader",
         "unrestricted",
         "views",
     )
 
-    def __init__(self, index: int = 0, chain: int = 0) -> None:
+    def __init__(self, index: int = 0, chain: int = 0, reader: Reader | None = None) -> None:
+        self.reader = reader
         self.index = index
         self.chain = chain
         self.views: list[ViewMark] = []
@@ -125,6 +133,8 @@ class LogPlace:
         if kind in LOCAL:
             return
         self.index += 1
+        if self.reader is not None:
+            self.reader.add(kind, destination, list_number, payload)
         facts = _FACTS.pack(kind, destination, list_number, len(payload))
         self.chain = crc32c(payload[:HEADER_BYTES], crc32c(facts, self.chain))
 

@@ -29,12 +29,14 @@ from heliograph.bus.commands import (
     SubscriptionEnded,
     TopicsWanted,
 )
+from heliograph.cluster.ranges import NONE, Ranges, minus
 from heliograph.destinations.administration_topic import AdministrationTopic
 from heliograph.destinations.attendance import Attendance
 from heliograph.destinations.destination import Destination
 from heliograph.destinations.documents import Documents
 from heliograph.destinations.effects import AnyEffect, Continue, Multicast, Write
 from heliograph.destinations.large_references import LargeReferences
+from heliograph.destinations.ledger import Ledger
 from heliograph.destinations.pausing import Paused
 from heliograph.destinations.queue import Queue
 from heliograph.destinations.topic import Topic
@@ -82,6 +84,14 @@ class SessionRecord(msgspec.Struct, array_like=True):
     closed: bool = False
     client: str = ""
     kept: bool = False
+
+
+class Grave(msgspec.Struct, array_like=True):
+    """How far the lanes of a destination had come that was deleted. `is_old`: the cluster was whole since."""
+
+    marks: dict[LaneId, int]
+    missing: dict[LaneId, Ranges]
+    is_old: bool = False
 
 
 class KnownSession(msgspec.Struct):
@@ -134,6 +144,8 @@ class Catalogue:
         self.placements: dict[Address, str] = {}  # destinations of other sub-clusters, which were placed here
         self.documents = Documents()
         self.views = Views(self.by_number)
+        self.ledger = Ledger()
+        self.graves: dict[Address, Grave] = {}  # of destinations that were deleted
         self._next_number = 1
 
     # ---- destinations
@@ -236,6 +248,9 @@ class Catalogue:
                 senders_of=self.senders_of,
                 writes_all=self.is_replicated,
             )
+        grave = self.graves.pop(place, None)
+        if grave is not None:
+            made.intake.apart.ended, made.intake.apart.missing = grave.marks, grave.missing
         self.by_address[place] = made
         self.by_number[number] = made
         self._next_number = max(self._next_number, number + 1)
@@ -245,6 +260,36 @@ class Catalogue:
         destination = self.by_number.pop(number, None)
         if destination is not None:
             del self.by_address[destination.address]
+            if self.is_replicated and not self.is_temporary(destination.address):
+                intake = destination.intake
+                self.graves[destination.address] = Grave(intake.all_marks(), intake.apart.missing)
+
+    @property
+    def next_number(self) -> int:
+        """That the next destination gets."""
+        return self._next_number
+
+    def became_whole(self) -> None:
+        """Every message manager has all that any had (PROTOCOL 5)."""
+        self.ledger.roll({number: each.intake.next_number for number, each in self.by_number.items()})
+        self.graves = {
+            address: Grave(grave.marks, {}, is_old=True)
+            for address, grave in self.graves.items()
+            if not grave.is_old
+        }
+        for destination in self.by_number.values():
+            destination.intake.became_whole()
+
+    def known_of(self, address: Address, lane: LaneId) -> Ranges:
+        """The sequences of a lane to a destination that were taken here, or are done elsewhere; but for what was only
+        staged."""
+        destination = self.by_address.get(address)
+        if destination is not None:
+            unmade = self.ledger.unmade_of(destination.number, lane)
+            return minus(destination.intake.known_of(lane), unmade)
+        grave = self.graves.get(address)
+        mark = grave.marks.get(lane, 0) if grave is not None else 0
+        return minus(((1, mark),), grave.missing.get(lane, NONE)) if grave is not None and mark else NONE
 
     def delete(self, address: Address) -> list[AnyEffect]:
         """A destination ends with all that waits in it."""
@@ -442,7 +487,7 @@ class Catalogue:
         for address in dict.fromkeys(session.lanes.values()):
             destination = self.by_address.get(address)
             if destination is not None:
-                destination.session_ended(identity)
+                destination.session_ended(identity, but_marks=self.is_replicated)
         return [Write(RecordKind.SESSION, _encode(SessionRecord(identity, session.user, b"", closed=True)))]
 
     # ---- recovery

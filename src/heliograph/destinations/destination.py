@@ -498,8 +498,8 @@ class Destination:
         self.measure(effects)
         return purged
 
-    def session_ended(self, session: SessionId) -> None:
-        self.intake.forget(session)
+    def session_ended(self, session: SessionId, *, but_marks: bool = False) -> None:
+        self.intake.forget(session, but_marks=but_marks)
 
     def consumers(self) -> list[ConsumerId]:
         return [consumer for messages in self.lists() for consumer in messages.consumers]

@@ -10,9 +10,10 @@ from collections.abc import Iterable
 
 import msgspec
 
-from heliograph.destinations.catalogue import Catalogue
+from heliograph.destinations.catalogue import Catalogue, Grave
 from heliograph.destinations.destination import Destination
 from heliograph.destinations.documents import Document
+from heliograph.destinations.intake import Apart
 from heliograph.destinations.message_list import MessageList
 from heliograph.destinations.pages import Entry, Page, pages_of
 from heliograph.destinations.pausing import NOTHING, Paused
@@ -79,6 +80,7 @@ class DestinationState(msgspec.Struct, array_like=True):
     policy: Policy | None
     paused: Paused = NOTHING
     stamps: StampsState | None = None
+    apart: Apart | None = None  # in a cluster: what is remembered until it is whole
 
 
 class SessionState(msgspec.Struct, array_like=True):
@@ -132,6 +134,8 @@ class CatalogueState(msgspec.Struct, array_like=True):
     finishing: list[Finishing] = []
     documents: list[Document] = []  # of which every node has a copy
     standing: Standing | None = None  # the view that the log is in, where it is one of a cluster
+    ledger: bytes = b""  # in a cluster: what differs where its parts meet
+    graves: dict[str, Grave] = {}
 
 
 _Dumped = tuple[list[int], list[bytes]]
@@ -168,7 +172,14 @@ def snapshot_of(catalogue: Catalogue, boot: bytes, place: LogState = (0, 0, [], 
     state.placements = placements_of(catalogue)
     state.documents = list(catalogue.documents.by_key.values())
     state.standing = catalogue.views.standing
+    add_ledger(catalogue, state)
     return encode_state(state)
+
+
+def add_ledger(catalogue: Catalogue, state: CatalogueState) -> None:
+    if catalogue.is_replicated:
+        state.ledger = catalogue.ledger.state()
+        state.graves = {str(address): grave for address, grave in catalogue.graves.items()}
 
 
 def _lasting_stages(catalogue: Catalogue, staged: list[tuple[Destination, Block]]) -> list[StageState]:
@@ -234,6 +245,7 @@ def facts_of(destination: Destination) -> DestinationState:
         policy=destination.policy,
         paused=destination.pause.state,
         stamps=destination.stamps.state,
+        apart=intake.apart,
     )
 
 

@@ -232,6 +232,11 @@ class Topic(Destination):
             self._by_key[terms.key] = subscription
         return subscription
 
+    @property
+    def next_list(self) -> int:
+        """The number that the next subscription gets."""
+        return self._next_list
+
     def forget_subscription(self, number: int) -> None:
         """Recovery: it was unsubscribed."""
         subscription = self.subscriptions.pop(number, None)

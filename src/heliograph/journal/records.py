@@ -65,6 +65,10 @@ class RecordKind(enum.IntEnum):
     IN_FORCE = 26
     WHOLE = 27
     HELD = 28
+    JOINED = 29
+    MISSED = 30
+    KNOWN = 31
+    MERGED = 32
     UNRESTRICTED = 34
     ENROLMENT = 35
 

@@ -312,6 +312,9 @@ NOBODY_LEADS_SECONDS = 3.0
 BODY_CACHE_BYTES = 64 * MIB
 # Views that a log remembers having come through: whoever was away for longer catches up from nothing.
 REMEMBERED_VIEWS = 1_000
+# Records after which a cluster that stays whole says so again: what is remembered for the case that it falls apart (a
+# few dozen bytes for each lane that was used, docs/decisions/0018) is as much as two times so many records touched.
+WHOLE_EVERY_RECORDS = 100_000
 # Requests that a primary remembers having carried out. One that comes twice does so within a moment of a take-over.
 REMEMBERED_REQUESTS = 10_000
 # A primary whose disk has not answered for so long lets a backup lead: as long as silence is suffered.

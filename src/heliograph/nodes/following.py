@@ -49,7 +49,7 @@ from heliograph.nodes.large_store import CONCERNED, FETCHES
 from heliograph.nodes.leading import Leading
 from heliograph.nodes.message_manager import MessageManager
 
-_BLOCKS = (RecordKind.PUBLISHED, RecordKind.STAGED, RecordKind.ADOPTED)
+_BLOCKS = (RecordKind.PUBLISHED, RecordKind.STAGED, RecordKind.ADOPTED, RecordKind.JOINED)
 # Hand-outs that are looked through for those that are over.
 _PRUNE_AT = 2_000
 
@@ -411,6 +411,13 @@ class Following:
             except Unavailable:
                 return  # `on_flow` says when
             self._said = stored
+
+    def is_attended(self, address: Address, number: int) -> bool:
+        """Whether anybody consumes from a list of a destination; -1: from any."""
+        return any(
+            known.attached.address == address and number in (-1, known.standing.list)
+            for known in self._consumers.values()
+        )
 
     # ---- catching up
 

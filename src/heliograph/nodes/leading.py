@@ -104,6 +104,39 @@ class Leading:
         self._may_say = False
         manager.shipping = self
 
+    # ---- taking in a branch (docs/decisions/0018)
+
+    @property
+    def has_said_all(self) -> bool:
+        """Whether nothing waits to be said, or for its delivery."""
+        return not (self._unsaid or self._flying or self._decisions or self._records)
+
+    def introduces_itself(self) -> Logged:
+        """All that this log does not say, as whoever has just caught up is told it."""
+        self._manager.end_of_tick()
+        self.end_of_tick()
+        self._introduces = True
+        introduction = self._log()
+        assert not introduction.records, "all that was written has left"
+        return introduction
+
+    def goes_on_as(self, manager: MessageManager) -> None:
+        """The same log is read again by another manager. Consumers and what was asked are told by who takes over."""
+        self._manager = manager
+        self._requests = RecentRequests()
+        self._consumers.clear()
+        self._attached, self._touched = [], {}
+        self._here = manager.journal.stored_lsn
+        manager.shipping = self
+
+    def ships(self, kind: int, destination: int, list_number: int, payload: bytes) -> None:
+        """A record that is written by who takes in a branch, and counted there."""
+        if kind not in LOCAL:
+            self._records.append(Shipped(kind, destination, list_number, payload))
+
+    def stored_by_backups(self) -> dict[Incarnation, int]:
+        return dict(self._there)
+
     # ---- what comes in
 
     def handle(self, sender: Incarnation, sequence: int, fact: Command) -> None:

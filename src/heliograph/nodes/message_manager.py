@@ -56,6 +56,7 @@ from heliograph.destinations.effects import (
     Bury,
     Continue,
     Load,
+    Missed,
     Multicast,
     Note,
     Persist,
@@ -78,6 +79,7 @@ from heliograph.destinations.events import (
     TurnCame,
 )
 from heliograph.destinations.intake import number_mark
+from heliograph.destinations.ledger import MissedRecord, encode_record
 from heliograph.destinations.pages import Page
 from heliograph.destinations.recovery import CatalogueRecovery, Claim, Given, Inheritance
 from heliograph.destinations.snapshot import encode_state, snapshot_of
@@ -89,7 +91,7 @@ from heliograph.journal.records import RecordKind
 from heliograph.model.block import LARGE, Block, Span, parse_trusted
 from heliograph.model.destination import Address
 from heliograph.model.errors import CorruptJournal, HeliographError, StorageFull, Unavailable
-from heliograph.model.ids import ConsumerId, IdIssuer, SessionId
+from heliograph.model.ids import ConsumerId, IdIssuer, LaneId, SessionId
 from heliograph.model.large import FileId, LargeReference, reference_of
 from heliograph.model.limits import (
     KEPT_SESSION_SECONDS,
@@ -162,6 +164,7 @@ class MessageManager:
     ) -> None:
         self._bus = bus
         self._tick = tick
+        self.folder, self.disk = directory.parent, disk
         self._in_memory = in_memory
         self._kept_seconds = kept_seconds
         self._loop = asyncio.get_running_loop()
@@ -202,7 +205,7 @@ class MessageManager:
         self.recovered_messages = 0
         self._is_tight = False
         self.recovery: CatalogueRecovery | None = None  # while it follows, which may be for ever
-        self.place = LogPlace()
+        self.place = LogPlace(reader=self.catalogue.ledger if is_replicated else None)
         self.shipping: Shipping | None = None
 
     # ---- life
@@ -555,9 +558,23 @@ class MessageManager:
                 self._wake(destination, due)
             case Bury():
                 self._gravedigger.bury(destination, effect)
+            case Missed(lane, first, last):
+                self._miss(destination, lane, first, last)
             case Administer(block):
                 # Not at once: whoever published it is not through with it yet.
                 self._loop.call_soon(self.administrator.by_message, block)
+
+    def _miss(self, destination: Destination, lane: LaneId, first: int, last: int) -> None:
+        """P7: where there is another part, it may have what a lane goes on behind."""
+        if self.catalogue.is_replicated:
+            destination.intake.miss(lane, first, last)
+            record = encode_record(MissedRecord(lane, first, last))
+            self.append(RecordKind.MISSED, destination.number, 0, record)
+
+    def became_whole(self) -> None:
+        """Every message manager has all that any had."""
+        self.run(None, self.catalogue.views.becomes_whole())
+        self.catalogue.became_whole()
 
     def answer_when_stored(self, request: int, body: dict[str, Any]) -> None:
         """Answer when all that was written so far is stored."""
@@ -606,6 +623,11 @@ class MessageManager:
         is_stored = self.store(kind, destination, block)
         assert is_stored, "room was reserved"
         self._persisting.append((lsn, destination, block))
+
+    @property
+    def is_all_stored(self) -> bool:
+        """Whether nobody waits for the disk, here or elsewhere."""
+        return not (self._persisting or self._noting) and self.journal.is_all_stored
 
     def ask_for_tick(self) -> None:
         self._tick.ask()

@@ -8,12 +8,14 @@
     following   | view, another leads, it has the log  | following
     following   | view, it leads                       | leading (takes over)
     following   | its log and the primary's part       | away, and enters again
+    leading     | a branch is offered                  | merging (as if it followed itself)
+    merging     | taken in, or the view ends           | leading (takes over from itself)
     leading     | view, it leads                       | leading
     leading     | view, another leads                  | away, and enters again
     any         | left the channel                     | away
 
-Which it is follows from the view alone (`cluster/roles.py`); what it does there is in `leading.py`, `following.py`
-and `catching_up.py`.
+Which it is follows from the view alone (`cluster/roles.py`); what it does there is in `leading.py`, `following.py`,
+`catching_up.py` and `reunion.py`.
 """
 
 from __future__ import annotations
@@ -30,15 +32,18 @@ from heliograph.bus.commands import (
     AMONG_NODES,
     DECISIONS,
     BodyWanted,
+    BranchOffered,
     Command,
     DispatchSeen,
     Leads,
     Logged,
     Stored,
     Synchronised,
+    UnionComplete,
 )
 from heliograph.bus.interface import Incarnation, Origin, Receiver
 from heliograph.bus.presence import MESSAGE_MANAGER, NodeState
+from heliograph.cluster.dispatch_rules import Situation
 from heliograph.cluster.handed_out import Handed, HandedOut
 from heliograph.cluster.log import Enrolled, LogPlace
 from heliograph.cluster.partition_state import Enrolment, State, UnrestrictedView
@@ -54,6 +59,7 @@ from heliograph.nodes.event_log import Record, ignore
 from heliograph.nodes.following import Following, LostPlace
 from heliograph.nodes.leading import Leading
 from heliograph.nodes.message_manager import MessageManager
+from heliograph.nodes.reunion import Reunion
 from heliograph.nodes.tick import Tick
 
 # How soon a manager that could not catch up tries again.
@@ -64,7 +70,7 @@ _LOOK_AGAIN_SECONDS: Final = 0.01
 _KEY_BYTES: Final = 16
 # Whoever told managers to go on without one hears that they do, before all clients have to come again.
 _ANSWER_FIRST_SECONDS: Final = 0.3
-_AMONG_MANAGERS = (Stored, Synchronised, BodyWanted)
+_AMONG_MANAGERS = (Stored, Synchronised, BodyWanted, BranchOffered, UnionComplete)
 # `Seen` keeps these.
 _OF_CLIENT_MANAGERS = (DispatchSeen,)
 _encode = msgspec.msgpack.Encoder().encode
@@ -143,9 +149,10 @@ class Replica:
         self._unread: list[Command] = []  # decisions that came before it had the log they go on from
         self._catching_up: asyncio.Task[None] | None = None
         self._bringing: asyncio.Task[None] | None = None
-        self.host = Host(lambda: self.manager, clock.secret(_KEY_BYTES))
+        self.host = Host(lambda: self.manager, lambda: self.reunion.branches, clock.secret(_KEY_BYTES))
         self._forcing: deque[tuple[int, Callable[[], None]]] = deque()
         self.manager = make_manager(self._bus)
+        self.reunion = Reunion(self, self.manager)
         tick.add_write(self._end_of_tick)
 
     # ---- life
@@ -154,6 +161,7 @@ class Replica:
         """`host`: where others reach this one to catch up."""
         await self.host.start(host)
         self.manager.open()
+        self.reunion.branches.still_in_log(self.manager.place.index, self.manager.place.chain)
         self._following = self._follow()
 
     async def hand_over(self) -> bool:
@@ -171,6 +179,7 @@ class Replica:
         return True
 
     async def stop(self) -> None:
+        self.reunion.suspend()
         for task in (self._catching_up, self._bringing):
             if task is not None:
                 task.cancel()
@@ -246,6 +255,76 @@ class Replica:
         """Whether it leads, and another could."""
         return self._leading is not None and self._leading.has_backup
 
+    # ---- for the reunion
+
+    @property
+    def is_installed(self) -> bool:
+        return self._is_installed
+
+    @property
+    def leading(self) -> Leading | None:
+        return self._leading
+
+    @property
+    def is_following(self) -> bool:
+        return self._following is not None and self._following.is_synchronised
+
+    def say(self, command: Command) -> None:
+        """Raises Unavailable."""
+        self._say(command)
+
+    def record(self, event: str, **fields: object) -> None:
+        self._record(event, **fields)
+
+    def address_of(self, who: Incarnation) -> str:
+        """Where a message manager of the view is reached. Raises Unavailable."""
+        if self.roles is None or who not in self.roles.states:
+            raise Unavailable("it is not here any more", code="catch-up-failed")
+        return self.roles.states[who].address
+
+    def everybody_is_here(self) -> bool:
+        """Whether all who belong to the sub-cluster are here, and follow."""
+        standing, leading, roles = self._standing, self._leading, self.roles
+        if standing is None or leading is None or roles is None:
+            return False
+        if standing.partition.state is not State.A or not standing.is_in_force:
+            return False
+        me = self.channel.incarnation if self.channel is not None else None
+        return all(who == me or who in leading.backups for who in roles.states)
+
+    @property
+    def may_act(self) -> bool:
+        """Whether the view lets who leads decide anything."""
+        return self._standing is not None and self._standing.may_act
+
+    def retreat(self) -> MessageManager:
+        """Read the journal again, and do not act."""
+        self._leading = self._bus.leading = None
+        self._reopen()
+        return self.manager
+
+    def goes_on_leading(self, leading: Leading) -> None:
+        self._leading = self._bus.leading = leading
+        self._regate()
+
+    def became_whole(self) -> None:
+        """Every message manager has all that any had: nothing waits any more."""
+        self.manager.became_whole()
+        self._regate()
+
+    def _regate(self) -> None:
+        """What may be handed out is another matter from here on."""
+        assert self._standing is not None, "who leads is in a view"
+        views = self.manager.catalogue.views
+        situation = Situation(
+            state=self._standing.partition.state,
+            is_in_force=self._standing.is_in_force,
+            is_whole=not views.is_parted,
+        )
+        for destination, effects in views.regate(situation):
+            self.manager.run(destination, effects)
+        self.manager.ask_for_tick()
+
     def _say(self, command: Command) -> None:
         """Raises Unavailable."""
         if self.channel is None:
@@ -259,6 +338,8 @@ class Replica:
         is_own = self.channel is not None and sender == self.channel.incarnation
         for command in commands:
             kind = type(command)
+            if self.reunion.keeps(origin, command):
+                continue
             if kind in DECISIONS:
                 if self._leading is None:
                     self._decided(command)
@@ -277,6 +358,10 @@ class Replica:
             self._following.heard(sender, sequence, fact)
 
     def _among_managers(self, sender: Incarnation, fact: Command) -> None:
+        if isinstance(fact, BranchOffered | UnionComplete):
+            if self._is_installed:
+                self.reunion.heard(sender, fact)
+            return
         if self._leading is None:
             return
         if isinstance(fact, Stored):
@@ -326,6 +411,7 @@ class Replica:
     # ---- views
 
     def on_suspend(self) -> None:
+        self.reunion.suspend()
         self._is_installed = False
         if self._leading is not None:
             self._leading.suspend()
@@ -342,6 +428,8 @@ class Replica:
 
     def on_install(self, view: View, roles: Roles, standing: Standing) -> None:
         assert self.channel is not None, "a view is installed by a member"
+        self.reunion.suspend()
+        self.reunion.installed()
         self._is_installed = True
         self.roles, self._standing = roles, standing
         self._view = view
@@ -404,7 +492,7 @@ class Replica:
     async def _catch_up_from(self, address: str) -> None:
         following = self._following
         assert following is not None
-        blocks = await catch_up(address, self.manager, self._cut)
+        blocks = await catch_up(address, self.manager, self._cut, self._set_aside)
         if self._following is not following:
             return  # it began anew meanwhile
         self._reopen()
@@ -443,6 +531,11 @@ class Replica:
             with contextlib.suppress(Unavailable):
                 self._say(Synchronised(self.manager.place.index))
 
+    async def _set_aside(self, manager: MessageManager, fork: int) -> None:
+        """What this part did is for all to have."""
+        branch = await self.reunion.branches.set_aside(manager, fork)
+        self._record("branch-set-aside", fork=fork, index=branch.index, branch=branch.id.hex())
+
     def _cut(self, index: int) -> MessageManager:
         """Where our log parts from the host's, it ends."""
         self._reopen(index)
@@ -458,6 +551,8 @@ class Replica:
             # Nothing may be written to a journal that could not be read: this node stops, as if it had just started.
             self.manager.journal_failed(error)
             raise
+        if until is None:
+            self.reunion.branches.still_in_log(self.manager.place.index, self.manager.place.chain)
         if self._following is not None:
             self.manager.shipping = self._following  # it says when something is on disk
         self._still_know(before)
@@ -492,14 +587,16 @@ class Replica:
         leading.decide_afresh(dropped)
         leading.only_these_are_here(view.members)
         state = roles.partition.state
-        self.manager.append(RecordKind.ENTERED, 0, 0, _encode((view.id, str(state))))
+        self.manager.run(None, self.manager.catalogue.views.enter(view.id, state))
+        self._regate()
         if state is State.D:
             self._act()
 
     def on_in_force(self) -> None:
         """The view is unrestricted for all: who leads begins to decide."""
         if self._leading is not None and self._view is not None:
-            self.manager.append(RecordKind.IN_FORCE, 0, 0, self._view.id)
+            self.manager.run(None, self.manager.catalogue.views.comes_into_force())
+            self._regate()
             self._act()
             if self._is_leaving and self._has_backup:
                 self._tell_nodes_changed()  # there may be one that can lead only now
@@ -601,6 +698,7 @@ class Replica:
 
     def begin_anew(self) -> None:
         """Forget everything but the journal."""
+        self.reunion.stop()
         self._leading = self._bus.leading = None
         self._forcing.clear()
         self._unread.clear()
@@ -615,6 +713,7 @@ class Replica:
     # ---- the disk
 
     def _end_of_tick(self) -> None:
+        self.reunion.look()
         self.manager.end_of_tick()
         if self.manager.journal.is_full != self._is_full:
             self._note_full(self.manager.journal.is_full)
