@@ -25,6 +25,7 @@ def settings_of(base: Path, node: int) -> settings.Configuration:
             "cluster.name": "test",
             "cluster.role": "message-manager",
             "cluster.seniority": node,
+            "cluster.dispatch_majority": False,  # the desks of these tests know nothing of it
             "journal.durability": "write",
         },
     )

@@ -139,7 +139,8 @@ class Standing:
         if proposed is None or not self.is_primary:
             return None
         seen = self._seen.get(proposed.epoch, {})
-        is_known = are_strictly_most(seen, self.partition.clients)
+        clients = self.partition.clients
+        is_known = are_strictly_most(seen, clients) or not clients
         if not is_known or not all(who in seen for who in self.partition.unrestricted):
             return None
         self._proposed = None
