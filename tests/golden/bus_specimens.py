@@ -94,6 +94,10 @@ COMMANDS: dict[str, Command] = {
     "placement-wanted": commands.PlacementWanted(
         44, Address("queue:orders"), "east", [("east", 3.5), ("west", 2.0)]
     ),
+    "path-wanted": commands.PathWanted(45, ORDERS, 2**63 + 1, SESSION, ["east", "west"], ["south"]),
+    "oldest-wanted": commands.OldestWanted(46, ORDERS, [SESSION]),
+    "paths-checked": commands.PathsChecked(ORDERS, "west", [1, 2**63 + 1], 7, 258, 300, [SESSION]),
+    "paths-unused": commands.PathsUnused(ORDERS, "west", [1, 2**63 + 1], [SESSION], 7),
     "prepare-asked": commands.PrepareAsked(
         15, SESSION, 9, 100, [(ORDERS, CONSUMER, [(1, 41)])], "east", ["east", "west"], "west"
     ),

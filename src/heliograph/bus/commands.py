@@ -52,6 +52,39 @@ class PlacementWanted(Command):
     loads: list[tuple[str, float]]
 
 
+class PathWanted(Command):
+    """Which member of a distributed destination is a unit of order at (U6)? Asked of the sub-cluster that keeps its
+    paths; a session that uses it keeps it there."""
+
+    request: int
+    address: Address
+    unit: int
+    session: SessionId
+    members: list[str]
+    leaving: list[str] = []  # a unit that is there stays
+
+
+class OldestWanted(Command):
+    """How old is what a member of a distributed destination has? And which of these sessions may still send to it?"""
+
+    request: int
+    address: Address
+    sessions: list[SessionId]
+
+
+class PathsChecked(Command):
+    """What a member said of units that nobody uses: messages from number `oldest` on are there, the next to come is
+    `next_number`, and these sessions may still send. `mark` is that of the question."""
+
+    address: Address
+    member: str
+    units: list[int]
+    mark: int
+    oldest: int
+    next_number: int
+    open_sessions: list[SessionId]
+
+
 class Published(Command):
     """A block of a session for a destination. `resent`: possibly sent before; `staged`: of its
     transaction."""
@@ -437,6 +470,9 @@ Fact = (
     DestinationWanted
     | DestinationSought
     | PlacementWanted
+    | PathWanted
+    | OldestWanted
+    | PathsChecked
     | Published
     | ConsumerAttached
     | CreditGranted
@@ -670,6 +706,17 @@ class OutcomeWanted(Command):
     participants: list[str]
 
 
+class PathsUnused(Command):
+    """Nobody uses these units of a distributed destination any more; these sessions did. Any client manager asks
+    their member whether it still has anything of them. `mark` names the question."""
+
+    address: Address
+    member: str
+    units: list[int]
+    sessions: list[SessionId]
+    mark: int
+
+
 class DocumentTold(Command):
     """A document that nodes share, as the cluster has it: whoever has another copy takes this one."""
 
@@ -707,6 +754,7 @@ Decision = (
     | Supplied
     | Leads
     | OutcomeWanted
+    | PathsUnused
     | DocumentTold
 )
 DECISIONS: Final[frozenset[type[Command]]] = frozenset(get_args(Decision))

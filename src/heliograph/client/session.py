@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from heliograph.client.browser import Browser
 from heliograph.client.consumer import Consumer
+from heliograph.client.distributed import DistributedProducer, Route
+from heliograph.client.fan_in import DistributedBrowser, DistributedConsumer, FanIn
 from heliograph.client.forwarding.producer import StoringProducer
 from heliograph.client.incoming import Mode
 from heliograph.client.large_reading import LargeStream, MessageStream
@@ -28,6 +30,7 @@ from heliograph.client.requesting import is_temporary
 from heliograph.client.sender import Sender, renewed
 from heliograph.client.subscribing import ConsumerOptions, Terms, browsing, terms_of
 from heliograph.client.transaction import Transaction, not_transacted
+from heliograph.client.wire import IsDistributed
 from heliograph.frontends.native.frames import (
     ADDRESS_LENGTH,
     DELIVERY,
@@ -37,6 +40,7 @@ from heliograph.frontends.native.frames import (
     Completed,
     ConsumerClosed,
     EndSubscription,
+    FindPath,
     LaneOpened,
     OpenLane,
     OpenSession,
@@ -45,6 +49,7 @@ from heliograph.frontends.native.frames import (
     Rollback,
     SessionOpened,
 )
+from heliograph.model.distribution import UNREACHABLE, unreachable
 from heliograph.model.errors import ClientFault, ConnectionLost, HeliographError, Unavailable, from_code
 from heliograph.model.ids import SessionId, lane_of, text_of
 from heliograph.model.large import LargeReference
@@ -75,6 +80,7 @@ class Session:
         self._link = link
         self._mode = mode
         self._identity = SessionId(opened.session)
+        self._first_identity = bytes(opened.session)
         self._token = opened.token
         self._wire: Wire | None = None
         self._senders: dict[str, Sender] = {}  # by destination: where new messages go
@@ -83,6 +89,8 @@ class Session:
         self._last_lane = 0
         self._consumers: dict[int, Consumer] = {}
         self._last_consumer = 0
+        self._routes: dict[str, Route] = {}  # distributed destinations (U6)
+        self._fan_ins: list[FanIn] = []
         self._leaving: list[Consumer] = []  # closed while there was no server to tell
         self._is_stopped = False
         self.unit_of_order = link.unit_for_session()
@@ -111,7 +119,34 @@ class Session:
 
     async def direct_producer(self, destination: str, **options: Unpack[ProducerOptions]) -> Producer:
         """A producer that stores nothing here."""
-        return Producer(self, await self.sender_for(destination), **options)
+        route = self._routes.get(destination)
+        if route is None:
+            try:
+                return Producer(self, await self.sender_for(destination), **options)
+            except IsDistributed as found:
+                route = self._route(destination, found)
+        producer = DistributedProducer(self, route, **options)
+        await producer.open_members()
+        return producer
+
+    async def _find_path(self, destination: str, unit: int) -> str:
+        answer = await self._link.request(
+            lambda: FindPath(request=0, number=self.number, destination=destination, unit=unit), Answer
+        )
+        return str(answer.body["member"])
+
+    def _route(self, destination: str, found: IsDistributed) -> Route:
+        """All producers and consumers of the session share it. Where what has no unit goes, its name decides."""
+        route = self._routes.get(destination)
+        if route is None:
+            route = self._routes[destination] = Route(
+                destination,
+                found.distribution,
+                self._first_identity,
+                find_path=self._find_path,
+                connected=self._link.ready,
+            )
+        return route
 
     async def reply(self, destination: str, body: Body, options: MessageOptions) -> None:
         """What `Message.reply` does. Temporary queues come and go, and get lanes of sessions that do too."""
@@ -156,7 +191,7 @@ class Session:
         self._check_open()
         lane = Lane(number, lane_of(self._identity, number), block_messages=self._link.block_messages)
         sender = Sender(lane, destination, self.number, self.clock, is_staged=self.transaction is not None)
-        sender.block(self._link.blocks.reason(destination, self.number) != "")
+        self._hold_back(sender, self._link.blocks.reason(destination, self.number))
         self._senders[destination] = self._lanes[number] = sender
         if self._wire is not None:
             sender.attach(self._wire)
@@ -189,16 +224,47 @@ class Session:
 
     async def browse(self, destination: str, selector: str, message_type: type[Received]) -> Browser:
         terms = browsing(destination, selector, CONSUMER_CREDIT)
+        route = self._routes.get(destination)
+        if route is None:
+            try:
+                return await self._browse(terms, message_type)
+            except IsDistributed as found:
+                route = self._route(destination, found)
+        browser = DistributedBrowser(self, route, terms, message_type)
+        await browser.begin(lambda member: self._browse(terms.at(member, len(route.members)), message_type))
+        return browser
+
+    async def _browse(self, terms: Terms, message_type: type[Received]) -> Browser:
         self._last_consumer += 1
         browser = Browser(self, self._last_consumer, terms, message_type=message_type)
         await self._make(browser)
         return browser
 
     async def subscribe(self, terms: Terms, message_type: type[Received]) -> Consumer:
+        route = self._routes.get(terms.destination)
+        if route is None:
+            try:
+                return await self._consume(terms, message_type)
+            except IsDistributed as found:
+                route = self._route(terms.destination, found)
+        consumer = DistributedConsumer(self, route, terms, self._mode, message_type)
+        self._fan_ins.append(consumer)
+        await consumer.begin(lambda member: self._consume(terms.at(member, len(route.members)), message_type))
+        return consumer
+
+    async def _consume(self, terms: Terms, message_type: type[Received]) -> Consumer:
         self._last_consumer += 1
         consumer = Consumer(self, self._last_consumer, terms, mode=self._mode, message_type=message_type)
         await self._make(consumer)
         return consumer
+
+    def forget_fan_in(self, consumer: FanIn) -> None:
+        if consumer in self._fan_ins:
+            self._fan_ins.remove(consumer)
+
+    def report(self, error: HeliographError) -> None:
+        """Something happened that nobody waits for."""
+        self._link.report(error)
 
     async def unsubscribe(self, name: str) -> None:
         """Give up a durable subscription, which has no consumer, with all that waits in it."""
@@ -363,7 +429,14 @@ class Session:
         self._link.blocks.told(self.number, destination, reason)
         sender = self._senders.get(destination)
         if sender is not None:
-            sender.block(reason != "")
+            self._hold_back(sender, reason)
+
+    def _hold_back(self, sender: Sender, reason: str) -> None:
+        """A member of a distributed destination that cannot be reached is not waited for (U6)."""
+        is_away = reason == UNREACHABLE
+        sender.block(reason != "" and not is_away)
+        if is_away or sender.away is not None:
+            sender.miss(unreachable(sender.destination) if is_away else None)
 
     def deliver(self, payload: bytes, destination: str = "") -> None:
         number, earlier, first_tag, user_bytes = DELIVERY.unpack_from(payload)
@@ -422,6 +495,8 @@ class Session:
         self._wire = None
         if self.transaction is not None:
             self.transaction.lost()
+        for route in self._routes.values():
+            route.is_known = False
         for sender in self._lanes.values():
             sender.detach()
         for consumer in self._consumers.values():
@@ -435,6 +510,7 @@ class Session:
             self._identity = SessionId(opened.session)
             self._was_lost = True
         self._token = opened.token
+        await self._learn_routes(wire)
         for number, sender in sorted(self._lanes.items()):
             await self._resume_lane(wire, number, sender, known.get(number))
         if self.transaction is not None:
@@ -444,7 +520,10 @@ class Session:
             await self._resume_consumer(wire, consumer)
         await self._let_go(wire)
         for sender in list(self._lanes.values()):
-            sender.attach(wire)
+            if sender.away is None:
+                sender.attach(wire)
+        for fan_in in self._fan_ins:
+            fan_in.join_again()
         if self._was_lost:
             self._was_lost = False
             self._link.report(
@@ -453,6 +532,27 @@ class Session:
                     code="session-lost",
                 )
             )
+
+    async def _learn_routes(self, wire: Wire) -> None:
+        """Members may have been added or removed while there was no connection, before anything is sent to them."""
+        for destination, route in list(self._routes.items()):
+            # Nothing is opened unless it is not distributed any more.
+            asking = OpenLane(
+                request=0, number=self.number, lane=self._last_lane + 1, destination=destination
+            )
+            try:
+                await wire.request(asking, LaneOpened)
+            except IsDistributed as found:
+                route.learn(found.distribution, is_new=self._was_lost)
+            except ConnectionLost:
+                raise
+            except HeliographError as refusal:
+                route.end(refusal)
+                del self._routes[destination]
+            else:
+                self._last_lane += 1
+                route.end(ClientFault(f"{destination} is not distributed any more", code="routing-changed"))
+                del self._routes[destination]
 
     async def _reopen(self, wire: Wire) -> tuple[SessionOpened, bool]:
         if not self._identity:  # it was made while there was no server
@@ -477,7 +577,12 @@ class Session:
             except ConnectionLost:
                 raise
             except HeliographError as refusal:
-                self._refuse(sender, sender.lane.confirmed + 1, refusal)
+                if (
+                    refusal.code == UNREACHABLE
+                ):  # what is under way waits; when it is back, we are asked to come again
+                    sender.miss(refusal)
+                else:
+                    self._refuse(sender, sender.lane.confirmed + 1, refusal)
                 return
         identity = lane_of(self._identity, number)
         if sender.lane.identity != identity:
@@ -519,7 +624,8 @@ class Session:
         except ConnectionLost:
             raise
         except HeliographError as refusal:
-            self._end_consumer(consumer, refusal)
+            if refusal.code != UNREACHABLE:  # otherwise it keeps what it has until its member is back
+                self._end_consumer(consumer, refusal)
 
     async def _let_go(self, wire: Wire) -> None:
         """Consumers were closed while there was no server: what they settled is said first."""
@@ -605,7 +711,7 @@ class Session:
             fault = await self.drain() if complete else None
             for sender in self._lanes.values():
                 sender.push()  # without waiting, where something went wrong
-        for consumer in list(self._consumers.values()):
+        for consumer in [*self._fan_ins, *self._consumers.values()]:
             if consumer.is_closed:
                 await consumer.unsubscribe()
             else:

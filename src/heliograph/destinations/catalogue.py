@@ -20,6 +20,9 @@ from heliograph.bus.commands import (
     DestinationMade,
     DestinationSought,
     DestinationWanted,
+    OldestWanted,
+    PathsChecked,
+    PathWanted,
     PlacementWanted,
     Rejected,
     SessionClosed,
@@ -37,6 +40,7 @@ from heliograph.destinations.documents import Documents
 from heliograph.destinations.effects import AnyEffect, Continue, Multicast, Write
 from heliograph.destinations.large_references import LargeReferences
 from heliograph.destinations.ledger import Ledger
+from heliograph.destinations.paths import Paths, encode_path
 from heliograph.destinations.pausing import Paused
 from heliograph.destinations.queue import Queue
 from heliograph.destinations.topic import Topic
@@ -146,6 +150,7 @@ class Catalogue:
         self.views = Views(self.by_number)
         self.ledger = Ledger()
         self.graves: dict[Address, Grave] = {}  # of destinations that were deleted
+        self.paths = Paths()
         self._next_number = 1
 
     # ---- destinations
@@ -195,6 +200,28 @@ class Catalogue:
             self.placements.pop(Address(record.address), None)
         else:
             self.placements[Address(record.address)] = record.elsewhere
+
+    def path_wanted(self, command: PathWanted) -> tuple[str, bytes]:
+        """The member of a unit of order (U6), and what is to be stored before anybody is told. Raises Unavailable."""
+        if command.session not in self.sessions:
+            raise Unavailable("the session is not known here yet: try again", code="session-unknown")
+        member, record = self.paths.wanted(command)
+        return member, b"" if record is None else encode_path(record)
+
+    def paths_checked(self, command: PathsChecked) -> list[AnyEffect]:
+        return [Write(RecordKind.PATH, encode_path(record)) for record in self.paths.checked(command)]
+
+    def oldest(self, command: OldestWanted) -> list[AnyEffect]:
+        """How old what is in a destination is, as far as that is easily said. 0: nobody knows."""
+        destination = self.by_address.get(command.address)
+        oldest = next_number = 1
+        if destination is not None:
+            next_number = destination.intake.next_number
+            is_expecting = destination.intake.pending or self.transactions.stages_for(destination)
+            oldest = 0 if is_expecting else destination.oldest_number()
+        still_open = [session for session in command.sessions if session in self.sessions]
+        body = {"oldest": oldest, "next": next_number, "open": still_open}
+        return [Multicast(Answered(command.request, body))]
 
     def find_or_make(self, address: Address, effects: list[AnyEffect], *, create: bool) -> Destination:
         destination = self.by_address.get(address)
@@ -484,6 +511,7 @@ class Catalogue:
         if session is None:
             return []
         self.transactions.forget(identity)
+        self.paths.session_ended(identity)
         for address in dict.fromkeys(session.lanes.values()):
             destination = self.by_address.get(address)
             if destination is not None:

@@ -518,6 +518,14 @@ class Destination:
                 found[why] = found.get(why, 0) + count
         return found
 
+    def oldest_number(self) -> int:
+        """All messages that are here have this number or a higher one; 0: that is not easily said."""
+        return (
+            0
+            if any(messages.depth + messages.in_flight for messages in self.lists())
+            else self.intake.next_number
+        )
+
     def figures(self) -> Figures:
         lists = list(self.lists())
         held_back = self.held_back()

@@ -73,6 +73,11 @@ class Page:
         self.lowest = self.highest = 0  # of the positions
 
     @property
+    def oldest(self) -> int:
+        """The lowest number of a message in it."""
+        return self.first if self._numbers is None else min(self._numbers)
+
+    @property
     def full(self) -> bool:
         return self.messages >= PAGE_MESSAGES or self.bytes >= PAGE_BYTES
 

@@ -170,6 +170,7 @@ class CatalogueRecovery:
         self._catalogue.views.standing = state.standing
         for document in state.documents:
             self._catalogue.documents.restore(document)
+        self._catalogue.paths.restore(state.paths)
         if self._log is not None:
             self._log.restore(state.index, state.chain, state.views, state.identity, state.cluster)
         for session in state.sessions:
@@ -294,6 +295,8 @@ class CatalogueRecovery:
             self._catalogue.documents.restore(decode_document(record.payload))
         elif kind in _OF_VIEWS:
             self._catalogue.views.replay(kind, bytes(record.payload))
+        elif kind == RecordKind.PATH:
+            self._catalogue.paths.replay(bytes(record.payload))
         elif kind == RecordKind.STARTED:
             self._restarted(bytes(record.payload))
             self.started_on, self.stopped_clean = bytes(record.payload), False
@@ -514,6 +517,7 @@ class CatalogueRecovery:
         )
         found.documents = list(self._catalogue.documents.by_key.values())
         found.standing = self._catalogue.views.standing
+        found.paths = self._catalogue.paths.states()
         found.prepared = [PreparedState(record, stages_of(staged)) for record, staged in promised]
         found.finishing = list(self._catalogue.transactions.finishing.values())
         add_ledger(self._catalogue, found)

@@ -16,6 +16,7 @@ from heliograph.destinations.documents import Document
 from heliograph.destinations.intake import Apart
 from heliograph.destinations.message_list import MessageList
 from heliograph.destinations.pages import Entry, Page, pages_of
+from heliograph.destinations.paths import PathState
 from heliograph.destinations.pausing import NOTHING, Paused
 from heliograph.destinations.placing import runs_in_queue, runs_in_topic
 from heliograph.destinations.queue import Queue
@@ -136,6 +137,7 @@ class CatalogueState(msgspec.Struct, array_like=True):
     standing: Standing | None = None  # the view that the log is in, where it is one of a cluster
     ledger: bytes = b""  # in a cluster: what differs where its parts meet
     graves: dict[str, Grave] = {}
+    paths: list[PathState] = []  # where units of distributed destinations are
 
 
 _Dumped = tuple[list[int], list[bytes]]
@@ -173,6 +175,7 @@ def snapshot_of(catalogue: Catalogue, boot: bytes, place: LogState = (0, 0, [], 
     state.documents = list(catalogue.documents.by_key.values())
     state.standing = catalogue.views.standing
     add_ledger(catalogue, state)
+    state.paths = catalogue.paths.states()
     return encode_state(state)
 
 

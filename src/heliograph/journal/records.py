@@ -61,6 +61,7 @@ class RecordKind(enum.IntEnum):
     PREPARED = 19
     FINISHED = 20
     DOCUMENT = 21
+    PATH = 22
     ENTERED = 25
     IN_FORCE = 26
     WHOLE = 27

@@ -149,6 +149,12 @@ UNIT_STRIDE = 256
 MAX_UNIT_NAME_BYTES = 255
 # Names whose numbers a process remembers: making one costs more than sending a message.
 UNIT_NAMES_REMEMBERED = 65_536
+# Units of order whose member a path service remembers: some 500 bytes each, in memory and in snapshots.
+MAX_PATHS = 1_000_000
+# Of those that nobody uses, so many are looked at in one round of housekeeping: a frame on the bus, a moment's work.
+PATHS_CHECKED_AT_ONCE = 1_000
+# A queue with more messages in memory than this is not searched for its oldest: what has a path there keeps it.
+MESSAGES_SEARCHED_FOR_OLDEST = 10_000
 # Units that one answer to an administrator lists.
 MAX_UNITS_LISTED = 1000
 # Topics that one wildcard subscription is attached to; a pattern that means more is too wide.

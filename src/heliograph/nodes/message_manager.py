@@ -29,7 +29,10 @@ from heliograph.bus.commands import (
     DestinationWanted,
     DocumentOffered,
     DocumentTold,
+    OldestWanted,
     OutcomeWanted,
+    PathsChecked,
+    PathWanted,
     PlacementWanted,
     Published,
     Refused,
@@ -299,6 +302,8 @@ class MessageManager:
             None,
             self.catalogue.forget_lost_before(moment - SESSION_MEMORY_SECONDS, moment - self._kept_seconds),
         )
+        for news in self.catalogue.paths.unused(int(moment * 1_000_000)):
+            self._bus.multicast(news)
         self._compactor.step()
         self.large.expire(self._may_go_on)
         self._tick.ask()
@@ -378,6 +383,8 @@ class MessageManager:
             self.run(None, catalogue.sought(command, self.load()))
         elif isinstance(command, PlacementWanted):
             self.run(None, catalogue.place(command))
+        elif isinstance(command, PathWanted | PathsChecked | OldestWanted):
+            self._on_path(command)
         elif isinstance(command, CommitAsked):
             self._committing.commit(command)
         elif isinstance(command, RollbackAsked):
@@ -411,6 +418,24 @@ class MessageManager:
             self.administrator.asked(command)
         elif isinstance(command, DocumentOffered):
             self._document_offered(command)
+
+    def _on_path(self, command: PathWanted | PathsChecked | OldestWanted) -> None:
+        """Nobody is told of a path that could be forgotten: others would be told of another."""
+        catalogue = self.catalogue
+        if isinstance(command, OldestWanted):
+            self.run(None, catalogue.oldest(command))
+            return
+        if isinstance(command, PathsChecked):
+            self.run(None, catalogue.paths_checked(command))
+            return
+        try:
+            member, record = catalogue.path_wanted(command)
+        except Unavailable as refusal:
+            self._bus.multicast(Rejected(command.request, refusal.code, refusal.sentence))
+            return
+        if record:
+            self.append(RecordKind.PATH, 0, 0, record, wait=True)
+        self.answer_when_stored(command.request, {"member": member})
 
     def load(self) -> float:
         """How much there is to do: megabytes a second that were written since this was last asked."""
