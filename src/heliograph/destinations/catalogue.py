@@ -39,6 +39,7 @@ from heliograph.destinations.pausing import Paused
 from heliograph.destinations.queue import Queue
 from heliograph.destinations.topic import Topic
 from heliograph.destinations.transactions import Transactions
+from heliograph.destinations.views import Views
 from heliograph.destinations.waiting import Residence
 from heliograph.journal.records import RecordKind
 from heliograph.model.destination import (
@@ -132,6 +133,7 @@ class Catalogue:
         self.rules = rules
         self.placements: dict[Address, str] = {}  # destinations of other sub-clusters, which were placed here
         self.documents = Documents()
+        self.views = Views(self.by_number)
         self._next_number = 1
 
     # ---- destinations
@@ -200,6 +202,7 @@ class Catalogue:
     def _create(self, address: Address, effects: list[AnyEffect]) -> Destination:
         made = self.restore_destination(self._next_number, address)
         made.set_policy(self._default_policy(address))
+        self.views.begin(made)
         effects += (
             Write(RecordKind.DESTINATION, _encode(DestinationRecord(made.number, address, made.policy))),
             Multicast(DestinationMade(address)),

@@ -75,6 +75,12 @@ class Intake:
             self.next_number += block.count
         return True
 
+    def would_accept(self, block: Block) -> bool:
+        """Whether a block is new and in its place."""
+        lane, mark = block.lane, self._marks.get(block.lane, 0)
+        may_begin = lane in self._resumed or (self._heard is not None and lane not in self._heard)
+        return lane not in self._refused and (block.first == mark + 1 or (block.first > mark and may_begin))
+
     def number(self, block: Block) -> None:
         """Give a block its place among all that was accepted."""
         block.number = self.next_number

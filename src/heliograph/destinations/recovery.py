@@ -48,6 +48,7 @@ _decode_subscription = msgspec.msgpack.Decoder(SubscriptionRecord).decode
 _decode_commit = msgspec.msgpack.Decoder(CommitRecord).decode
 _decode_prepared = msgspec.msgpack.Decoder(PreparedRecord).decode
 _decode_finished = msgspec.msgpack.Decoder(FinishedRecord).decode
+_OF_VIEWS = (RecordKind.ENTERED, RecordKind.IN_FORCE, RecordKind.WHOLE, RecordKind.HELD)
 _NOTES = (RecordKind.DONE, RecordKind.DISPATCHED, RecordKind.RETURNED, RecordKind.UNSEEN)
 
 
@@ -160,6 +161,7 @@ class CatalogueRecovery:
             return
         self.started_on, self.stopped_clean = state.boot, state.stopped_clean
         self._catalogue.placements = {Address(address): place for address, place in state.placements}
+        self._catalogue.views.standing = state.standing
         for document in state.documents:
             self._catalogue.documents.restore(document)
         if self._log is not None:
@@ -205,6 +207,7 @@ class CatalogueRecovery:
         if state.policy is not None:
             made.set_policy(state.policy)
         made.set_paused(state.paused)
+        made.stamps.restore(state.stamps)
         if isinstance(made, Queue):
             replay = self._queues[state.number]
             for level in state.levels:
@@ -279,6 +282,8 @@ class CatalogueRecovery:
             self._subscription(bytes(record.payload))
         elif kind == RecordKind.DOCUMENT:
             self._catalogue.documents.restore(decode_document(record.payload))
+        elif kind in _OF_VIEWS:
+            self._catalogue.views.replay(kind, bytes(record.payload))
         elif kind == RecordKind.STARTED:
             self._restarted(bytes(record.payload))
             self.started_on, self.stopped_clean = bytes(record.payload), False
@@ -482,6 +487,7 @@ class CatalogueRecovery:
             placements_of(self._catalogue),
         )
         found.documents = list(self._catalogue.documents.by_key.values())
+        found.standing = self._catalogue.views.standing
         found.prepared = [PreparedState(record, stages_of(staged)) for record, staged in promised]
         found.finishing = list(self._catalogue.transactions.finishing.values())
         return found, held
@@ -588,6 +594,7 @@ class CatalogueRecovery:
             self._catalogue.transactions.prepared[key] = promise
             for _, block in promise.staged:
                 self._hold_stage(block, holder)
+        self._catalogue.views.wait_for_view()
         return sum(page.messages for page in held)
 
     def _claims_of(self, record: PreparedRecord) -> list[Claim]:

@@ -18,6 +18,8 @@ from heliograph.destinations.pages import Entry, Page, pages_of
 from heliograph.destinations.pausing import NOTHING, Paused
 from heliograph.destinations.placing import runs_in_queue, runs_in_topic
 from heliograph.destinations.queue import Queue
+from heliograph.destinations.stamps import StampsState
+from heliograph.destinations.standing import Standing
 from heliograph.destinations.subscriptions import Group, Subscription, Terms
 from heliograph.destinations.topic import Topic
 from heliograph.destinations.transactions import Finishing, PreparedRecord
@@ -76,6 +78,7 @@ class DestinationState(msgspec.Struct, array_like=True):
     subscriptions: list[SubscriptionState]
     policy: Policy | None
     paused: Paused = NOTHING
+    stamps: StampsState | None = None
 
 
 class SessionState(msgspec.Struct, array_like=True):
@@ -126,6 +129,7 @@ class CatalogueState(msgspec.Struct, array_like=True):
     prepared: list[PreparedState] = []
     finishing: list[Finishing] = []
     documents: list[Document] = []  # of which every node has a copy
+    standing: Standing | None = None  # the view that the log is in, where it is one of a cluster
 
 
 _Dumped = tuple[list[int], list[bytes]]
@@ -161,6 +165,7 @@ def snapshot_of(catalogue: Catalogue, boot: bytes, place: LogState = (0, 0, [], 
     state.finishing = list(transactions.finishing.values())
     state.placements = placements_of(catalogue)
     state.documents = list(catalogue.documents.by_key.values())
+    state.standing = catalogue.views.standing
     return encode_state(state)
 
 
@@ -226,6 +231,7 @@ def facts_of(destination: Destination) -> DestinationState:
         subscriptions=[],
         policy=destination.policy,
         paused=destination.pause.state,
+        stamps=destination.stamps.state,
     )
 
 
@@ -318,6 +324,7 @@ def _cursor_of(messages: MessageList, priority: int, origins: dict[int, int], be
     waiting = [
         *level.private_entries(),
         *(entry for at, entry in messages.schedule.entries(spilled=False) if at == priority),
+        *(entry for at, entry in messages.held_entries() if at == priority),
     ]
     dispatched = [entry for at, entry in messages.outstanding_entries() if at == priority]
     return CursorState(

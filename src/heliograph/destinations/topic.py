@@ -82,6 +82,10 @@ class Topic(Destination):
     def _wants(self, _block: Block) -> bool:
         return bool(self.subscriptions)
 
+    def _has_rules(self, messages: MessageList) -> bool:
+        """Every subscription gets each message; but one that is shared may have consumers in several parts."""
+        return self.subscriptions[messages.number].terms.shared
+
     def _keeps_loaded(self) -> bool:
         # Until a new subscription begins, nothing may overtake what is before it.
         return not self._beginning and self._residence.used < self._residence.limit
@@ -191,6 +195,7 @@ class Topic(Destination):
 
     def _make(self, terms: Terms, effects: list[AnyEffect]) -> Subscription:
         subscription = self.restore_subscription(self._next_list, terms)
+        self.regate_list(subscription.messages, [])
         if subscription.messages.durable:
             record = SubscriptionRecord(self.number, subscription.messages.number, terms)
             effects.append(Write(RecordKind.SUBSCRIPTION, _encode(record)))

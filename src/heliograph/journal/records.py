@@ -61,6 +61,10 @@ class RecordKind(enum.IntEnum):
     PREPARED = 19
     FINISHED = 20
     DOCUMENT = 21
+    ENTERED = 25
+    IN_FORCE = 26
+    WHOLE = 27
+    HELD = 28
 
 
 _SPILLED: Final = 2

@@ -74,6 +74,9 @@ MAX_CONSUMER_NUMBER = 0xFFFFFFFF
 MAX_CONNECTIONS = 20_000
 MAX_TEMPORARIES_PER_CONNECTION = 1000
 MAX_DESTINATIONS = 100_000
+# Ranges of messages of one destination that were accepted in restricted views. Each view adds one at most, until the
+# cluster is whole; a network that flaps for a day makes some hundreds.
+MAX_STAMP_RANGES = 1000
 MAX_ACK_RANGES = 4096
 # Sessions whose client went away are remembered this long, so that a resend is recognised.
 SESSION_MEMORY_SECONDS = 24 * 3600
