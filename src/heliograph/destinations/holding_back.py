@@ -137,6 +137,10 @@ class HoldingBack(Pledging):
     def _leave_level(self, span: Span, effects: list[AnyEffect]) -> None:
         raise NotImplementedError
 
+    def _waits_again(self, span: Span) -> None:
+        if self._gate is not None:
+            self._gate.came_back(span)
+
     # ---- whose messages are on disk
 
     def read_behind_gate(self, effects: list[AnyEffect]) -> None:

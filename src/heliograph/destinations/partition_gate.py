@@ -128,6 +128,14 @@ class PartitionGate:
             return (span.part(span.start, start) if start > span.start else None), held
         return span, None
 
+    def came_back(self, span: Span) -> None:
+        """Messages were handed out and wait again. When they come up they are sifted; what is behind them waits now,
+        if they have to."""
+        for start, _, key, hold in self._runs(span):
+            if hold is not None or self._is_behind(span, key, span.block.number + start):
+                self._block(span.part(start, span.stop), span.block.number + start)
+                return
+
     def _set_aside(self, priority: int, span: Span, *, is_doubtful: bool) -> None:
         self._count(span, is_doubtful=is_doubtful)
         self._block(span, number_of(span), is_doubtful=is_doubtful)

@@ -59,6 +59,9 @@ class Settling:
             return self._rule.units(span)
         return units_of(span) if span.block.flags & UNITS else None
 
+    def _waits_again(self, span: Span) -> None:
+        """Messages came back, whatever way they take to their place."""
+
     # ---- what consumers say
 
     def settle(
@@ -238,6 +241,7 @@ class Settling:
         touched: list[int] = []
         for span in never_saw:
             self.in_flight -= span.stop - span.start
+            self._waits_again(span)
             if span.block.persistent:
                 extend(ranges, number_of(span), span.stop - span.start)
             for part in self._back_to_units(span, touched):
@@ -298,6 +302,7 @@ class Settling:
             if is_suspect and limit and span.deliveries + 1 >= limit:
                 dead.append(span)
                 continue
+            self._waits_again(span)
             if span.block.persistent:
                 extend(ranges, number_of(span), span.stop - span.start)
             back = Span(span.block, span.start, span.stop, span.deliveries + 1, span.origin)
