@@ -76,6 +76,8 @@ class HoldingBack(Pledging):
             found = by_priority.setdefault(priority, ([], []))
             found[0].extend(spans)
             found[1].extend(pages)
+        if by_priority and self._sorted is not None and self._survey is None:
+            self._survey = Survey([])  # keys, and perhaps units, have to be read first
         for priority, (spans, pages) in by_priority.items():
             if self._survey is not None:
                 self._survey.include(priority, [*spans, *pages])

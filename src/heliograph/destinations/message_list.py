@@ -136,6 +136,8 @@ class MessageList(HoldingBack):
         """A message arrives behind all others of its priority."""
         level = self.level(priority)
         assert isinstance(level, Unshared)
+        if self._gate is not None and (span.block.flags & UNITS or self._rule is not None):
+            self.meets_units()
         if self._gate is not None and self._survey is None:
             free = self.sifted(priority, span)
             if free is None:

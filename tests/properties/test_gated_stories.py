@@ -10,6 +10,7 @@ from heliograph.cluster.dispatch_rules import Hold
 from heliograph.cluster.partition_state import State
 from heliograph.destinations import pages, waiting
 from heliograph.destinations.catalogue import Catalogue
+from heliograph.destinations.effects import AnyEffect
 from heliograph.destinations.recovery import CatalogueRecovery
 from heliograph.destinations.stamps import Stamps
 from heliograph.destinations.standing import Standing
@@ -22,7 +23,7 @@ from heliograph.model.policy import Policy
 from heliograph.model.units import GENERATED_UNIT, unit_number
 from tests.properties.destination_parties import Lane, Taker
 from tests.properties.destination_world import QUEUE, Client
-from tests.properties.parted_world import PartedWorld, held_back
+from tests.properties.gated_world import PartedWorld, held_back
 from tests.properties.surroundings import HERE, put_managers_here
 from tests.properties.test_engine_stories import publish, restart, snapshot, store
 
@@ -316,7 +317,7 @@ def test_an_administrator_sees_and_removes_what_is_held_back() -> None:
     browser = story.world.attach(story.bob, QUEUE, 100, browse=True)
     story.settle_down()
     assert browser.next_tag == 4, "a browser sees all three"
-    effects = []
+    effects: list[AnyEffect] = []
     destination = story.world.catalogue.by_address[QUEUE]
     assert destination.purge(effects) == 3
     assert (destination.figures().depth, destination.held_back()) == (0, {})

@@ -26,7 +26,7 @@ from heliograph.destinations.views import Views
 from heliograph.destinations.waiting import Waiting
 from tests.properties import test_destination_engines as engines
 from tests.properties.destination_world import ADDRESSES
-from tests.properties.parted_world import PartedWorld
+from tests.properties.gated_world import PartedWorld
 from tests.properties.test_destination_engines import CREDIT, Destinations, machine_settings
 
 everything_is_small = engines.everything_is_small
