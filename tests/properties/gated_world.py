@@ -10,15 +10,17 @@ from collections.abc import Iterator
 
 import msgspec
 
-from heliograph.bus.commands import Published
+from heliograph.bus.commands import Command, Published
 from heliograph.cluster.dispatch_rules import Gate, Hold, Message, Situation, Where, own_hold
 from heliograph.cluster.partition_state import State
 from heliograph.destinations.effects import AnyEffect
+from heliograph.destinations.subscriptions import FOR_OTHER_PARTS
+from heliograph.destinations.topic import Topic
 from heliograph.model.block import Block, parse
 from heliograph.model.destination import Address
 from heliograph.model.ids import LaneId, SessionId
 from tests.properties.destination_model import Model
-from tests.properties.destination_parties import QUEUE_LIST, Lane, Letter, Taker
+from tests.properties.destination_parties import EVERYTHING, QUEUE_LIST, Lane, Letter, Subscriber, Taker
 from tests.properties.destination_world import QUEUE, TOPIC, Client, World
 
 NOWHERE = Situation(state=State.A, is_in_force=False)
@@ -244,7 +246,27 @@ class PartedWorld(World):
         self.model.situation = situation
         for destination, effects in self.catalogue.views.regate(situation):
             self.manager.run(destination, effects)
+        self._note_keepers()
         self.end_of_tick()
+
+    def _tell(self, command: Command, heard: list[Command] | None = None) -> None:
+        super()._tell(command, heard)
+        self._note_keepers()
+
+    def _note_keepers(self) -> None:
+        """While a cluster is in parts, one more subscription of each topic wants everything; nobody takes it."""
+        for destination in self.catalogue.all_destinations():
+            if not isinstance(destination, Topic):
+                continue
+            wish = Subscriber(destination.address, "", FOR_OTHER_PARTS.name, True, False, EVERYTHING)
+            known = self.subscriber_like(wish)
+            keeper = destination.subscription_named("", FOR_OTHER_PARTS.name, durable=True)
+            if keeper is not None and known is None:
+                assert self.model.is_parted
+                self.model.subscribed(wish).number = keeper.messages.number
+            elif keeper is None and known is not None:
+                assert not self.model.is_parted, "what other parts are owed is gone"
+                self.model.unsubscribed(known)
 
     def check(self) -> None:
         super().check()

@@ -21,8 +21,8 @@ from heliograph.model.limits import MAX_STAMP_RANGES
 from heliograph.model.message import Head, encode_head
 from heliograph.model.policy import Policy
 from heliograph.model.units import GENERATED_UNIT, unit_number
-from tests.properties.destination_parties import Lane, Taker
-from tests.properties.destination_world import QUEUE, Client
+from tests.properties.destination_parties import Lane, Subscriber, Taker
+from tests.properties.destination_world import QUEUE, TOPIC, Client
 from tests.properties.gated_world import PartedWorld, held_back
 from tests.properties.surroundings import HERE, put_managers_here
 from tests.properties.test_engine_stories import publish, restart, snapshot, store
@@ -360,3 +360,55 @@ def test_a_lane_that_was_sent_again_twice_is_one_range() -> None:
     stamps.hold(lane, 9, 9, Hold.SENT_AGAIN, 14)
     held = stamps.held[lane]
     assert (held.first, held.last, held.number) == (5, 9, 10)
+
+
+@pytest.mark.req("P4")
+@pytest.mark.parametrize("state", [State.B, State.C, State.D])
+def test_what_all_subscriptions_of_a_part_are_done_with_is_kept_for_those_of_others(state: State) -> None:
+    story = Story()
+    reader = story.world.attach(story.bob, TOPIC, 100)
+    topic = story.world.catalogue.by_address[TOPIC]
+    story.world.enter(state)
+    if state is not State.D:
+        story.world.come_into_force()
+    publish(story.world, story.world.lanes_of(story.ann)[1], count=3)
+    story.settle_down()
+    assert names(story, reader) == ["ann 1", "ann 2", "ann 3"]
+    story.world.settle(reader, [(1, 3)], returned=False, replenish=True, ask=False)
+    story.world.detach(reader)
+    restart(story.world)
+    topic = story.world.catalogue.by_address[TOPIC]
+    figures = topic.figures()
+    assert (figures.depth, figures.subscriptions, figures.kept_for_others) == (0, 0, 3)
+    assert (figures.held_back, figures.held_back_why) == (0, "")
+    story.world.enter(State.A)
+    story.world.come_into_force()
+    assert topic.figures().kept_for_others == 3, "the parts have met, and not all have everything"
+    story.world.become_whole()
+    assert topic.figures().kept_for_others == 0
+    assert story.world.journal.live() == {}
+
+
+@pytest.mark.req("P11")
+def test_what_is_kept_for_others_counts_for_quotas() -> None:
+    story = Story()
+    story.world.set_policy(TOPIC, Policy(high_water_messages=3))
+    story.world.enter(State.D)
+    publish(story.world, story.world.lanes_of(story.ann)[1], count=3)
+    assert story.world.catalogue.by_address[TOPIC].flow.blocked
+
+
+def test_a_subscription_that_consumers_of_several_parts_share_is_gated_like_a_queue() -> None:
+    story = Story()
+    shared = Subscriber(TOPIC, "one", "work", True, True, "")
+    first = story.world.subscribe(story.bob, shared, 0)
+    assert first is not None
+    publish(story.world, story.world.lanes_of(story.ann)[1], count=2)
+    story.world.enter(State.D)
+    story.world.grant(first, 100)
+    publish(story.world, story.world.lanes_of(story.bob)[1])
+    story.settle_down()
+    assert names(story, first) == ["bob 1"]
+    assert story.world.catalogue.by_address[TOPIC].held_back() == {Hold.OLDER: 2}
+    story.meet()
+    assert names(story, first) == ["bob 1", "ann 1", "ann 2"]

@@ -246,6 +246,7 @@ class Catalogue:
             Write(RecordKind.DESTINATION, _encode(DestinationRecord(made.number, address, made.policy))),
             Multicast(DestinationMade(address)),
         )
+        self.views.begin(made, effects)
         return made
 
     def make_well_known(self, effects: list[AnyEffect]) -> None:

@@ -107,6 +107,7 @@ class Figures(msgspec.Struct):
     consumption_paused: bool = False
     held_back: int = 0  # of `depth`, what may not go because the cluster is in parts
     held_back_why: str = ""
+    kept_for_others: int = 0  # of a topic: what is kept for subscriptions of other parts
 
 
 class Destination:

@@ -61,7 +61,8 @@ class HoldingBack(Pledging):
             self._close_gate(gate)
         if self.has_units:
             self.survey()
-        effects.append(Continue())
+        if self.depth:
+            effects.append(Continue())
 
     def open_gate(self) -> None:
         """What was set aside returns to its place, and what units of order hold back too: all is looked at anew."""

@@ -136,10 +136,8 @@ class MessageList(HoldingBack):
         """A message arrives behind all others of its priority."""
         level = self.level(priority)
         assert isinstance(level, Unshared)
-        if self._gate is not None and (span.block.flags & UNITS or self._rule is not None):
-            self.meets_units()
-        if self._gate is not None and self._survey is None:
-            free = self.sifted(priority, span)
+        if self._gate is not None:
+            free = self._sifted_arrival(priority, span)
             if free is None:
                 return
             span = free
@@ -149,6 +147,12 @@ class MessageList(HoldingBack):
             self._append_in_order(priority, level, span)
         else:
             level.append(span)
+
+    def _sifted_arrival(self, priority: int, span: Span) -> Span | None:
+        """What of it need not wait behind the gate. While earlier ones are looked through it takes its turn there."""
+        if span.block.flags & UNITS or self._rule is not None:
+            self.meets_units()
+        return span if self._survey is not None else self.sifted(priority, span)
 
     # ---- units of order
 

@@ -116,9 +116,10 @@ class Views:
             if effects:
                 yield destination, effects
 
-    def begin(self, destination: Destination) -> None:
+    def begin(self, destination: Destination, effects: list[AnyEffect]) -> None:
         """A destination was made."""
-        destination.regate(self.situation, self.standing, [])
+        if self.situation is not None:
+            destination.regate(self.situation, self.standing, effects)
 
     def wait_for_view(self) -> None:
         """Recovery has ended, or another server's log was taken over: in which view, is for the shell to say. A log
