@@ -7,9 +7,18 @@ from pathlib import Path
 
 import pytest
 
+from heliograph.nodes import reunion
+from tests.properties.merging_plants import IN_RUNS, Plant
 from tests.properties.merging_run import Run
 
 ROUNDS, STEPS = 3, 40
+SEEDS_TO_CATCH = 12
+
+
+@pytest.fixture(autouse=True)
+def whole_is_said_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that what is remembered until then is forgotten within a run."""
+    monkeypatch.setattr(reunion, "WHOLE_EVERY_RECORDS", 15)
 
 
 def run(seed: int, base: Path, rounds: int = ROUNDS) -> Run:
@@ -43,3 +52,16 @@ def test_parts_that_meet_keep_every_promise(seed: int, tmp_path: Path) -> None:
 def test_parts_that_meet_keep_every_promise_for_long(hundred: int, tmp_path: Path) -> None:
     for seed in range(1000 + hundred * 100, 1100 + hundred * 100):
         run(seed, tmp_path, 5)
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("plant", IN_RUNS, ids=lambda plant: plant.__name__)
+def test_a_planted_bug_is_found(plant: Plant, tmp_path: Path) -> None:
+    for seed in range(SEEDS_TO_CATCH):
+        try:
+            with plant():
+                run(seed, tmp_path / plant.__name__)
+        except Exception:
+            return
+    pytest.fail(f"{plant.__name__} went unnoticed")

@@ -10,13 +10,16 @@ from typing import Any
 
 import pytest
 
-from heliograph.bus.commands import DestinationDeleted, Published, SessionResumed
+from heliograph.bus.commands import Command, DestinationDeleted, Published, SessionResumed
+from heliograph.destinations.branch import Branch
 from heliograph.model.block import parse_trusted
 from heliograph.model.errors import Unavailable
+from heliograph.nodes import reunion
 from heliograph.nodes.branches import Branches
 from heliograph.nodes.merger import Merger
 from heliograph.nodes.message_manager import MessageManager
 from heliograph.nodes.replica import Replica
+from tests.properties import merging_plants as plants
 from tests.properties.parted_world import Parts
 from tests.properties.replicated_desk import Desk
 from tests.properties.replicated_managers import Node
@@ -86,7 +89,7 @@ def test_what_was_sent_to_both_parts_is_one_message(tmp_path: Path) -> None:
         here, there = world.desks
         theirs = await world.lane(there, "queue:x")
         await world.send(there, theirs, 3)
-        heard: list[Published] = []
+        heard: list[Command] = []
         say = there.clients.multicast
         there.clients.multicast = lambda fact: (heard.append(fact), say(fact))  # type: ignore[assignment, func-returns-value]
         await world.cut([0, 1], [0, 1])
@@ -283,7 +286,7 @@ def test_a_manager_that_dies_with_its_branch_set_aside_and_its_log_not_cut_begin
         def dies(_self: Replica, _index: int) -> MessageManager:
             raise Unavailable("as if it died here", code="test")
 
-        Replica._cut = dies  # type: ignore[method-assign]
+        Replica._cut = dies  # type: ignore[method-assign, assignment]
         try:
             await world.heal()
             await world.until(lambda: bool(world.branches(second)), "it is set aside")
@@ -351,7 +354,7 @@ def test_a_manager_that_dies_before_it_hears_that_all_is_there_offers_it_again(t
         here = await with_branch(world)
         first, second = world.nodes
         remove = Branches.remove
-        Branches.remove = lambda *_: None  # type: ignore[method-assign, assignment]
+        Branches.remove = lambda *_: None  # type: ignore[method-assign]
         try:
             await world.heal()
             await world.until(lambda: bool(world.branches(second)), "it is set aside")
@@ -389,9 +392,97 @@ def dying_after(records: int) -> Iterator[list[int]]:
         await join(self, *arguments)
 
     join = Merger._join
-    Merger._write, Merger._join = some, waits  # type: ignore[method-assign]
+    Merger._write, Merger._join = some, waits  # type: ignore[method-assign, assignment]
     try:
         yield written
     finally:
         Merger._write, Merger._join = write, join  # type: ignore[method-assign]
         rest.set()
+
+
+@pytest.mark.req("P6")
+def test_what_is_told_is_the_difference_whatever_waits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reunion, "WHOLE_EVERY_RECORDS", 20)
+    aside: list[Branch] = []
+    set_aside = Branches.set_aside
+
+    async def notes(self: Branches, manager: MessageManager, fork: int) -> Branch:
+        aside.append(await set_aside(self, manager, fork))
+        return aside[-1]
+
+    monkeypatch.setattr(Branches, "set_aside", notes)
+
+    async def story(world: Parts) -> None:
+        here, there = world.desks
+        theirs = await world.lane(there, "queue:x")
+        await world.send(there, theirs, 600)
+        for _ in range(3):  # the cluster says that it is whole, and once more
+            await world.send(there, await world.lane(there, "queue:other"), 60)
+        await world.settled()
+        await world.cut([0, 1], [0, 1])
+        await world.until(lambda: len(world.leaders()) == 2, "each part has a primary")
+        await world.send(there, theirs, 4)
+        await meet(world)
+        accounts = [
+            account for branch in aside for account in branch.accounts if account.address == "queue:x"
+        ]
+        bodies = [body for account in accounts for each in account.bodies.values() for body in each]
+        assert sum(body.last - body.first + 1 for body in bodies) == 4
+        assert all(ranges == ((601, 604),) for account in accounts for ranges in account.known.values())
+        await world.take_all(here, {"queue:x": "queue:x", "queue:other": "queue:other"})
+
+    play(story, tmp_path)
+
+
+@pytest.mark.req("P6")
+def test_what_came_from_another_part_is_held_until_the_cluster_is_whole(tmp_path: Path) -> None:
+    """Who hands out decides by it; a WHOLE record ends it."""
+
+    async def story(world: Parts) -> None:
+        here, there = world.desks
+        theirs = await world.lane(there, "queue:x")
+        await world.cut([0, 1, 0], [0, 1])
+        await world.until(lambda: len(world.leaders()) == 2, "each part has a primary")
+        await world.send(there, theirs, 4)
+        third = world.nodes[2]
+        await third.die(0)
+        world.lose(there)
+        await world.heal()
+        await world.until(lambda: world.is_one, "one log")
+        queue = world.leaders()[0].manager.catalogue.by_address[theirs.address]
+        assert queue.intake.apart.held == {theirs.lane: ((1, 4),)}, "one is missing"
+        await third.start()
+        await world.settled()
+        await world.until(lambda: not queue.intake.apart.held, "the cluster is whole")
+        world.compare()
+        await world.take_all(here, {"queue:x": "queue:x"})
+
+    play(story, tmp_path, nodes=3)
+
+
+# ---- bugs that could be
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize(
+    ("plant", "story"),
+    [
+        (
+            plants.a_subscription_gets_what_it_is_done_with,
+            test_a_durable_subscription_gets_what_either_part_published_once,
+        ),
+        (plants.what_waits_behind_a_gap_goes_first, test_a_gap_that_another_part_has_is_filled),
+        (
+            plants.numbers_are_compared_that_are_not_common,
+            test_what_each_part_accepted_is_there_once_when_they_meet,
+        ),
+    ],
+    ids=lambda each: each.__name__,
+)
+def test_a_planted_bug_breaks_its_story(
+    plant: plants.Plant, story: Callable[[Path], None], tmp_path: Path
+) -> None:
+    with plant(), pytest.raises(AssertionError):
+        story(tmp_path)

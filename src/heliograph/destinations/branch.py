@@ -78,6 +78,7 @@ class Branch(msgspec.Struct, array_like=True):
     subscribed: list[tuple[str, Terms]] = []
     ended: list[tuple[str, Terms]] = []
     documents: list[Document] = []
+    files: list[bytes] = []  # that hold the content of large messages
 
 
 encode_branch = msgspec.msgpack.Encoder().encode

@@ -36,10 +36,11 @@ from heliograph.destinations.subscriptions import Terms
 from heliograph.destinations.topic import Topic
 from heliograph.journal.directory import write_all
 from heliograph.journal.disk import DISK, MAKE, READ, Disk
-from heliograph.model.block import Block, Span, parse_trusted
+from heliograph.model.block import LARGE, Block, Span, parse_trusted
 from heliograph.model.destination import Address
 from heliograph.model.errors import CorruptJournal
 from heliograph.model.ids import LaneId, SessionId
+from heliograph.model.large import FileId, file_in
 from heliograph.nodes.awaiting import answer_to
 from heliograph.nodes.message_manager import MessageManager
 
@@ -91,6 +92,10 @@ class Branches:
         finally:
             self._disk.close(descriptor)
 
+    def files(self) -> dict[FileId, None]:
+        """The content of large messages, which must not go before the branches do."""
+        return {FileId(file): None for branch in self.all.values() for file in branch.files}
+
     def remove(self, branch: bytes) -> None:
         """All of it is in the log, and that is on disk."""
         del self.all[branch]
@@ -119,6 +124,7 @@ class Branches:
         try:
             for destination in _concerned(manager, state):
                 branch.accounts.append(await _account(manager, destination, file))
+            branch.files = list(file.large)
             branch.accounts += deleted_accounts(manager.catalogue)
             _add_the_rest(manager, state, branch)
             file.finish(encode_branch(branch))
@@ -141,6 +147,7 @@ class _Writing:
         self._descriptor = disk.open(path, MAKE)
         disk.truncate(self._descriptor, 0)
         self.size = 0
+        self.large: dict[FileId, None] = {}  # files that blocks refer to
 
     def append(self, piece: bytes) -> int:
         """Returns where it is."""
@@ -198,6 +205,8 @@ def _wanted_parts(lying: Lying, block: Block, buffer: bytes) -> list[bytes]:
 
 def _keep(account: Account, buffer: bytes, file: _Writing) -> None:
     header = header_of(buffer)
+    if header.flags & LARGE:
+        file.large[file_in(buffer)] = None
     is_moved = any(first <= header.first <= last for first, last in account.moved.get(header.lane, ()))
     bodies = account.moved_bodies if is_moved else account.bodies
     body = Body(header.first, header.last, file.append(buffer), len(buffer))

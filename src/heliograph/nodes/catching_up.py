@@ -202,7 +202,8 @@ async def _read(manager: MessageManager, positions: list[int]) -> list[bytes]:
 class RemoteBranch:
     """A branch that another message manager has cut off."""
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def __init__(self, address: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._address = address
         self._reader = reader
         self._writer = writer
 
@@ -210,7 +211,7 @@ class RemoteBranch:
     async def reach(cls, address: str, branch: bytes) -> RemoteBranch:
         reader, writer, key = await _connect(address)
         await _send(writer, Wanted(key, [], 0, b"", branch))
-        return cls(reader, writer)
+        return cls(address, reader, writer)
 
     async def summary(self) -> Branch | None:
         """None: it is not there any more."""
@@ -221,6 +222,10 @@ class RemoteBranch:
         await _send(self._writer, Pieces(places))
         said: Blocks = await _receive(self._reader, Blocks)
         return said.blocks
+
+    async def bring(self, manager: MessageManager, reference: LargeReference) -> None:
+        """The content of a large message."""
+        await bring_file(self._address, manager, reference)
 
     def close(self) -> None:
         self._writer.close()

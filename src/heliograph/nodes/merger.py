@@ -13,6 +13,7 @@ from typing import Final, Protocol
 
 import msgspec
 
+from heliograph.bus.interface import Incarnation
 from heliograph.cluster.merging import Keeping, Marking, Plan, Transfer, plan_of
 from heliograph.cluster.ranges import NONE, Ranges, common, minus, union
 from heliograph.destinations.branch import (
@@ -42,10 +43,11 @@ from heliograph.destinations.subscriptions import SubscriptionRecord, Terms
 from heliograph.destinations.topic import Topic
 from heliograph.destinations.transactions import CommitRecord
 from heliograph.journal.records import Record, RecordKind
-from heliograph.model.block import Span, parse_trusted
+from heliograph.model.block import LARGE, Span, parse_trusted
 from heliograph.model.destination import Address
 from heliograph.model.errors import StorageFull
 from heliograph.model.ids import LaneId, SessionId
+from heliograph.model.large import FileId, LargeReference, reference_of
 from heliograph.nodes.branches import layout_of, read
 from heliograph.nodes.message_manager import MessageManager
 
@@ -60,6 +62,18 @@ class Source(Protocol):
 
     async def bodies(self, places: list[tuple[int, int]]) -> list[bytes]:
         """The blocks at these places."""
+
+    async def bring(self, manager: MessageManager, reference: LargeReference) -> None:
+        """The content of a large message."""
+
+
+class Attendance(Protocol):
+    """Who is there while nobody acts."""
+
+    sessions: dict[SessionId, Incarnation]
+
+    def is_attended(self, address: Address, number: int) -> bool:
+        """Whether anybody consumes from a list, or from any of a destination, -1."""
 
 
 class Ledge(msgspec.Struct):
@@ -81,15 +95,15 @@ class Merger:
         manager: MessageManager,
         ship: Callable[[int, int, int, bytes], None],
         end_of_tick: Callable[[], None],
-        is_attended: Callable[[Address, int], bool],
+        attendance: Attendance,
     ) -> None:
-        """`ship` tells the backups of a record; `end_of_tick` lets what was written leave; `is_attended` says whether
-        anybody consumes from a list, or from any of a destination, -1."""
+        """`ship` tells the backups of a record; `end_of_tick` lets what was written leave."""
         assert manager.recovery is not None, "who merges does not act"
         self._manager = manager
         self._ship = ship
         self._end_of_tick = end_of_tick
-        self._is_attended = is_attended
+        self._attendance = attendance
+        self._is_attended = attendance.is_attended
         self.taken = 0  # messages
 
     async def take_in(self, branch: Branch, source: Source, rest: Callable[[], Awaitable[None]]) -> None:
@@ -111,6 +125,7 @@ class Merger:
         for ledge in ledges.values():
             self._bury(ledge)
         self._end_subscriptions(branch)
+        self._close_sessions(branch)
         self._write(RecordKind.MERGED, 0, 0, branch.id)
         self._end_of_tick()
 
@@ -131,6 +146,15 @@ class Merger:
                 assert self._manager.recovery is not None
                 if not self._manager.recovery.has_stages(session):
                     self._write(RecordKind.COMMITTED, 0, 0, encode_record(record))
+
+    def _close_sessions(self, branch: Branch) -> None:
+        """Who closed a session in one part does not come back to it; unless somebody has it open."""
+        known = self._manager.catalogue.sessions
+        for each in branch.closed:
+            session = SessionId(each)
+            if session in known and session not in self._attendance.sessions:
+                record = SessionRecord(session, known[session].user, b"", closed=True)
+                self._write(RecordKind.SESSION, 0, 0, encode_record(record))
 
     def _take_documents(self, branch: Branch) -> None:
         """M14: the higher version wins."""
@@ -192,6 +216,7 @@ class Merger:
             batch = wanted[start : start + _BATCH]
             found = await source.bodies([(body.offset, body.size) for body in batch])
             for part in [part for buffer in found for part in _parts(buffer, transfer.sequences)]:
+                await self._bring_content(part, source)
                 while behind and behind[0][0] < header_of(part).first:
                     self._publish_again(ledge, behind.pop(0), plan)
                 self._publish(ledge, part, kind, plan)
@@ -199,6 +224,14 @@ class Merger:
         for again in behind:
             self._publish_again(ledge, again, plan)
         self._end_of_tick()
+
+    async def _bring_content(self, buffer: bytes, source: Source) -> None:
+        """M6: before there is a message that refers to it."""
+        block = parse_trusted(buffer)
+        if block.flags & LARGE:
+            reference = reference_of(block)
+            if self._manager.large.lacks([FileId(reference.file)]):
+                await source.bring(self._manager, reference)
 
     async def _behind(self, ledge: Ledge, transfer: Transfer) -> list[tuple[int, bytes, int, int]]:
         """What waits in this queue of a lane, was never handed out, and follows on what comes: sequence, block, first
@@ -386,6 +419,7 @@ def _knows_the_rest(manager: MessageManager, branch: Branch) -> bool:
         and all(each.key in here and each.version <= here[each.key].version for each in branch.documents)
         and all(_has(catalogue, *each) or each in ended for each in branch.subscribed)
         and not any(_has(catalogue, *each) for each in branch.ended)
+        and not any(SessionId(session) in catalogue.sessions for session in branch.closed)
         and not any(
             each.is_deleted and Address(each.address) in catalogue.by_address for each in branch.accounts
         )

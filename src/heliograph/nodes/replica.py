@@ -160,6 +160,7 @@ class Replica:
     async def open(self, host: str) -> None:
         """`host`: where others reach this one to catch up."""
         await self.host.start(host)
+        self.manager.large.keep(self.reunion.branches.files())
         self.manager.open()
         self.reunion.branches.still_in_log(self.manager.place.index, self.manager.place.chain)
         self._following = self._follow()
@@ -545,6 +546,7 @@ class Replica:
         before = self.manager.place
         self.manager.stop(led=False)
         self.manager = self._make_manager(self._bus)
+        self.manager.large.keep(self.reunion.branches.files())
         try:
             self.manager.open(until)
         except (HeliographError, OSError) as error:

@@ -30,8 +30,8 @@ from heliograph.bus.commands import (
 from heliograph.bus.interface import Incarnation, Origin
 from heliograph.destinations.branch import Branch
 from heliograph.journal.records import RecordKind
-from heliograph.model.destination import Address
 from heliograph.model.errors import HeliographError, Unavailable
+from heliograph.model.large import LargeReference
 from heliograph.model.limits import WHOLE_EVERY_RECORDS
 from heliograph.nodes.branches import Branches
 from heliograph.nodes.catching_up import RemoteBranch
@@ -63,6 +63,9 @@ class LocalBranch:
 
     async def bodies(self, places: list[tuple[int, int]]) -> list[bytes]:
         return [self._branches.body(self._branch, *place) for place in places]
+
+    async def bring(self, _manager: MessageManager, _reference: LargeReference) -> None:
+        raise Unavailable("the content of a large message is lost", code="large-damaged")
 
     def close(self) -> None:
         """Nothing is open."""
@@ -153,6 +156,7 @@ class Reunion:
             manager.journal.sync_now()
             for branch in merged:
                 self.branches.remove(branch)
+                manager.large.keep(self.branches.files())
                 self._replica.record("branch-merged", branch=branch.hex())
 
     def _follow(self) -> None:
@@ -264,10 +268,7 @@ class Reunion:
             manager.journal.end_of_tick()
             leading.end_of_tick()
 
-        def is_attended(address: Address, number: int) -> bool:
-            return following.is_attended(address, number)
-
-        return Merger(manager, leading.ships, end_of_tick, is_attended)
+        return Merger(manager, leading.ships, end_of_tick, following)
 
     def go_on(self) -> None:
         """Act again, with all that was said meanwhile."""
