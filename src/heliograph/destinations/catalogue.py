@@ -241,7 +241,6 @@ class Catalogue:
     def _create(self, address: Address, effects: list[AnyEffect]) -> Destination:
         made = self.restore_destination(self._next_number, address)
         made.set_policy(self._default_policy(address))
-        self.views.begin(made)
         effects += (
             Write(RecordKind.DESTINATION, _encode(DestinationRecord(made.number, address, made.policy))),
             Multicast(DestinationMade(address)),
