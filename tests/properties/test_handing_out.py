@@ -108,24 +108,22 @@ class View:
         for heard in sorted({each.heard for each in self.managers}):
             group = [each for each in self.managers if each.heard == heard]
             came = [each.identity for each in group]
-            goes_through = 2 * len(group) > len(self.managers)
-            views = [self._dropped(each, came, goes_through) for each in group]
+            views = [self._dropped(each, came) for each in group]
             assert all(view == views[0] for view in views), "all agree"
             for manager in group:
-                manager.handing_out.view_ended(stands=goes_through)
+                manager.handing_out.view_ended()
             for place, target, tag in self.dispatches:
                 if place <= heard and target in group:
                     assert (tag in target.told) != (tag in views[0]), "with its client, or back: one of them"
-                    assert tag in target.told or not goes_through
                 elif place <= heard:
                     assert tag not in views[0], "who is not here may have handed it out"
 
-    def _dropped(self, member: Manager, came: list[Incarnation], goes_through: bool) -> list[int]:
+    def _dropped(self, member: Manager, came: list[Incarnation]) -> list[int]:
         def target_of(consumer: ConsumerId) -> Incarnation:
             return self.of_consumer[consumer].identity
 
         handed_out = member.seen.handed_out
-        return [each.first for each in handed_out.dropped(came, target_of, goes_through=goes_through)]
+        return [each.first for each in handed_out.dropped(came, target_of)]
 
 
 def search(examples: int) -> None:
@@ -166,7 +164,7 @@ def says_more_than_it_has(self: HandedOut) -> int | None:
     return None if word is None else word + 5
 
 
-def keeps(self: HandingOut, *, stands: bool) -> None:
+def keeps(self: HandingOut) -> None:
     for consumer in list(self._waiting):
         self._waiting[consumer] = type(self._waiting[consumer])(
             (0, decision) for _, decision in self._waiting[consumer]
@@ -197,7 +195,7 @@ def test_a_word_counts_in_its_own_view_alone() -> None:
     manager.seen.installed(clients)
     manager.hear((clients[1], DispatchSeen(9)))
     manager.seen.installed(clients)
-    manager.handing_out.view_ended(stands=True)
+    manager.handing_out.view_ended()
     manager.heard = 0
     block = parse(pack_lone(b"body", lane=LaneId(b"l" * 16), sequence=1))
     decided: list[Command] = [Dispatched(manager.consumer, 1, Span(block, 0, 1), "")]

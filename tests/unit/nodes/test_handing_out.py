@@ -110,27 +110,14 @@ def test_who_is_gone_gets_nothing_and_does_not_hold_up_others(has_bytes: bool) -
     assert story.take_told() == [(OTHER, 1)]
 
 
-def test_where_the_view_goes_on_all_that_waited_for_others_goes() -> None:
-    story = Story()
-    story.hand_out(1, 7)
-    story.hand_out(2, 8, known=False)
-    story.handing_out.view_ended(stands=True)
-    assert story.take_told() == [(ONE, 1)]
-    story.hand_out(3, 1)
-    story.supply(2)
-    assert story.take_told() == [(ONE, 2)], "3 is of the new view, in which most have seen nothing"
-    story.handing_out.seen(1)
-    assert story.take_told() == [(ONE, 3)]
-
-
-def test_where_it_does_not_what_most_had_seen_still_goes_and_the_rest_is_dropped() -> None:
+def test_when_a_view_ends_what_most_had_seen_still_goes_and_the_rest_is_dropped() -> None:
     story = Story()
     story.hand_out(1, 7, known=False)
     story.hand_out(2, 8)
     story.hand_out(3, 8, OTHER)
     assert story.handing_out.follows(OTHER, Recalled(OTHER, []))
     story.handing_out.seen(7)
-    story.handing_out.view_ended(stands=False)
+    story.handing_out.view_ended()
     assert story.take_told() == [(OTHER, -1)], "it waits for this word"
     story.handing_out.seen(9)
     assert story.take_told() == []
@@ -141,7 +128,7 @@ def test_where_it_does_not_what_most_had_seen_still_goes_and_the_rest_is_dropped
 def test_places_of_an_older_view_do_not_count_in_the_next() -> None:
     story = Story()
     story.handing_out.seen(100)
-    story.handing_out.view_ended(stands=True)
+    story.handing_out.view_ended()
     story.hand_out(1, 2)
     assert story.take_told() == []
 
