@@ -6,7 +6,7 @@ From its installation to that of the next one. Everything here follows from the 
 
 from __future__ import annotations
 
-from heliograph.bus.interface import Incarnation, Stamp
+from heliograph.bus.interface import NO_VIEW, Incarnation, Stamp
 from heliograph.bus.presence import CLIENT_MANAGER, NodeState
 from heliograph.cluster.in_force import InForce
 from heliograph.cluster.partition_state import (
@@ -17,7 +17,7 @@ from heliograph.cluster.partition_state import (
     are_strictly_most,
 )
 from heliograph.cluster.roles import Roles
-from heliograph.cluster.view import View
+from heliograph.cluster.view import View, number_of, straight
 from heliograph.model.limits import MAX_ENROLLED
 
 
@@ -37,6 +37,7 @@ class Standing:
             for node in hello.nodes
             if node.role == CLIENT_MANAGER
         }
+        self.takes_along = _takes_along(view, roles, me)
         self._progress = InForce(roles.partition)
         self._is_recording = False
         self._seen: dict[int, dict[Incarnation, None]] = {}
@@ -145,3 +146,19 @@ class Standing:
             return None
         self._proposed = None
         return proposed
+
+
+def _takes_along(view: View, roles: Roles, me: Incarnation) -> bool:
+    """Whether what this member heard since its last view ended was accepted nowhere else, and counts for this one.
+
+    Nobody was left out, who could be in a view of its own with the same frames (0009); and nobody comes from one: all
+    were with this member in the view before, or have just started, and know of no later one.
+    """
+    came = straight(view).get(me) or (me,)
+    last = next(hello.last for who, hello in view.hellos if who == me)
+    others = [(who, hello) for who, hello in view.hellos if who not in came]
+    return (
+        view.is_whole
+        and all(hello.last == NO_VIEW for _, hello in others)
+        and all(roles.states[who].lineage <= number_of(last) for who, _ in others if who in roles.states)
+    )

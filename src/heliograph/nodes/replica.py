@@ -416,6 +416,7 @@ class Replica:
         self._is_installed = False
         if self._leading is not None:
             self._leading.suspend()
+            self._enter_no_view()
 
     def view_ended(self, handed_out: HandedOut, came: Collection[Incarnation]) -> None:
         """`came`: who is straight from the view that is over together with this member."""
@@ -589,10 +590,15 @@ class Replica:
         leading.decide_afresh(dropped)
         leading.only_these_are_here(view.members)
         state = roles.partition.state
-        self.manager.run(None, self.manager.catalogue.views.enter(view.id, state))
+        takes_along = state is not State.D and self._standing is not None and self._standing.takes_along
+        self.manager.run(None, self.manager.catalogue.views.enter(view.id, state, takes_along=takes_along))
         self._regate()
         if state is State.D:
             self._act()
+
+    def _enter_no_view(self) -> None:
+        """What comes now counts for the view that is made, if all went well; or else for none."""
+        self.manager.run(None, self.manager.catalogue.views.enter(b"", State.D))
 
     def on_in_force(self) -> None:
         """The view is unrestricted for all: who leads begins to decide."""
@@ -623,6 +629,7 @@ class Replica:
         )
         self._leading = self._bus.leading = leading
         if took_over:
+            self._enter_no_view()
             following.take_over(leading)
         else:
             self.manager.lead()
