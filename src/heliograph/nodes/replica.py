@@ -406,6 +406,8 @@ class Replica:
         assert following is not None
         following.has_log = following.is_synchronised = False
         self._unread.clear()
+        if lost.is_parted and self._view is not None:
+            self.manager.append(RecordKind.VIEW, 0, 0, self.manager.place.retract(self._view.id))
         if self.channel is not None:
             self.channel.nodes_changed()
 
@@ -492,13 +494,17 @@ class Replica:
         return roles.states[hosts[0] if hosts else roles.primary].address
 
     async def _catch_up_from(self, address: str) -> None:
-        following = self._following
+        following, view = self._following, self._view
         assert following is not None
         blocks = await catch_up(address, self.manager, self._cut, self._set_aside)
         if self._following is not following:
             return  # it began anew meanwhile
         self._reopen()
         following.goes_on_as(self.manager)
+        if self._view is not view:
+            # The host may be in another part by now, or have cut off what it gave: this is not the log of the view.
+            self._record("replica-caught-up-too-late", index=self.manager.place.index)
+            return
         if self._view is not None and self.roles is not None and self.roles.primary is not None:
             self._entered(self._view)
             self.manager.journal.sync_now()
