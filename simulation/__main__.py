@@ -15,9 +15,7 @@ from typing import Any
 
 import msgspec
 
-from simulation.cluster_plants import CLUSTER_PLANTS, HIDDEN_PLANTS
-from simulation.plants import PLANTS
-from simulation.runs import PLANTS_OF, WORKLOADS, Summary, summarise
+from simulation.runs import ALL_PLANTS, PLANTS_OF, WORKLOADS, Summary, summarise
 from simulation.weather import KINDS, Plan
 
 
@@ -51,9 +49,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--workload", choices=sorted(WORKLOADS), default="single")
     parser.add_argument("--seeds", default="0:20", help="FROM:TO")
-    parser.add_argument(
-        "--plant", choices=sorted(PLANTS | CLUSTER_PLANTS | HIDDEN_PLANTS), default="", metavar="NAME"
-    )
+    parser.add_argument("--plant", choices=sorted(ALL_PLANTS), default="", metavar="NAME")
     parser.add_argument("--plants", action="store_true", help="try every planted bug")
     parser.add_argument("--shrink", action="store_true", help="find the least faults with which a seed fails")
     parser.add_argument("--faults", default=",".join(KINDS), help="only these, with commas between")

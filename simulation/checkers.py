@@ -43,7 +43,7 @@ def never_sent(history: History) -> Iterator[str]:
     """Nothing comes that was not sent there, or was refused, or that a transaction took back."""
     for place, key in history.by_place:
         sent = history.sent.get(key)
-        if sent is None or place not in history.places_of(sent):
+        if sent is None or not history.may_come_to(sent, place):
             yield f"{key} came at {place} and was never sent there"
         elif sent.was_refused:
             yield f"{key} came at {place} and was refused"

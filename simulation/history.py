@@ -67,6 +67,7 @@ class History:
         self.subscriptions: dict[
             str, list[str]
         ] = {}  # of each topic, the places where its messages must arrive
+        self.audiences: dict[str, list[str]] = {}  # and those where they may
 
     def send(self, key: str, destination: str, *, unit: str = "", transaction: str = "") -> Sent:
         assert key not in self.sent
@@ -111,6 +112,9 @@ class History:
 
     def places_of(self, sent: Sent) -> list[str]:
         return self.subscriptions.get(sent.destination, [sent.destination])
+
+    def may_come_to(self, sent: Sent, place: str) -> bool:
+        return place in self.places_of(sent) or place in self.audiences.get(sent.destination, ())
 
     def waiting(self) -> Iterator[tuple[str, str]]:
         """Confirmed messages that nobody is through with yet, with their places."""

@@ -22,7 +22,6 @@ from simulation.weather import Plan, Weather
 from simulation.world import World
 
 _STORM_SECONDS: Final = 12.0
-_CALM_SECONDS: Final = 40.0
 PORT: Final = 7700
 SETTINGS: Final[dict[str, object]] = {
     "server.data": "/data",
@@ -57,6 +56,7 @@ class Play:
     """One seed."""
 
     leisure = 1.0
+    calm_seconds = 40.0  # so long at most until all that was confirmed is done
 
     def __init__(self, seed: int, plan: Plan) -> None:
         self.seed = seed
@@ -65,7 +65,8 @@ class Play:
         self.sockets = Sockets(self.world)
         self.supervisors = self.servers()
         self.scene = Scene(self.world, self.history, self.urls(), self.leisure)
-        self.clients = self._cast()
+        self.machine_of_clients = Machine(self.world, self.sockets, "clients")
+        self.clients = self.cast()
         self.weather = Weather(self.world, self.supervisors, self.clients, self.sockets, plan)
 
     def servers(self) -> list[Supervisor]:
@@ -75,8 +76,8 @@ class Play:
         """Where clients connect: any of these."""
         raise NotImplementedError
 
-    def _cast(self) -> list[Client]:
-        scene, machine = self.scene, Machine(self.world, self.sockets, "clients")
+    def cast(self) -> list[Client]:
+        scene, machine = self.scene, self.machine_of_clients
         dice = self.world.dice
         self.history.subscriptions["topic:news"] = ["topic:news/alice", "topic:news/bob"]
         modes = ("individual", "client", "auto")
@@ -88,7 +89,7 @@ class Play:
             Receiving(scene, machine, "two", "queue:many", mode=dice.choice(modes)),
             Receiving(scene, machine, "first", "queue:units", mode=dice.choice(modes)),
             Receiving(scene, machine, "second", "queue:units", mode="individual"),
-            Transacting(scene, machine, "clerk", "queue:in", ("queue:out", "queue:copies")),
+            Transacting(scene, machine, "clerk", ("queue:in",), ("queue:out", "queue:copies")),
             Receiving(scene, machine, "out", "queue:out", mode=dice.choice(modes)),
             Receiving(scene, machine, "viewer", "queue:large", mode="individual"),
             Receiving(scene, machine, "copies", "queue:copies", mode=dice.choice(modes)),
@@ -116,7 +117,7 @@ class Play:
         self.weather.end()
         self.world.run(self.world.now + 6.0)  # who was stopped goes on, who was off comes back
         self.scene.is_sending = False
-        self._until(self._is_quiet, _CALM_SECONDS)
+        self._until(self._is_quiet, self.calm_seconds)
         self.world.run(self.world.now + 3.0)  # whatever comes that should not
         judged = self._judged()
         self._end()
@@ -124,7 +125,7 @@ class Play:
 
     def _end(self) -> None:
         machines = [supervisor.machine for supervisor in self.supervisors]
-        for machine in (*machines, self.clients[0].machine):
+        for machine in (*machines, self.machine_of_clients):
             for process in list(machine.processes):
                 process.loop.kill()
         bury(self.world)

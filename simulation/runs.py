@@ -11,14 +11,20 @@ from collections.abc import Callable, Iterator
 
 import msgspec
 
-from simulation import cluster, single
+from simulation import cluster, single, sub_clusters
 from simulation.cluster_plants import CLUSTER_PLANTS, HIDDEN_PLANTS
 from simulation.plants import PLANTS, Plant, planted
 from simulation.play import Outcome
+from simulation.sub_cluster_plants import SUB_CLUSTER_PLANTS
 from simulation.weather import STORM, Plan
 
-WORKLOADS = {"single": single.run, "cluster": cluster.run}
-PLANTS_OF: dict[str, dict[str, Plant]] = {"single": PLANTS, "cluster": CLUSTER_PLANTS}
+WORKLOADS = {"single": single.run, "cluster": cluster.run, "sub-clusters": sub_clusters.run}
+PLANTS_OF: dict[str, dict[str, Plant]] = {
+    "single": PLANTS,
+    "cluster": CLUSTER_PLANTS,
+    "sub-clusters": SUB_CLUSTER_PLANTS,
+}
+ALL_PLANTS = {**HIDDEN_PLANTS, **PLANTS, **CLUSTER_PLANTS, **SUB_CLUSTER_PLANTS}
 
 
 class Result(msgspec.Struct):
