@@ -15,8 +15,10 @@ from typing import Any
 
 import msgspec
 
-from simulation.runs import ALL_PLANTS, PLANTS_OF, WORKLOADS, Summary, summarise
-from simulation.weather import KINDS, Plan
+from simulation.cluster_plants import HIDDEN_PLANTS
+from simulation.partition_watch import ALL_STEPS
+from simulation.runs import PLANTS_OF, WORKLOADS, Summary, summarise
+from simulation.weather import Plan
 
 
 def _try_plants(workload: str, seeds: range, processes: int) -> int:
@@ -37,23 +39,31 @@ def _tell_progress(summary: Summary, *, of: int) -> None:
 
 def _told(summary: Summary, *, with_digests: bool) -> dict[str, Any]:
     told: dict[str, Any] = msgspec.to_builtins(summary, str_keys=True)
+    del told["stories"]
     if not with_digests:
         del told["digests"]
+    if summary.covered:
+        told["transitions_not_visited"] = [step for step in ALL_STEPS if step not in summary.covered]
     told["operations"] = summary.operations
     told["simulated_per_real_second"] = round(summary.simulated_seconds / summary.real_seconds, 1)
     told["simulated_per_cpu_second"] = round(summary.simulated_seconds / summary.cpu_seconds, 1)
     return told
 
 
+def _plants() -> list[str]:
+    return sorted({name for plants in (HIDDEN_PLANTS, *PLANTS_OF.values()) for name in plants})
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--workload", choices=sorted(WORKLOADS), default="single")
     parser.add_argument("--seeds", default="0:20", help="FROM:TO")
-    parser.add_argument("--plant", choices=sorted(ALL_PLANTS), default="", metavar="NAME")
+    parser.add_argument("--plant", choices=_plants(), default="", metavar="NAME")
     parser.add_argument("--plants", action="store_true", help="try every planted bug")
     parser.add_argument("--shrink", action="store_true", help="find the least faults with which a seed fails")
-    parser.add_argument("--faults", default=",".join(KINDS), help="only these, with commas between")
+    parser.add_argument("--faults", default="", help="only these, with commas between")
     parser.add_argument("--json", action="store_true", help="one JSON object instead of lines for a person")
+    parser.add_argument("--story", action="store_true", help="tell in words what happened in a failing seed")
     parser.add_argument("--digests", action="store_true", help="say the digest of each seed")
     parser.add_argument(
         "--processes", type=int, default=1, help="how many to share the seeds among; 0: all cores"
@@ -68,10 +78,13 @@ def main() -> int:
         seeds,
         plant=options.plant,
         shrinks=options.shrink,
-        plan=Plan(kinds=tuple(options.faults.split(","))),
+        plan=Plan(kinds=tuple(kind for kind in options.faults.split(",") if kind)),
         processes=processes,
         on_progress=partial(_tell_progress, of=len(seeds)),
     )
+    if options.story:
+        for seed, story in summary.stories.items():
+            print(f"seed {seed}", *story, "", sep="\n", file=sys.stderr)
     told = _told(summary, with_digests=options.digests)
     print(json.dumps(told) if options.json else json.dumps(told, indent=2))
     return 1 if summary.violations else 0

@@ -125,6 +125,10 @@ def key_of(body: object) -> str:
     return key.decode(errors="replace") if whole else f"damaged {key!r}:0"
 
 
+def tag_of(message: Message) -> int:
+    return message._delivery.first_tag + message._index
+
+
 class Sending(Client):
     """Sends, one by one and in bursts, with units of order or without."""
 
@@ -240,9 +244,11 @@ class Receiving(Client):
 
     def _take(self, message: Message, content: bytes | None = None) -> HandOut:
         key = key_of(message.body if content is None else content)
-        return self.history.handed(
+        hand_out = self.history.handed(
             self.place, key, self.life, is_marked=message.redelivered, is_stale=self.is_cut_off
         )
+        hand_out.tag = tag_of(message)
+        return hand_out
 
     async def _process(self, consumer: Consumer, message: Message) -> None:
         content = None
@@ -258,6 +264,7 @@ class Receiving(Client):
         if self._mode == "client":
             await self._acknowledge_all(consumer, message, hand_out)
         elif self.world.chance(0.03):
+            self.history.returned(hand_out)
             await message.return_()
         else:
             await self._acknowledge([hand_out], message)
@@ -340,15 +347,15 @@ class Transacting(Client):
         return transaction
 
     def _take(self, transaction: Transaction, message: Message) -> None:
-        transaction.taken.append(
-            self.history.handed(
-                message.destination,
-                key_of(message.body),
-                self.life,
-                is_marked=message.redelivered,
-                is_stale=self.is_cut_off,
-            )
+        hand_out = self.history.handed(
+            message.destination,
+            key_of(message.body),
+            self.life,
+            is_marked=message.redelivered,
+            is_stale=self.is_cut_off,
         )
+        hand_out.tag = tag_of(message)
+        transaction.taken.append(hand_out)
 
     async def _send(self, transaction: Transaction, producers: list[Producer]) -> None:
         for number in range(1, self.dice.randint(1, 4) + 1):

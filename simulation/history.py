@@ -41,6 +41,8 @@ class HandOut(msgspec.Struct, eq=False):
     is_stale: bool  # its connection was broken by then, and the server may have known before the client
     settled_at: float = 0.0  # when the application said that it was done with it
     done_at: float = 0.0  # when the server said that it knew
+    was_returned: bool = False  # the application gave it back
+    tag: int = 0  # under which it came
 
 
 class Transaction(msgspec.Struct):
@@ -95,6 +97,9 @@ class History:
 
     def settled(self, hand_out: HandOut) -> None:
         hand_out.settled_at = self._world.now
+
+    def returned(self, hand_out: HandOut) -> None:
+        hand_out.was_returned = True
 
     def done(self, hand_out: HandOut) -> None:
         hand_out.done_at = self._world.now

@@ -11,12 +11,15 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable
 from functools import partial
-from typing import Protocol
+from typing import Final, Protocol
 
 import msgspec
 
 from heliograph.bus.interface import Place, Ring
 from simulation.world import World
+
+# How long it takes until a host notices that its ring is no more, from and to, if nobody says otherwise.
+_NOTICE_SECONDS: Final = (0.05, 0.6)
 
 
 class Entry(msgspec.Struct):
@@ -95,6 +98,8 @@ class Network:
         self._cut: dict[tuple[int, int], None] = {}
         self.hosts: dict[int, Host] = {}
         self._reforming: dict[int, None] = {}
+        # How long each host takes until it notices that its ring is no more: from, to.
+        self.notices: dict[int, tuple[float, float]] = {}
         self.rings = 0
         everybody = tuple(range(1, hosts + 1))
         for number in everybody:
@@ -118,9 +123,24 @@ class Network:
         self._cut[sender, receiver] = None
         self._changed()
 
+    def mend(self, ones: Iterable[int], others: Iterable[int]) -> None:
+        """These reach each other again, whatever else is cut."""
+        others = tuple(others)
+        for a in ones:
+            for b in others:
+                self._cut.pop((a, b), None)
+                self._cut.pop((b, a), None)
+        self._changed()
+
     def heal(self) -> None:
         self._cut = {}
         self._changed()
+
+    def form_again(self, number: int) -> None:
+        """A new ring of the same hosts: nobody came, nobody went."""
+        ring = self.hosts[number].ring
+        if not ring.is_broken and ring.is_told and all(self.hosts[each].ring is ring for each in ring.hosts):
+            self._form(list(ring.hosts), is_told=True)
 
     def crash(self, number: int) -> None:
         host = self.hosts[number]
@@ -141,6 +161,22 @@ class Network:
             return True
         up = self.hosts[sender].is_up and self.hosts[receiver].is_up
         return up and (sender, receiver) not in self._cut
+
+    def is_wired(self, sender: int, receiver: int) -> bool:
+        """Whether nothing is cut on the way, though one of them may have no power."""
+        return (sender, receiver) not in self._cut
+
+    @property
+    def parts(self) -> list[tuple[int, ...]]:
+        """Hosts that would be on a ring together if all noticed. With one-way losses a host can be in several."""
+        return sorted(
+            dict.fromkeys(self._neighbours(number) for number, host in self.hosts.items() if host.is_up)
+        )
+
+    @property
+    def one_way(self) -> list[tuple[int, int]]:
+        """From whom to whom nothing gets through, while the other way is open."""
+        return [(a, b) for a, b in self._cut if (b, a) not in self._cut]
 
     # ---- ordering and delivering
 
@@ -230,7 +266,8 @@ class Network:
     def _notice(self, number: int) -> None:
         if number not in self._reforming:
             self._reforming[number] = None
-            self.world.after(self.world.between(0.05, 0.6), lambda: self._reform(number))
+            soonest, latest = self.notices.get(number, _NOTICE_SECONDS)
+            self.world.after(self.world.between(soonest, latest), lambda: self._reform(number))
 
     def _neighbours(self, number: int) -> tuple[int, ...]:
         """Hosts that all talk to each other, this one among them."""

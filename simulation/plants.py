@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from heliograph.bus.commands import Answered
@@ -23,7 +23,7 @@ from heliograph.nodes.message_manager import MessageManager
 from heliograph.nodes.tick import Tick
 
 # What to replace in whom by what.
-Plant = tuple[tuple[Any, str, Callable[..., Any]], ...]
+Plant = tuple[tuple[Any, str, Any], ...]
 
 _end_of_tick = Journal.end_of_tick
 _noted = CatalogueRecovery._noted

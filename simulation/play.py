@@ -22,6 +22,7 @@ from simulation.weather import Plan, Weather
 from simulation.world import World
 
 _STORM_SECONDS: Final = 12.0
+CALM_SECONDS: Final = 40.0
 PORT: Final = 7700
 SETTINGS: Final[dict[str, object]] = {
     "server.data": "/data",
@@ -50,24 +51,40 @@ class Outcome(msgspec.Struct):
     counts: dict[str, int]
     errors: dict[str, int]
     violations: list[str]
+    covered: dict[str, int] = {}  # states and the like that were visited, and how often
+    story: list[str] = []  # of a run that failed, what happened in words
 
 
 class Play:
     """One seed."""
 
     leisure = 1.0
-    calm_seconds = 40.0  # so long at most until all that was confirmed is done
+    storm_seconds = _STORM_SECONDS
+    calm_seconds = CALM_SECONDS
 
     def __init__(self, seed: int, plan: Plan) -> None:
         self.seed = seed
         self.world = World(seed)
-        self.history = History(self.world)
+        self.history = self.make_history()
         self.sockets = Sockets(self.world)
         self.supervisors = self.servers()
         self.scene = Scene(self.world, self.history, self.urls(), self.leisure)
-        self.machine_of_clients = Machine(self.world, self.sockets, "clients")
-        self.clients = self.cast()
-        self.weather = Weather(self.world, self.supervisors, self.clients, self.sockets, plan)
+        self.desks = self.make_desks()
+        self.clients = self._cast()
+        self.weather = self.make_weather(plan)
+
+    def make_history(self) -> History:
+        return History(self.world)
+
+    def make_weather(self, plan: Plan) -> Weather:
+        return Weather(self.world, self.supervisors, self.clients, self.sockets, plan)
+
+    def make_desks(self) -> list[Machine]:
+        """Where clients run."""
+        return [Machine(self.world, self.sockets, "clients")]
+
+    def _desk(self) -> Machine:
+        return self.desks[0] if len(self.desks) == 1 else self.world.dice.choice(self.desks)
 
     def servers(self) -> list[Supervisor]:
         raise NotImplementedError
@@ -76,29 +93,28 @@ class Play:
         """Where clients connect: any of these."""
         raise NotImplementedError
 
-    def cast(self) -> list[Client]:
-        scene, machine = self.scene, self.machine_of_clients
-        dice = self.world.dice
+    def _cast(self) -> list[Client]:
+        scene, dice, desk = self.scene, self.world.dice, self._desk
         self.history.subscriptions["topic:news"] = ["topic:news/alice", "topic:news/bob"]
         modes = ("individual", "client", "auto")
         return [
-            Receiving(scene, machine, "alice", "topic:news", mode=dice.choice(modes), durable="news"),
-            Receiving(scene, machine, "bob", "topic:news", mode=dice.choice(modes), durable="news"),
-            Receiving(scene, machine, "solo", "queue:solo", mode=dice.choice(modes)),
-            Receiving(scene, machine, "one", "queue:many", mode="individual"),
-            Receiving(scene, machine, "two", "queue:many", mode=dice.choice(modes)),
-            Receiving(scene, machine, "first", "queue:units", mode=dice.choice(modes)),
-            Receiving(scene, machine, "second", "queue:units", mode="individual"),
-            Transacting(scene, machine, "clerk", ("queue:in",), ("queue:out", "queue:copies")),
-            Receiving(scene, machine, "out", "queue:out", mode=dice.choice(modes)),
-            Receiving(scene, machine, "viewer", "queue:large", mode="individual"),
-            Receiving(scene, machine, "copies", "queue:copies", mode=dice.choice(modes)),
-            Sending(scene, machine, "writer", "queue:solo"),
-            Sending(scene, machine, "many", "queue:many"),
-            Sending(scene, machine, "ordered", "queue:units", units=("a", "b", "c")),
-            Sending(scene, machine, "works", "queue:in"),
-            Sending(scene, machine, "press", "topic:news"),
-            Streaming(scene, machine, "studio", "queue:large"),
+            Receiving(scene, desk(), "alice", "topic:news", mode=dice.choice(modes), durable="news"),
+            Receiving(scene, desk(), "bob", "topic:news", mode=dice.choice(modes), durable="news"),
+            Receiving(scene, desk(), "solo", "queue:solo", mode=dice.choice(modes)),
+            Receiving(scene, desk(), "one", "queue:many", mode="individual"),
+            Receiving(scene, desk(), "two", "queue:many", mode=dice.choice(modes)),
+            Receiving(scene, desk(), "first", "queue:units", mode=dice.choice(modes)),
+            Receiving(scene, desk(), "second", "queue:units", mode="individual"),
+            Transacting(scene, desk(), "clerk", ("queue:in",), ("queue:out", "queue:copies")),
+            Receiving(scene, desk(), "out", "queue:out", mode=dice.choice(modes)),
+            Receiving(scene, desk(), "viewer", "queue:large", mode="individual"),
+            Receiving(scene, desk(), "copies", "queue:copies", mode=dice.choice(modes)),
+            Sending(scene, desk(), "writer", "queue:solo"),
+            Sending(scene, desk(), "many", "queue:many"),
+            Sending(scene, desk(), "ordered", "queue:units", units=("a", "b", "c")),
+            Sending(scene, desk(), "works", "queue:in"),
+            Sending(scene, desk(), "press", "topic:news"),
+            Streaming(scene, desk(), "studio", "queue:large"),
         ]
 
     def run(self) -> Outcome:
@@ -113,19 +129,23 @@ class Play:
             if isinstance(client, Sending | Streaming):
                 client.start()
         self.weather.begin()
-        self.world.run(self.world.now + _STORM_SECONDS)
+        self.world.run(self.world.now + self.storm_seconds)
         self.weather.end()
-        self.world.run(self.world.now + 6.0)  # who was stopped goes on, who was off comes back
-        self.scene.is_sending = False
-        self._until(self._is_quiet, self.calm_seconds)
+        self.calm_down()
         self.world.run(self.world.now + 3.0)  # whatever comes that should not
         judged = self._judged()
         self._end()
         return judged
 
+    def calm_down(self) -> None:
+        """Until everybody is through."""
+        self.world.run(self.world.now + 6.0)  # who was stopped goes on, who was off comes back
+        self.scene.is_sending = False
+        self._until(self._is_quiet, self.calm_seconds)
+
     def _end(self) -> None:
         machines = [supervisor.machine for supervisor in self.supervisors]
-        for machine in (*machines, self.machine_of_clients):
+        for machine in (*machines, *self.desks):
             for process in list(machine.processes):
                 process.loop.kill()
         bury(self.world)

@@ -11,20 +11,26 @@ from collections.abc import Callable, Iterator
 
 import msgspec
 
-from simulation import cluster, single, sub_clusters
+from simulation import cluster, partitions, single, sub_clusters
 from simulation.cluster_plants import CLUSTER_PLANTS, HIDDEN_PLANTS
+from simulation.partition_plants import PARTITION_PLANTS
 from simulation.plants import PLANTS, Plant, planted
 from simulation.play import Outcome
 from simulation.sub_cluster_plants import SUB_CLUSTER_PLANTS
 from simulation.weather import STORM, Plan
 
-WORKLOADS = {"single": single.run, "cluster": cluster.run, "sub-clusters": sub_clusters.run}
+WORKLOADS = {
+    "single": single.run,
+    "cluster": cluster.run,
+    "sub-clusters": sub_clusters.run,
+    "partitions": partitions.run,
+}
 PLANTS_OF: dict[str, dict[str, Plant]] = {
     "single": PLANTS,
     "cluster": CLUSTER_PLANTS,
     "sub-clusters": SUB_CLUSTER_PLANTS,
+    "partitions": PARTITION_PLANTS,
 }
-ALL_PLANTS = {**HIDDEN_PLANTS, **PLANTS, **CLUSTER_PLANTS, **SUB_CLUSTER_PLANTS}
 
 
 class Result(msgspec.Struct):
@@ -46,7 +52,9 @@ class Summary(msgspec.Struct):
     counts: dict[str, int] = {}
     faults: dict[str, int] = {}
     errors: dict[str, int] = {}
+    covered: dict[str, int] = {}
     violations: dict[int, list[str]] = {}
+    stories: dict[int, list[str]] = {}
     shrunk: dict[int, int] = {}  # of a failing seed, the number of faults that it takes
     digests: dict[int, str] = {}
 
@@ -61,11 +69,13 @@ class Summary(msgspec.Struct):
             (self.counts, outcome.counts),
             (self.faults, outcome.faults),
             (self.errors, outcome.errors),
+            (self.covered, outcome.covered),
         ):
             for name, count in more.items():
                 sums[name] = sums.get(name, 0) + count
         if outcome.violations:
             self.violations[outcome.seed] = outcome.violations
+            self.stories[outcome.seed] = outcome.story
         if result.shrunk:
             self.shrunk[outcome.seed] = result.shrunk
 

@@ -24,6 +24,8 @@ _LATENCY: Final = (60e-6, 400e-6)
 _RETRY: Final = (0.01, 0.2)
 _RETRY_CHANCE: Final = 0.003
 _CUT_CHANCE: Final = 0.1
+# What does not get through is sent again after so long.
+_AGAIN: Final = (0.2, 0.8)
 
 
 class SimServer:
@@ -57,6 +59,9 @@ class Sockets:
         self.listeners: dict[tuple[str, int], SimServer] = {}
         self.connections: dict[SimTransport, None] = {}  # one end of each
         self.down: dict[str, None] = {}  # machines
+        self.reaches: Callable[[str, str], bool] = (
+            _always  # whether bytes get from one machine to another now
+        )
         self._made = 0
         self._ports = 40_000  # those that nobody asked for
 
@@ -96,11 +101,19 @@ class Sockets:
         server.loop.call_soon(theirs.accept, server.factory)
         return ours, protocol
 
-    def _knock(self, loop: ProcessLoop, waiting: asyncio.Future[Any], host: str, port: int) -> None:
+    def _knock(
+        self, loop: ProcessLoop, waiting: asyncio.Future[Any], host: str, port: int, again: float = 1.0
+    ) -> None:
         if host in self.down:
             return  # nobody says so
+        if not self.talk(loop.host, host):  # the system asks again, less and less often
+            self.world.after(again, lambda: self._knock(loop, waiting, host, port, 2 * again))
+            return
         server = self.listeners.get((host, port))
         loop.call_soon(_answer, waiting, server)
+
+    def talk(self, one: str, other: str) -> bool:
+        return self.reaches(one, other) and self.reaches(other, one)
 
     # ---- what happens to them
 
@@ -158,6 +171,9 @@ class SimTransport(asyncio.Transport):
         self._buffered = 0
         self._under_way = 0  # in the pipe, or unread at the other end
         self._last_arrival = 0.0
+        self._stuck: list[
+            bytes | Exception | None
+        ] = []  # sent, and sent again until the network lets it through
         self._incoming = bytearray()
         self._will_read = False
         self._has_ended = False  # at the other end
@@ -168,8 +184,11 @@ class SimTransport(asyncio.Transport):
     def is_broken(self) -> bool:
         """Whether something is the matter with it, at either end, noticed or not."""
         peer = self.peer
-        return peer is None or any(
-            end.is_over or end.is_silent or end._has_ended or end._loop.is_dead for end in (self, peer)
+        if peer is None or not self._sockets.talk(self._loop.host, peer._loop.host):
+            return True
+        return any(
+            end.is_over or end.is_silent or end._has_ended or end._stuck or end._loop.is_dead
+            for end in (self, peer)
         )
 
     def accept(self, factory: Callable[[], Any]) -> None:
@@ -216,12 +235,29 @@ class SimTransport(asyncio.Transport):
         assert peer is not None
         if self.is_silent or peer._loop.host in self._sockets.down:
             return
-        if not isinstance(what, bytes):
+        if self._stuck or not self._sockets.reaches(self._loop.host, peer._loop.host):
+            self._stick(what)
+        elif not isinstance(what, bytes):
             peer._ended(what)
         elif peer._loop.is_dead or peer.is_over:  # its system answers for it
             peer._carry(_reset())
         else:
             peer._arrived(what)
+
+    def _stick(self, what: bytes | Exception | None) -> None:
+        """The network is cut. What was sent waits, and arrives in its order if the cut ends first."""
+        self._stuck.append(what)
+        if len(self._stuck) == 1:
+            self._world.after(self._world.between(*_AGAIN), self._try_again)
+
+    def _try_again(self) -> None:
+        assert self.peer is not None
+        if self._sockets.reaches(self._loop.host, self.peer._loop.host):
+            stuck, self._stuck = self._stuck, []
+            for what in stuck:
+                self._arrive(what)
+        elif not (self.is_over and self.peer.is_over):
+            self._world.after(self._world.between(*_AGAIN), self._try_again)
 
     def _taken(self, size: int) -> None:
         """The other end has read this much."""
@@ -341,6 +377,10 @@ class SimTransport(asyncio.Transport):
         self._sockets.connections.pop(self, None)
         if self.peer is not None and self.peer.is_over:
             self._sockets.connections.pop(self.peer, None)
+
+
+def _always(_one: str, _other: str) -> bool:
+    return True
 
 
 def _answer(waiting: asyncio.Future[Any], server: SimServer | None) -> None:

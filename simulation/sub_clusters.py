@@ -20,12 +20,12 @@ class SubClusters(Cluster):
     sub_clusters: ClassVar[dict[str, int]] = {"east": 2, "west": 2}
     calm_seconds = 2 * TRANSACTION_PATIENCE_SECONDS  # a transaction in doubt takes its time
 
-    def cast(self) -> list[Client]:
-        return super().cast() + self._brokers() + self._audience()
+    def _cast(self) -> list[Client]:
+        return super()._cast() + self._brokers() + self._audience()
 
     def _brokers(self) -> list[Client]:
         """Who takes from several queues and sends to several, in transactions."""
-        scene, machine, dice = self.scene, self.machine_of_clients, self.world.dice
+        scene, machine, dice = self.scene, self._desk(), self.world.dice
         sources = ("queue:orders", "queue:offers", "queue:claims")
         targets = ("queue:bought", "queue:sold", "queue:paid")
         modes = ("individual", "client", "auto")
@@ -40,7 +40,7 @@ class SubClusters(Cluster):
         ]
 
     def _audience(self) -> list[Client]:
-        scene, machine, pattern = self.scene, self.machine_of_clients, "topic:glob:wide.*"
+        scene, machine, pattern = self.scene, self._desk(), "topic:glob:wide.*"
         self.history.subscriptions.update({topic: [] for topic in _TOPICS})
         self.history.audiences.update({topic: [pattern] for topic in _TOPICS})
         return [

@@ -8,6 +8,7 @@ from typing import Final
 import msgspec
 
 from simulation.bus import SimBus
+from simulation.cuts import Cuts
 from simulation.network import TAME, WILD, Oddities
 from simulation.view_members import Ledger, Member
 from simulation.world import World
@@ -40,6 +41,7 @@ class Storm:
         if oddities is None:
             oddities = dice.choice((TAME, WILD, WILD))
         self.bus = SimBus(self.world, hosts, oddities)
+        self.cuts = Cuts(self.world, self.bus.network)
         self.ledger = Ledger()
         self.members = [Member(self.world, self.bus, self.ledger, host) for host in range(1, hosts + 1)]
         self._stopped: dict[int, None] = {}
@@ -81,22 +83,16 @@ class Storm:
         strike()
 
     def _cut(self) -> None:
-        parts: list[list[int]] = [[], [], []]
-        for host in self.bus.network.hosts:
-            parts[self.world.dice.randint(0, 2)].append(host)
-        self.bus.network.cut(parts)
+        self.cuts.cut()
 
     def _heal(self) -> None:
-        self.bus.network.heal()
+        self.cuts.heal()
 
     def _lose(self) -> None:
-        one, other = self.world.dice.sample(list(self.bus.network.hosts), 2)
-        self.bus.network.lose(one, other)
+        self.cuts.lose()
 
     def _flap(self) -> None:
-        for count in range(self.world.dice.randint(2, 6)):
-            strike = self._cut if count % 2 else self._heal
-            self.world.after(count * self.world.between(0.05, 0.4), strike)
+        self.cuts.flap()
 
     def _someone(self) -> Member:
         return self.world.dice.choice(self.members)

@@ -10,14 +10,14 @@ from collections.abc import Callable
 import msgspec
 
 from heliograph.bus.commands import ChunkSent, Command, Confirmed
-from heliograph.bus.corosync import CorosyncMembership
-from heliograph.bus.interface import Configuration, Damage, Incarnation, Listener, Origin, Place, Stamp
+from heliograph.bus.interface import Configuration, Incarnation, Origin, Place, Stamp
 from heliograph.bus.presence import CLIENT_MANAGER, MESSAGE_MANAGER, Hello, NodeState
 from heliograph.cluster.view import View
 from heliograph.model.errors import Unavailable
 from heliograph.model.ids import LaneId, SessionId
 from heliograph.nodes.cluster_member import ClusterMember
 from simulation.bus import SimBus, SimProcess
+from simulation.overhearing import Overheard
 from simulation.world import World
 
 CHANNEL = "views"
@@ -105,7 +105,7 @@ class Member:
         self._guests = ()
         process = self.process = self._bus.process(self.host, self._starts)
         self.cluster = ClusterMember(
-            Overheard(process, self),
+            Overheard(process, lambda _channel: self),
             CHANNEL,
             nodes=self._nodes,
             handler=self,
@@ -138,7 +138,7 @@ class Member:
         self.life = Life(who, place, self._role == MESSAGE_MANAGER, [Stage(None)])
         self.ledger.lives[who] = self.life
 
-    def heard(self, origin: Origin) -> None:
+    def heard(self, origin: Origin, _commands: list[Command]) -> None:
         assert self.life is not None
         self.life.heard += 1
         self.life.stages[-1].frames.append((origin.incarnation, origin.sequence))
@@ -149,7 +149,14 @@ class Member:
         for change in (*configuration.left, *configuration.joined):
             self.life.stages[-1].parted[change.place] = None
 
-    def says_hello(self, hello: Hello) -> None:
+    def says(self, command: Command) -> None:
+        if isinstance(command, Hello):
+            self._says_hello(command)
+
+    def restamped(self, _stamp: Stamp) -> None:
+        """Its handler hears of views too."""
+
+    def _says_hello(self, hello: Hello) -> None:
         life = self.life
         assert life is not None
         stage = life.stages[-1]
@@ -271,62 +278,3 @@ class Member:
         """The one that it is in."""
         cluster = self.cluster
         return cluster.view if cluster is not None and cluster.is_installed else None
-
-
-class Overheard:
-    """The bus of a process, with somebody who writes down what passes."""
-
-    def __init__(self, process: SimProcess, member: Member) -> None:
-        self._process = process
-        self._member = member
-
-    def enter(self, channel: str, listener: Listener) -> OverheardMembership:
-        membership = self._process.enter(channel, OverheardListener(listener, self._member))
-        self._member.entered(membership.incarnation, membership.place)
-        return OverheardMembership(membership, self._member)
-
-
-class OverheardListener:
-    """What the bus says."""
-
-    def __init__(self, listener: Listener, member: Member) -> None:
-        self._listener = listener
-        self._member = member
-        self.on_flow = listener.on_flow
-        self.on_ended = listener.on_ended
-
-    def on_frame(self, origin: Origin, commands: list[Command]) -> None:
-        self._member.heard(origin)
-        self._listener.on_frame(origin, commands)
-
-    def on_configuration(self, configuration: Configuration) -> None:
-        self._member.configured(configuration)
-        self._listener.on_configuration(configuration)
-
-    def on_damage(self, damage: Damage) -> None:
-        raise AssertionError(damage)
-
-
-class OverheardMembership:
-    """What is said to the bus."""
-
-    def __init__(self, membership: CorosyncMembership, member: Member) -> None:
-        self.place = membership.place
-        self.incarnation = membership.incarnation
-        self.restamp = membership.restamp
-        self.leave = membership.leave
-        self._membership = membership
-        self._member = member
-
-    @property
-    def may_send(self) -> bool:
-        return self._membership.may_send
-
-    @property
-    def heard_bytes(self) -> int:
-        return self._membership.heard_bytes
-
-    def multicast(self, command: Command) -> None:
-        if isinstance(command, Hello):
-            self._member.says_hello(command)
-        self._membership.multicast(command)

@@ -33,10 +33,10 @@ KINDS: Final = (
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """How many faults there are at most, and of which kinds."""
+    """How many faults there are at most, and of which kinds. None named: all that the workload has."""
 
     faults: int = 1_000_000
-    kinds: tuple[str, ...] = KINDS
+    kinds: tuple[str, ...] = ()
 
 
 STORM: Final = Plan()
@@ -44,6 +44,8 @@ STORM: Final = Plan()
 
 class Weather:
     """Faults, one after the other, until it is calm."""
+
+    kinds: tuple[str, ...] = KINDS
 
     def __init__(
         self,
@@ -63,9 +65,9 @@ class Weather:
         self._pace = world.between(0.1, 2.0)
         self._left = plan.faults
         # Half of the seeds have a weather of their own: few kinds, or few that they strike, meet more often.
-        self._kinds = plan.kinds
+        self._kinds = plan.kinds or self.kinds
         if world.chance(0.5):
-            self._kinds = tuple(self.dice.sample(plan.kinds, self.dice.randint(1, min(4, len(plan.kinds)))))
+            self._kinds = tuple(self.dice.sample(self._kinds, self.dice.randint(1, min(4, len(self._kinds)))))
         self._victims = supervisors
         if world.chance(0.5):
             self._victims = self.dice.sample(supervisors, self.dice.randint(1, len(supervisors)))

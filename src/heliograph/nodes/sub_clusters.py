@@ -32,10 +32,13 @@ from heliograph.bus.commands import (
     DestinationGone,
     DestinationMade,
     DestinationSought,
+    DestinationWanted,
+    Dispatched,
     FetchAllowed,
     FetchBegun,
     FetchEnded,
     OutcomeWanted,
+    Parcelled,
     PlacementWanted,
     Published,
     Rejected,
@@ -52,7 +55,7 @@ from heliograph.bus.commands import (
 )
 from heliograph.bus.interface import Receiver
 from heliograph.model.destination import Address, at_sub_cluster, name_of
-from heliograph.model.ids import SessionId, session_of
+from heliograph.model.ids import ConsumerId, SessionId, session_of
 from heliograph.model.rendezvous import chosen
 from heliograph.nodes.cluster_clients import ClusterClients
 from heliograph.nodes.combining import combined
@@ -73,6 +76,7 @@ class _Gathering(msgspec.Struct):
     fact: Command
     awaited: dict[str, None]
     answers: dict[str, Answered | Rejected]
+    early: list[Command] = []  # what consumers get again, and may hear of only when all is rolled back
 
 
 class _Search(msgspec.Struct):
@@ -104,6 +108,7 @@ class SubClusters:
         self._searches: dict[Address, _Search] = {}
         self._own: dict[int, Callable[[Answered | Rejected], None]] = {}
         self._gathering: dict[int, _Gathering] = {}
+        self._rolled_back: dict[ConsumerId, _Gathering] = {}  # where they are, and not everywhere yet
         self._paging: dict[int, int] = {}
         self._transfers: dict[tuple[SessionId, int], str] = {}
         self._staged: dict[SessionId, dict[str, int]] = {}  # messages of open transactions
@@ -203,6 +208,9 @@ class SubClusters:
         self._resumed.pop(fact.session, None)
         for key in [key for key in self._transfers if key[0] == fact.session]:
             del self._transfers[key]
+        # What still waits for a place would come behind the end of its session: a consumer that nobody has.
+        for search in self._searches.values():
+            search.facts = [each for each in search.facts if _session_of(each) != fact.session]
         for part in self.parts.values():
             part.multicast(fact)
 
@@ -287,15 +295,26 @@ class SubClusters:
     def _gather(self, name: str, gathering: _Gathering, answer: Answered | Rejected) -> None:
         gathering.awaited.pop(name, None)
         gathering.answers[name] = answer
-        if isinstance(gathering.fact, SessionResumed) and isinstance(answer, Answered):
+        fact, answers = gathering.fact, gathering.answers
+        if isinstance(fact, SessionResumed) and isinstance(answer, Answered):
             self._learn(name, answer.body)
+        if isinstance(fact, RollbackAsked):
+            self._rolled_back.update((each[1], gathering) for each in self._share(fact, name).consumers)
         if gathering.awaited:
             return
-        fact, answers = gathering.fact, gathering.answers
         if isinstance(fact, SessionResumed) and self._open_where_unknown(fact, gathering):
             return
         del self._gathering[answer.request]
         self._tell(combined(fact, answers))
+        if isinstance(fact, RollbackAsked):
+            self._hand_out_again(fact, gathering)
+
+    def _hand_out_again(self, fact: RollbackAsked, gathering: _Gathering) -> None:
+        """A client drops what comes before it hears that everything was returned: it takes that for what it had."""
+        for _, consumer, _ in fact.consumers:
+            self._rolled_back.pop(consumer, None)
+        for decision in gathering.early:
+            self._tell(decision)
 
     def _open_where_unknown(self, fact: SessionResumed, gathering: _Gathering) -> bool:
         """A sub-cluster that was away when the session was opened does not know it; the others vouch for it."""
@@ -407,6 +426,11 @@ class SubClusters:
             if gathering is not None:
                 self._gather(name, gathering, command)
                 return
+        elif isinstance(command, Dispatched | Parcelled):
+            gathering = self._rolled_back.get(command.consumer) if self._rolled_back else None
+            if gathering is not None:
+                gathering.early.append(command)
+                return
         elif isinstance(command, OutcomeWanted):
             self._carry_out(self._coordinating.wanted(command))
         elif isinstance(command, DestinationMade):
@@ -441,6 +465,7 @@ class SubClusters:
         self._searches.clear()
         self._own.clear()
         self._gathering.clear()
+        self._rolled_back.clear()
         self._paging.clear()
         self._staged.clear()
         self._carry_out(self._coordinating.another_leads(name))
@@ -450,6 +475,15 @@ def _makes(fact: Command) -> bool:
     return bool(getattr(fact, "create", False)) or (
         isinstance(fact, Asked) and fact.subject == "destination.create"
     )
+
+
+def _session_of(fact: Command) -> SessionId | None:
+    if isinstance(fact, Published):
+        return session_of(fact.block.lane)
+    if isinstance(fact, DestinationWanted):
+        return session_of(fact.lane)
+    session: SessionId | None = getattr(fact, "session", None)
+    return session
 
 
 def _addresses(consumers: list[tuple[int, bytes, str]]) -> list[tuple[int, str, int]]:

@@ -144,22 +144,25 @@ class Coordinating:
         return self.rejected(answer.request, answer.code, answer.sentence)
 
     def answered(self, request: int, body: dict[str, Any]) -> list[Effect]:
-        transaction, name = self._requests.pop(request)
-        del transaction.waiting[name]
+        transaction, name = self._is_answered(request)
         assert transaction.step is not None, "it was asked something"
         return transaction.step(transaction, name, body)
+
+    def _is_answered(self, request: int) -> tuple[_Transaction, str]:
+        transaction, name = self._requests.pop(request)
+        del transaction.waiting[name]
+        return transaction, name
 
     def rejected(self, request: int, code: str, sentence: str) -> list[Effect]:
         transaction, name = self._requests[request]
         fact = transaction.waiting[name]
         if isinstance(fact, PrepareAsked):
-            self._requests.pop(request)
-            del transaction.waiting[name]
+            self._is_answered(request)
             return self._refused(transaction, name, code, sentence)
         if isinstance(fact, OutcomeAsked) and code == "transaction-aborted":
             return self.answered(request, {"outcome": "aborted"})
         if isinstance(fact, CommitAsked):
-            self._requests.pop(request)
+            self._is_answered(request)
             transaction.refusal = (code, sentence)
             return self._over(transaction, "aborted")
         return []  # nobody could say: it is asked again when another leads

@@ -1,0 +1,220 @@
+"""Faults of a network on top of those of machines: cuts into any parts, one-way loss, flapping, a cut before the last
+one is noticed or while parts merge, and everything off at once. In between, parts heal in any order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+
+from simulation.clients import Client
+from simulation.cuts import Cuts
+from simulation.disk import SimDisk
+from simulation.holding import Holding, replica_of
+from simulation.network import Network
+from simulation.partition_story import Story
+from simulation.partition_watch import Watch
+from simulation.sockets import Sockets
+from simulation.supervisor import Supervisor
+from simulation.weather import Plan, Weather
+from simulation.world import World
+
+CUTS: Final = (
+    "cut",
+    "cut_off_primary",
+    "cut_twice",
+    "lose",
+    "flap",
+    "cut_in_merge",
+    "crash_in_merge",
+    "regroup",
+)
+HEALS: Final = ("heal", "mend")
+OTHERS: Final = (
+    "kill",
+    "kill_at_call",
+    "power",
+    "blackout",
+    "restart_all",
+    "replace_disk",
+    "break",
+    "client",
+    "stop",
+    "pause",
+    "hang",
+    "slow",
+    "slow_disk",
+    "skew",
+)
+_OF_NO_MACHINE: Final = ("blackout", "restart_all", "break", "client")
+# A cut that nobody else ends, ends after so long: from, to.
+_CUT_SECONDS: Final = (0.2, 8.0)
+# How long somebody who merges is given until something happens again.
+_MERGE_SECONDS: Final = (0.0, 1.0)
+
+
+class PartitionWeather(Weather):
+    """Of a cluster on a bus."""
+
+    kinds: tuple[str, ...] = (*CUTS, *HEALS, *OTHERS)
+
+    def __init__(
+        self,
+        world: World,
+        supervisors: list[Supervisor],
+        clients: list[Client],
+        sockets: Sockets,
+        plan: Plan,
+        *,
+        network: Network,
+        watch: Watch,
+        holdings: list[Holding],
+    ) -> None:
+        super().__init__(world, supervisors, clients, sockets, plan)
+        cuts = [kind for kind in (plan.kinds or self.kinds) if kind in CUTS]
+        if cuts and not any(kind in CUTS for kind in self._kinds):
+            self._kinds = (*self._kinds, self.dice.choice(cuts))
+        self._pace = world.between(0.3, 3.0)
+        self.cuts = Cuts(world, network)
+        self.cuts.on_changed = self._changed
+        self._network = network
+        self._watch = watch
+        self._story: Story = watch.story
+        self._holdings = holdings
+        self._is_over = False
+        self._has_new_disk = False
+
+    def end(self) -> None:
+        """What is under way still happens; nothing new does."""
+        super().end()
+        self._is_over = True
+
+    def heal_all(self) -> None:
+        """For good."""
+        self._network.notices.clear()
+        self.cuts.heal()
+        for supervisor in self._supervisors:
+            if supervisor.process is not None and supervisor.process.loop.is_stopped:
+                supervisor.process.loop.resume()
+            supervisor.start()
+
+    def _changed(self, what: str) -> None:
+        parts = " | ".join(" ".join(f"node{host}" for host in part) for part in self._network.parts)
+        deaf = "".join(f", node{b} does not hear node{a}" for a, b in self._network.one_way)
+        self._story.tell(f"--- the network is {what}: {parts}{deaf}")
+        self.world.note("network", what, self._network.parts)
+
+    def _strike(self) -> None:
+        before = dict(self.faults)
+        super()._strike()
+        for kind, count in self.faults.items():
+            if count != before.get(kind, 0) and kind in OTHERS:
+                where = "" if kind in _OF_NO_MACHINE else f" at {self._supervisor.machine.name}"
+                self._story.tell(f"--- {kind}{where}")
+
+    # ---- cuts
+
+    def _random_parts(self) -> list[list[int]]:
+        """Any number of them, two more often than not."""
+        hosts = list(self._network.hosts)
+        count = 2 if self.world.chance(0.6) else self.dice.randint(2, len(hosts))
+        parts: list[list[int]] = [[] for _ in range(count)]
+        for host in hosts:
+            self.dice.choice(parts).append(host)
+        return [part for part in parts if part]
+
+    def _cut(self) -> None:
+        self._cut_into(self._random_parts())
+
+    def _cut_into(self, parts: list[list[int]]) -> None:
+        self.cuts.choose_windows(parts)
+        self.cuts.cut_into(parts)
+        if self.world.chance(0.7):
+            end = self.cuts.heal if self.world.chance(0.6) else self.cuts.mend
+            self._later(self.world.between(*_CUT_SECONDS), end)
+
+    def _later(self, seconds: float, action: Callable[[], None]) -> None:
+        def unless_over() -> None:
+            if not self._is_over:
+                action()
+
+        self.world.after(seconds, unless_over)
+
+    def _cut_off_primary(self) -> None:
+        """The one that leads, with some client managers or none, from the others."""
+        leading = [
+            int(each.machine.name.removeprefix("node"))
+            for each in self._supervisors
+            if (replica := replica_of(each)) is not None and replica.is_leading
+        ]
+        if not leading:
+            self._cut()
+            return
+        first = self.dice.choice(leading)
+        others = [host for host in self._network.hosts if host != first]
+        with_it = self.dice.sample(others, self.dice.randint(0, len(others) - 1))
+        self._cut_into([[first, *with_it], [host for host in others if host not in with_it]])
+
+    def _cut_twice(self) -> None:
+        """The second before anybody, or everybody, has noticed the first."""
+        self._cut_into(self._random_parts())
+        self._later(self.world.between(0.0, 0.6), self._cut)
+
+    def _lose(self) -> None:
+        self.cuts.lose()
+        if self.world.chance(0.8):
+            self._later(self.world.between(0.2, 4.0), self.cuts.heal)
+
+    def _flap(self) -> None:
+        self.cuts.flap()
+
+    def _heal(self) -> None:
+        self.cuts.heal()
+
+    def _mend(self) -> None:
+        self.cuts.mend()
+
+    def _cut_in_merge(self) -> None:
+        self._in_merge(self._cut)
+
+    def _crash_in_merge(self) -> None:
+        """A node or its machine, or all machines, while the parts have just met."""
+        self._in_merge(self.dice.choice((self._kill, self._kill_at_call, self._power, self._restart_all)))
+
+    def _in_merge(self, action: Callable[[], None]) -> None:
+        if len(self._network.parts) == 1:
+            self._cut_into(self._random_parts())
+            self._later(self.world.between(1.0, 4.0), partial(self._in_merge, action))
+            return
+        self.cuts.heal() if self.world.chance(0.7) else self.cuts.mend()
+        self._watch.on_view.append(lambda: self._later(self.world.between(*_MERGE_SECONDS), action))
+
+    def _regroup(self) -> None:
+        """A new ring, and nobody came or went."""
+        self._network.form_again(self.dice.choice(list(self._network.hosts)))
+
+    # ---- machines
+
+    def _restart_all(self) -> None:
+        for supervisor in self._supervisors:
+            if supervisor.process is not None:
+                supervisor.process.kill()
+
+    def _hang(self) -> None:
+        """A process that stops and does not go on until it is calm."""
+        process = self._supervisor.process
+        if process is not None and process.is_alive:
+            process.loop.stop()
+
+    def _replace_disk(self) -> None:
+        """A node comes back with nothing. Where it had the only copy of something, that would be lost rightly: so
+        only once in a run, and when all have everything."""
+        machine = self._supervisor.machine
+        if self._has_new_disk or not machine.is_up or len(self._network.parts) > 1:
+            return
+        if replica_of(self._supervisor) is None or any(holding.differences() for holding in self._holdings):
+            return
+        self._has_new_disk = True
+        self._supervisor.power_off(self.world.between(0.05, 2.0))
+        machine.disk = SimDisk(self.world)
+        self._story.tell(f"--- {machine.name} has a new disk")

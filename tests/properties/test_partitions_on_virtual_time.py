@@ -1,0 +1,57 @@
+"""A cluster of production whose network is cut into parts, with clients on every side, on virtual time: what is
+promised holds in every run, and a promise that is broken on purpose shows."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from simulation.partitions import TWO_SUB_CLUSTERS, Partitions
+from simulation.runs import summarise
+from simulation.weather import Plan
+
+ROOT = Path(__file__).parents[2]
+pytestmark = pytest.mark.slow
+# What can happen to machines and connections, and rings that form again, while nothing is cut.
+_UNCUT = (
+    *("kill", "kill_at_call", "power", "restart_all", "break", "client"),
+    *("stop", "pause", "hang", "slow", "slow_disk", "regroup"),
+)
+
+
+@pytest.mark.req("M8", "M9")
+@pytest.mark.timeout(300)
+def test_whatever_happens_to_machines_on_an_odd_bus_promises_are_kept() -> None:
+    summary = summarise("partitions", range(6), plan=Plan(kinds=_UNCUT))
+    assert summary.violations == {}
+    assert summary.counts["confirmed"] > 100 * summary.seeds, "enough happened"
+    assert summary.counts["marked"] > 0
+
+
+@pytest.mark.timeout(300)
+def test_a_seed_says_all_about_a_cut_cluster_whatever_the_hash_seed() -> None:
+    told = []
+    for hash_seed in ("1", "2"):
+        environment = {**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": str(ROOT / "src")}
+        options = ["--workload", "partitions", "--seeds", "1:3", "--digests", "--json"]
+        command = [sys.executable, "-m", "simulation", *options]
+        run = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, check=False, text=True)
+        told.append(run.stdout.partition('"digests"')[2].partition("}")[0])
+    assert told[0] == told[1]
+    assert len(told[0]) > 60
+
+
+@pytest.mark.req("M10")
+def test_what_a_rollback_returned_is_handed_out_again_though_other_sub_clusters_answer_later() -> None:
+    run = next(play for play in map(_calm, range(60)) if play.layout == TWO_SUB_CLUSTERS)
+    outcome = run.run()
+    assert outcome.violations == []
+    assert outcome.counts["rolled_back"] > 0
+
+
+def _calm(seed: int) -> Partitions:
+    return Partitions(seed, Plan(faults=0))
