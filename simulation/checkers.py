@@ -62,7 +62,9 @@ def out_of_order(history: History) -> Iterator[str]:
         sent = history.sent.get(key)
         if sent is None or len(consumers[place]) > 1 or hand_outs[0].is_marked:
             continue
-        if sent.transaction or sent.unit:  # those have rules of their own
+        if (
+            sent.transaction or sent.unit or sent.may_be_lost
+        ):  # those have rules of their own, or wait for no disk
             continue
         before = highest.get((place, sent.producer), 0)
         if sent.number < before:

@@ -133,9 +133,18 @@ class Sending(Client):
     """Sends, one by one and in bursts, with units of order or without."""
 
     def __init__(
-        self, scene: Scene, machine: Machine, name: str, destination: str, *, units: tuple[str, ...] = ()
+        self,
+        scene: Scene,
+        machine: Machine,
+        name: str,
+        destination: str,
+        *,
+        units: tuple[str, ...] = (),
+        fleeting: float = 0.0,
     ) -> None:
+        """`fleeting`: how many of its messages are not persistent."""
         super().__init__(scene, machine, name)
+        self._fleeting = fleeting
         self._destination = destination
         self._units = units
         self._sent = 0
@@ -154,8 +163,11 @@ class Sending(Client):
         self._sent += 1
         key = f"{self.life}:{self._sent}"
         unit = self.dice.choice(self._units) if self._units else ""
-        self.history.send(key, self._destination, unit=unit)
-        return key, {"unit_of_order": unit} if unit else {}
+        sent = self.history.send(key, self._destination, unit=unit)
+        options: dict[str, Any] = {"unit_of_order": unit} if unit else {}
+        if self._fleeting and self.world.chance(self._fleeting):
+            sent.may_be_lost, options["persistent"] = True, False
+        return key, options
 
     async def _send_one(self, producer: Producer) -> None:
         key, options = self._next()

@@ -13,12 +13,12 @@ from heliograph.model.errors import HeliographError
 from heliograph.nodes.cluster_server import ClusterServer
 from heliograph.nodes.configuration import Configuration, load
 from simulation.bus import SimBus
-from simulation.holding import Holding
+from simulation.holding import Holding, replica_of
 from simulation.machines import Machine, Process
 from simulation.network import TAME, WILD, Oddities
 from simulation.play import PORT, SETTINGS, Outcome, Play
 from simulation.supervisor import Server, Supervisor
-from simulation.weather import STORM, Plan
+from simulation.weather import KINDS, STORM, Plan, Weather
 
 _CLIENT_MANAGERS: Final = 2
 # How much longer senders pause than those of a single server: some runs have many messages, others more faults for
@@ -47,6 +47,9 @@ class Cluster(Play):
         self.holding = Holding(self.history, *groups.values())
         self.history.on_confirmed = self.holding.confirmed
         return clients + [node for group in groups.values() for node in group]
+
+    def make_weather(self, plan: Plan) -> Weather:
+        return ClusterWeather(self.world, self.supervisors, self.clients, self.sockets, plan)
 
     def judge(self) -> list[str]:
         self._until(lambda: not self.holding.differences(), _TO_AGREE_SECONDS)
@@ -84,6 +87,26 @@ class Cluster(Play):
         """All client managers, each of them first in one."""
         nodes = [f"node{node}:{PORT}" for node in range(1, _CLIENT_MANAGERS + 1)]
         return tuple("helio://" + ",".join(nodes[at:] + nodes[:at]) for at in range(len(nodes)))
+
+
+class ClusterWeather(Weather):
+    """With a fault that chance alone brings about too rarely: one primary after the other is gone."""
+
+    kinds = (*KINDS, "behead")
+
+    def _behead(self) -> None:
+        """Whoever leads is killed, and whoever leads then, a few times in a row."""
+        for count in range(self.dice.randint(1, 4)):
+            self.world.after(count * self.world.between(0.05, 1.5), self._kill_who_leads)
+
+    def _kill_who_leads(self) -> None:
+        if not self._left:  # it is calm
+            return
+        for supervisor in self._supervisors:
+            replica = replica_of(supervisor)
+            if replica is not None and replica.is_leading and supervisor.process is not None:
+                supervisor.process.kill()
+                return
 
 
 class Node(ClusterServer):

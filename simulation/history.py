@@ -20,6 +20,7 @@ class Sent(msgspec.Struct):
     sent_at: float
     confirmed_at: float = 0.0
     was_refused: bool = False
+    may_be_lost: bool = False  # it is not persistent
 
     @property
     def producer(self) -> str:
@@ -125,7 +126,7 @@ class History:
         """Confirmed messages that nobody is through with yet, with their places."""
         happened = self._taken_by_unknown()
         for sent in self.sent.values():
-            if sent.confirmed_at:
+            if sent.confirmed_at and not sent.may_be_lost:
                 for place in self.places_of(sent):
                     found = self.by_place.get((place, sent.key))
                     settled = found and any(hand_out.settled_at for hand_out in found)

@@ -97,11 +97,12 @@ class Holding:
         return [difference for backups in self._backups for difference in backups.differences()]
 
     def _may_be_done(self, key: str) -> bool:
-        """What a consumer has need not be on any disk any more when its sender hears of it; and what nobody has to get
-        need not be there at all."""
+        """What a consumer has need not be on any disk any more when its sender hears of it. What nobody has to get
+        need not be there at all, nor what may be lost."""
         history = self._history
-        places = history.places_of(history.sent[key])
-        return not places or any((place, key) in history.by_place for place in places)
+        sent = history.sent[key]
+        places = history.places_of(sent)
+        return sent.may_be_lost or not places or any((place, key) in history.by_place for place in places)
 
 
 def replica_of(manager: Supervisor) -> Replica | None:

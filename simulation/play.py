@@ -110,7 +110,7 @@ class Play:
             Receiving(scene, desk(), "viewer", "queue:large", mode="individual"),
             Receiving(scene, desk(), "copies", "queue:copies", mode=dice.choice(modes)),
             Sending(scene, desk(), "writer", "queue:solo"),
-            Sending(scene, desk(), "many", "queue:many"),
+            Sending(scene, desk(), "many", "queue:many", fleeting=0.2),
             Sending(scene, desk(), "ordered", "queue:units", units=("a", "b", "c")),
             Sending(scene, desk(), "works", "queue:in"),
             Sending(scene, desk(), "press", "topic:news"),

@@ -84,8 +84,8 @@ def stages_are_held_by_nobody() -> AbstractContextManager[Any]:
     return patch.object(CatalogueRecovery, "_hold_stage", lambda _self, _block, _holder: None)
 
 
-# Those that chance brings to light; `a_log_is_not_cut_at_the_fork` has a story. To take every log for the primary's is
-# harmless: whoever does is found out by the chain of the next thing that the primary says, and catches up.
+# Those that chance brings to light; `a_log_is_not_cut_at_the_fork` has a story. To take every log for the primary's
+# is harmless: whoever does is found out by the chain of the next thing that the primary says, and catches up.
 PLANTS: list[Plant] = [
     what_is_handed_out_is_not_in_the_log,
     nobody_remembers_who_was_given_what,
