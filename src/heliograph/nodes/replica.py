@@ -485,6 +485,13 @@ class Replica:
             if self._following is not None and not self._following.has_log:
                 await asyncio.sleep(_TRY_AGAIN_SECONDS)
 
+    def _primary(self) -> str:
+        """Where whoever leads can be asked. It has the content of every large message; a backup may wait for it."""
+        roles = self.roles
+        if roles is None or roles.primary is None:
+            return ""
+        return roles.states[roles.primary].address
+
     def _host(self) -> str:
         """M9: backups are preferred, the primary has enough to do."""
         roles, me = self.roles, self.channel.incarnation if self.channel is not None else None
@@ -529,7 +536,7 @@ class Replica:
         while following is not None and following is self._following and following.lacking:
             reference = next(iter(following.lacking.values()))
             try:
-                await bring_file(self._host(), self.manager, reference)
+                await bring_file(self._primary(), self.manager, reference)
             except (OSError, EOFError, TimeoutError, HeliographError, msgspec.DecodeError) as error:
                 self._lost_place(LostPlace(f"the content of a large message could not be had: {error}"))
                 return
