@@ -63,6 +63,12 @@ def waiting_at(cluster: Cluster, name: str, address: str = QUEUE) -> int:
     return 0 if found is None else found.figures().depth
 
 
+def consumers_at(cluster: Cluster, name: str) -> list[Any]:
+    replica = cluster.nodes[cluster.leader(name)].replica
+    assert replica is not None
+    return list(replica.manager.catalogue.by_address[Address(QUEUE)].consumers())
+
+
 def waiting_at_both(cluster: Cluster) -> int:
     return sum(waiting_at(cluster, name) for name in NAMES)
 
@@ -302,6 +308,27 @@ def test_connections_come_and_go_and_nothing_is_seen_twice(tmp_path: Path) -> No
                     await message.acknowledge()
 
     spread(tmp_path, story, clients=2)
+
+
+def test_a_connection_that_breaks_while_members_are_joined_leaves_no_consumer_behind(tmp_path: Path) -> None:
+    async def story(cluster: Cluster) -> None:
+        async with heliograph.connect(url(cluster)) as connection:
+            session = await connection.session()
+            producer = await session.producer(QUEUE)
+            for turns in range(8):  # of the loop, before it breaks
+                making = asyncio.ensure_future(session.consumer(QUEUE))
+                for _ in range(3 * turns):
+                    await asyncio.sleep(0)
+                cut(connection)
+                consumer = await making
+                for unit in UNITS:
+                    await producer.send(unit, unit_of_order=unit)
+                assert sorted(message.text for message in await drained(consumer, len(UNITS))) == UNITS
+                for name in NAMES:
+                    assert len(consumers_at(cluster, name)) == 1
+                await consumer.close()
+
+    spread(tmp_path, story)
 
 
 def test_administration_shows_a_destination_and_its_members(tmp_path: Path) -> None:
