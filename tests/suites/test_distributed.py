@@ -644,6 +644,28 @@ def test_on_the_blocking_face_units_of_a_member_that_is_there_go_on(tmp_path: Pa
     spread(tmp_path, story)
 
 
+def test_a_producer_from_before_a_queue_was_distributed_is_told_and_the_next_one_routes(
+    tmp_path: Path,
+) -> None:
+    async def story(cluster: Cluster) -> None:
+        port = await start_all(cluster, {"destinations": "queue:others", "members": "all"})
+        async with heliograph.connect(url(cluster)) as connection:
+            session = await connection.session()
+            before = await session.producer(QUEUE)
+            await before.send_confirmed("before", unit_of_order=WESTERN)
+            await change(cluster, {"destinations": QUEUE, "members": "all"}, port)
+            with pytest.raises(heliograph.ClientFault) as refused:
+                await before.send_confirmed("lost", unit_of_order=WESTERN)
+            assert refused.value.code == "destination-distributed"
+            producer = await session.producer(QUEUE)
+            await producer.send_confirmed("after", unit_of_order=WESTERN)
+            assert waiting_at(cluster, "west") >= 1
+            consumer = await connection.consumer(QUEUE)
+            assert {message.text for message in await drained(consumer, 2)} == {"before", "after"}
+
+    told_with_changes(tmp_path, story)
+
+
 async def _all_of(consumer: heliograph.Consumer) -> list[str]:
     got = []
     while (message := await consumer.receive(timeout=0.5)) is not None:

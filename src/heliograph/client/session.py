@@ -488,7 +488,12 @@ class Session:
     async def resume(self, wire: Wire) -> None:
         """Carry the session over to a new connection."""
         opened, is_new = await self._reopen(wire)
-        known = {number: last for number, _destination, last in opened.lanes}
+        known = {
+            number: last
+            for number, destination, last in opened.lanes
+            # A destination that is distributed by now has another name there (U6).
+            if number in self._lanes and self._lanes[number].destination == destination
+        }
         if is_new:
             self._identity = SessionId(opened.session)
             self._was_lost = True
