@@ -25,6 +25,7 @@ def settings_of(base: Path, node: int) -> settings.Configuration:
             "cluster.name": "test",
             "cluster.role": "message-manager",
             "cluster.seniority": node,
+            "cluster.dispatch_majority": False,  # the desks of these tests know nothing of it
             "journal.durability": "write",
         },
     )
@@ -86,11 +87,12 @@ class Node:
 
     @property
     def backups(self) -> list[bytes]:
-        """Whom it counts on, if it leads."""
+        """Who goes on if it dies: those that the view counts on, which all have on disk."""
         assert self.server is not None
-        assert self.server.replica is not None
-        leading = self.server.replica._leading
-        return list(leading._there) if leading is not None else []
+        standing = self.server.own.standing
+        if standing is None or not standing.is_in_force or not self.server.member.is_installed:
+            return []
+        return [who for who in standing.partition.unrestricted if who != self.incarnation]
 
     @property
     def manager(self) -> MessageManager:

@@ -234,7 +234,7 @@ class World:
         ]
         if victim.is_leading:
             return any(node.incarnation in victim.backups for node in others)
-        return any(node.is_leading for node in others) or len(others) > 1
+        return any(node.is_leading and (node.backups or not victim.is_synchronised) for node in others)
 
     # ---- the end
 

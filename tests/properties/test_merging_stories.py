@@ -452,10 +452,11 @@ def test_what_came_from_another_part_is_held_until_the_cluster_is_whole(tmp_path
         await world.heal()
         await world.until(lambda: world.is_one, "one log")
         queue = world.leaders()[0].manager.catalogue.by_address[theirs.address]
-        assert queue.intake.apart.held == {theirs.lane: ((1, 4),)}, "one is missing"
+        held = queue.stamps.held[theirs.lane]
+        assert (held.first, held.last) == (1, 4), "one is missing"
         await third.start()
         await world.settled()
-        await world.until(lambda: not queue.intake.apart.held, "the cluster is whole")
+        await world.until(lambda: not queue.stamps.held, "the cluster is whole")
         world.compare()
         await world.take_all(here, {"queue:x": "queue:x"})
 

@@ -45,6 +45,7 @@ from heliograph.destinations.pausing import Paused
 from heliograph.destinations.queue import Queue
 from heliograph.destinations.topic import Topic
 from heliograph.destinations.transactions import Transactions
+from heliograph.destinations.views import Views
 from heliograph.destinations.waiting import Residence
 from heliograph.journal.records import RecordKind
 from heliograph.model.destination import (
@@ -146,6 +147,7 @@ class Catalogue:
         self.rules = rules
         self.placements: dict[Address, str] = {}  # destinations of other sub-clusters, which were placed here
         self.documents = Documents()
+        self.views = Views(self.by_number)
         self.ledger = Ledger()
         self.graves: dict[Address, Grave] = {}  # of destinations that were deleted
         self.paths = Paths()
@@ -243,6 +245,7 @@ class Catalogue:
             Write(RecordKind.DESTINATION, _encode(DestinationRecord(made.number, address, made.policy))),
             Multicast(DestinationMade(address)),
         )
+        self.views.begin(made, effects)
         return made
 
     def make_well_known(self, effects: list[AnyEffect]) -> None:

@@ -39,7 +39,6 @@ class Apart(msgspec.Struct, array_like=True):
     """What an intake remembers until the cluster is whole."""
 
     missing: dict[LaneId, Ranges] = {}  # below the mark of a lane, and not here
-    held: dict[LaneId, Ranges] = {}  # came from another part
     ended: dict[LaneId, int] = {}  # marks of lanes whose session is over
     ended_before: dict[LaneId, int] = {}  # the same, of those that were over when the cluster was whole last
 
@@ -95,6 +94,12 @@ class Intake:
             block.number = self.next_number
             self.next_number += block.count
         return True
+
+    def would_accept(self, block: Block) -> bool:
+        """Whether a block is new and in its place."""
+        lane, mark = block.lane, self._marks.get(block.lane, 0)
+        may_begin = lane in self._resumed or (self._heard is not None and lane not in self._heard)
+        return lane not in self._refused and (block.first == mark + 1 or (block.first > mark and may_begin))
 
     def number(self, block: Block) -> None:
         """Give a block its place among all that was accepted."""
@@ -268,9 +273,6 @@ class Intake:
     def replay_joined(self, block: Block, number_mark: int) -> None:
         """A block that another part accepted takes its place, behind all that is here."""
         self.learn(block.lane, ((block.first, block.last),))
-        self.apart.held[block.lane] = union(
-            self.apart.held.get(block.lane, NONE), ((block.first, block.last),)
-        )
         self.replay_adopted(block, number_mark)
 
     def learn(self, lane: LaneId, ranges: Ranges) -> None:
@@ -290,10 +292,6 @@ class Intake:
     def miss(self, lane: LaneId, first: int, last: int) -> None:
         """What its sender goes on behind is not here."""
         self.apart.missing[lane] = union(self.apart.missing.get(lane, NONE), ((first, last),))
-
-    def hold(self, lane: LaneId, first: int, last: int) -> None:
-        """These wait until the cluster is whole."""
-        self.apart.held[lane] = union(self.apart.held.get(lane, NONE), ((first, last),))
 
     def became_whole(self) -> None:
         """Nobody has anything that is not here. Marks are kept once more: one may not have heard of this yet."""

@@ -59,21 +59,12 @@ class KnownRecord(msgspec.Struct, array_like=True):
     ranges: Ranges
 
 
-class HeldRecord(msgspec.Struct, array_like=True):
-    """Sequences of a lane that wait until the cluster is whole; or, if they are `missing`, that may still come."""
+class MissedRecord(msgspec.Struct, array_like=True):
+    """Sequences of a lane that are not here, and may still come from another part (P7)."""
 
     lane: bytes
     first: int
     last: int
-    why: str = ""
-
-    @property
-    def is_missing(self) -> bool:
-        return self.why == MISSING
-
-
-MISSING = "missing"
-FROM_RESTRICTED = "restricted"
 
 
 class Book(msgspec.Struct, array_like=True):
@@ -129,7 +120,7 @@ _decode_path = msgspec.msgpack.Decoder(_Path).decode
 _decode_known = msgspec.msgpack.Decoder(KnownRecord).decode
 encode_record = _encode
 decode_known = _decode_known
-decode_held = msgspec.msgpack.Decoder(HeldRecord).decode
+decode_missed = msgspec.msgpack.Decoder(MissedRecord).decode
 
 
 class Ledger:

@@ -8,10 +8,11 @@ from typing import NamedTuple, Protocol
 
 import msgspec
 
+from heliograph.cluster.dispatch_rules import Hold
 from heliograph.destinations.catalogue import Catalogue, KnownSession
 from heliograph.destinations.destination import Destination
 from heliograph.destinations.documents import decode_document
-from heliograph.destinations.ledger import decode_held, decode_known
+from heliograph.destinations.ledger import decode_known, decode_missed
 from heliograph.destinations.pages import SEGMENT_SHIFT, Entry, Page, pages_of
 from heliograph.destinations.placing import runs_in_queue, runs_in_topic
 from heliograph.destinations.queue import Queue
@@ -50,7 +51,8 @@ _decode_subscription = msgspec.msgpack.Decoder(SubscriptionRecord).decode
 _decode_commit = msgspec.msgpack.Decoder(CommitRecord).decode
 _decode_prepared = msgspec.msgpack.Decoder(PreparedRecord).decode
 _decode_finished = msgspec.msgpack.Decoder(FinishedRecord).decode
-_MERGING = (RecordKind.JOINED, RecordKind.KNOWN, RecordKind.HELD, RecordKind.WHOLE)
+_OF_VIEWS = (RecordKind.ENTERED, RecordKind.IN_FORCE, RecordKind.HELD)
+_MERGING = (RecordKind.JOINED, RecordKind.KNOWN, RecordKind.MISSED, RecordKind.WHOLE)
 _NOTES = (RecordKind.DONE, RecordKind.DISPATCHED, RecordKind.RETURNED, RecordKind.UNSEEN)
 
 
@@ -65,7 +67,9 @@ class Log(Protocol):
 
     index: int
 
-    def restore(self, index: int, chain: int, views: list[bytes], identity: bytes) -> None: ...
+    def restore(
+        self, index: int, chain: int, views: list[bytes], identity: bytes, standing: bytes
+    ) -> None: ...
 
     def add(self, kind: int, destination: int, list_number: int, payload: bytes | memoryview) -> None: ...
 
@@ -163,11 +167,12 @@ class CatalogueRecovery:
             return
         self.started_on, self.stopped_clean = state.boot, state.stopped_clean
         self._catalogue.placements = {Address(address): place for address, place in state.placements}
+        self._catalogue.views.standing = state.standing
         for document in state.documents:
             self._catalogue.documents.restore(document)
         self._catalogue.paths.restore(state.paths)
         if self._log is not None:
-            self._log.restore(state.index, state.chain, state.views, state.identity)
+            self._log.restore(state.index, state.chain, state.views, state.identity, state.cluster)
         for session in state.sessions:
             lanes = {lane: Address(address) for lane, address in session.lanes}
             known = KnownSession(
@@ -213,6 +218,7 @@ class CatalogueRecovery:
         if state.policy is not None:
             made.set_policy(state.policy)
         made.set_paused(state.paused)
+        made.stamps.restore(state.stamps)
         if isinstance(made, Queue):
             replay = self._queues[state.number]
             for level in state.levels:
@@ -287,6 +293,8 @@ class CatalogueRecovery:
             self._subscription(bytes(record.payload))
         elif kind == RecordKind.DOCUMENT:
             self._catalogue.documents.restore(decode_document(record.payload))
+        elif kind in _OF_VIEWS:
+            self._catalogue.views.replay(kind, bytes(record.payload))
         elif kind == RecordKind.PATH:
             self._catalogue.paths.replay(bytes(record.payload))
         elif kind == RecordKind.STARTED:
@@ -302,6 +310,7 @@ class CatalogueRecovery:
     def _merging(self, record: Record) -> None:
         """Parts met, or are about to (docs/decisions/0018)."""
         if record.kind == RecordKind.WHOLE:
+            self._catalogue.views.replay(record.kind, bytes(record.payload))
             self._catalogue.became_whole()
             return
         destination = self._catalogue.by_number.get(record.destination)
@@ -310,15 +319,16 @@ class CatalogueRecovery:
         intake = destination.intake
         if record.kind == RecordKind.JOINED:
             block = self._block_of(record.payload, record.position, destination)
+            why = Hold.FROM_RESTRICTED
+            destination.stamps.hold(block.lane, block.first, block.last, why, intake.next_number)
             intake.replay_joined(block, record.list)
             self._publish(destination, block)
         elif record.kind == RecordKind.KNOWN:
             known = decode_known(record.payload)
             intake.learn(LaneId(known.lane), known.ranges)
         else:
-            held = decode_held(record.payload)
-            note = intake.miss if held.is_missing else intake.hold
-            note(LaneId(held.lane), held.first, held.last)
+            missed = decode_missed(record.payload)
+            intake.miss(LaneId(missed.lane), missed.first, missed.last)
 
     def _destination(self, payload: bytes) -> None:
         record = self._catalogue.decode_destination(payload)
@@ -506,6 +516,7 @@ class CatalogueRecovery:
             placements_of(self._catalogue),
         )
         found.documents = list(self._catalogue.documents.by_key.values())
+        found.standing = self._catalogue.views.standing
         found.paths = self._catalogue.paths.states()
         found.prepared = [PreparedState(record, stages_of(staged)) for record, staged in promised]
         found.finishing = list(self._catalogue.transactions.finishing.values())
@@ -632,6 +643,7 @@ class CatalogueRecovery:
             self._catalogue.transactions.prepared[key] = promise
             for _, block in promise.staged:
                 self._hold_stage(block, holder)
+        self._catalogue.views.wait_for_view()
         return sum(page.messages for page in held)
 
     def _claims_of(self, record: PreparedRecord) -> list[Claim]:

@@ -74,6 +74,9 @@ MAX_CONSUMER_NUMBER = 0xFFFFFFFF
 MAX_CONNECTIONS = 20_000
 MAX_TEMPORARIES_PER_CONNECTION = 1000
 MAX_DESTINATIONS = 100_000
+# Ranges of messages of one destination that were accepted in restricted views. Each view adds one at most, until the
+# cluster is whole; a network that flaps for a day makes some hundreds.
+MAX_STAMP_RANGES = 1000
 MAX_ACK_RANGES = 4096
 # Sessions whose client went away are remembered this long, so that a resend is recognised.
 SESSION_MEMORY_SECONDS = 24 * 3600
@@ -87,6 +90,8 @@ SESSION_LEASE_SECONDS = 60.0
 CLOSE_RECONNECT_SECONDS = 2.0
 # Ranges of delivery tags in one claim. With 64-bit numbers as many as fit a control frame.
 MAX_CLAIM_RANGES = 2048
+# Nodes of each kind that belong to a sub-cluster: their names go with every hello.
+MAX_ENROLLED = 200
 # Addresses that a welcome lists; a client tries them in turn.
 MAX_ADVERTISED = 100
 # Sessions of clients that store and forward (U7): such a client may be away for a season. They are never forgotten to

@@ -11,6 +11,8 @@ import itertools
 from collections import deque
 from collections.abc import Callable, Collection
 
+import msgspec
+
 from heliograph.bus.commands import (
     Answered,
     ChunkRead,
@@ -42,6 +44,7 @@ from heliograph.bus.commands import (
 )
 from heliograph.bus.interface import Incarnation
 from heliograph.cluster.bodies import Bodies
+from heliograph.cluster.handed_out import Handed, needs_majority, parts_of
 from heliograph.cluster.log import LOCAL, name_of
 from heliograph.cluster.requests import RecentRequests
 from heliograph.destinations.competing import Consumer
@@ -424,6 +427,52 @@ class Leading:
             if first <= tag < first + _count(span) and span.block.buffer is not None:
                 self._decisions.append(Supplied(name_of(span.block), span.block))
                 self._manager.ask_for_tick()
+
+    # ---- what was handed out in vain
+
+    def targets(self) -> Callable[[ConsumerId], Incarnation | None]:
+        """The client manager that hands a consumer what most of them have seen."""
+        return self._target_of
+
+    def _target_of(self, consumer: ConsumerId) -> Incarnation | None:
+        attached = self._consumers.get(consumer)
+        if attached is None or not needs_majority(attached):
+            return None
+        return self.sessions.get(attached.session)
+
+    def decide_afresh(self, dropped: list[Handed]) -> None:
+        """PROTOCOL 2 and 4: a view that does not go on from the last one. What was handed out and no client has goes
+        back: what was `dropped`, and what nobody has heard of yet, which must not be said again."""
+        unheard: list[Handed] = []
+        self._decisions = self._without_dispatches(self._decisions, unheard)
+        for waiting in (self._unsaid, self._flying):
+            for at, command in enumerate(waiting):
+                if isinstance(command, Logged):
+                    kept = self._without_dispatches(command.decisions, unheard)
+                    waiting[at] = msgspec.structs.replace(command, decisions=kept)
+        self.take_back(dropped + unheard)
+
+    def _without_dispatches(self, decisions: list[Command], unheard: list[Handed]) -> list[Command]:
+        kept = []
+        for decision in decisions:
+            is_dispatch = isinstance(decision, Dispatched | Parcelled)
+            if is_dispatch and self._target_of(decision.consumer) is not None:  # type: ignore[attr-defined]
+                unheard += parts_of(decision, 0)
+            else:
+                kept.append(decision)
+        return kept
+
+    def take_back(self, dropped: list[Handed]) -> None:
+        """These were never given to a client: they take their old places, without a mark."""
+        by_address: dict[Address, list[tuple[ConsumerId, int, int]]] = {}
+        for handed in dropped:
+            attached = self._consumers.get(handed.consumer)
+            if attached is not None:
+                self._touched[handed.consumer] = None
+                tags = (handed.consumer, handed.first, handed.last)
+                by_address.setdefault(attached.address, []).append(tags)
+        for address, of_consumers in by_address.items():
+            self._manager.take_back(address, of_consumers)
 
     # ---- saying
 

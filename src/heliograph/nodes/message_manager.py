@@ -75,13 +75,14 @@ from heliograph.destinations.events import (
     BlocksStored,
     ConsumerAway,
     ConsumersGone,
+    DispatchesDropped,
     PageLoaded,
     Swept,
     TimeCame,
     TurnCame,
 )
 from heliograph.destinations.intake import number_mark
-from heliograph.destinations.ledger import MISSING, HeldRecord, encode_record
+from heliograph.destinations.ledger import MissedRecord, encode_record
 from heliograph.destinations.pages import Page
 from heliograph.destinations.recovery import CatalogueRecovery, Claim, Given, Inheritance
 from heliograph.destinations.snapshot import encode_state, snapshot_of
@@ -228,9 +229,12 @@ class MessageManager:
         if self.catalogue.is_replicated:
             self.large.start(self.catalogue.sessions.__contains__, self._reference_to)
 
-    def _reference_to(self, file: FileId) -> LargeReference:
-        position = next(at for at, named in self.catalogue.large.pairs() if named == file)
-        return reference_of(parse_trusted(self.journal.read_now(position)))
+    def _reference_to(self, file: FileId) -> LargeReference | None:
+        """None: the messages that referred to it are over, as recovery will find."""
+        for position, named in self.catalogue.large.pairs():
+            if named == file and self.journal.has_segment_of(position):
+                return reference_of(parse_trusted(self.journal.read_now(position)))
+        return None
 
     def externalise(self) -> bytes:
         """The state at this index, as another manager could start from it."""
@@ -517,6 +521,13 @@ class MessageManager:
         self.catalogue.attendance.attached(command.session, command.consumer, command.address, number)
         self.run(destination, destination.handle(command, self.microseconds()))
 
+    def take_back(self, address: Address, of_consumers: list[tuple[ConsumerId, int, int]]) -> None:
+        """Consumers were never given what they have under these tags, first and last."""
+        destination = self.catalogue.by_address.get(address)
+        if destination is not None:
+            self.run(destination, destination.handle(DispatchesDropped(of_consumers), self.microseconds()))
+            self._tick.ask()
+
     def lease_of(self, consumer: ConsumerId) -> float:
         """For how many seconds a consumer that is away is waited for; 0: it is there."""
         until = self.catalogue.attendance.away_until(consumer)
@@ -585,12 +596,12 @@ class MessageManager:
         """P7: where there is another part, it may have what a lane goes on behind."""
         if self.catalogue.is_replicated:
             destination.intake.miss(lane, first, last)
-            record = HeldRecord(lane, first, last, MISSING)
-            self.append(RecordKind.HELD, destination.number, 0, encode_record(record))
+            record = encode_record(MissedRecord(lane, first, last))
+            self.append(RecordKind.MISSED, destination.number, 0, record)
 
     def became_whole(self) -> None:
         """Every message manager has all that any had."""
-        self.append(RecordKind.WHOLE, 0, 0, b"")
+        self.run(None, self.catalogue.views.becomes_whole())
         self.catalogue.became_whole()
 
     def answer_when_stored(self, request: int, body: dict[str, Any]) -> None:

@@ -143,7 +143,8 @@ class Reunion:
         if self.branches.all:
             self._remove_merged()
         if replica.leading is not None:
-            self._lead(replica.leading)
+            if replica.may_act:
+                self._lead(replica.leading)
         elif replica.is_following:
             self._follow()
 
@@ -180,7 +181,7 @@ class Reunion:
                 self._task = asyncio.get_running_loop().create_task(self._take_in_all())
         elif self._may_call_whole(leading):
             self._whole_index = self._replica.manager.place.index
-            self._replica.manager.became_whole()
+            self._replica.became_whole()
 
     def _may_call_whole(self, leading: Leading) -> bool:
         """PROTOCOL 5: everybody is here, has everything, and has stored the last WHOLE."""

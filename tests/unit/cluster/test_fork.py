@@ -16,7 +16,7 @@ def a_log(*steps: bytes | int) -> LogPlace:
     place = LogPlace()
     for step in steps:
         if isinstance(step, bytes):
-            place.enter(len(place.views) + 1, step, {b"store": "node"})
+            place.enter(len(place.views) + 1, step)
         else:
             for _ in range(step):
                 place.add(RecordKind.DONE, 1, 0, bytes(16))

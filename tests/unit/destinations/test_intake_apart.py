@@ -30,9 +30,7 @@ def test_it_is_held_and_what_is_only_known_is_not() -> None:
     intake = Intake()
     joined(intake, 1, 2)
     intake.learn(LANE, ((3, 9),))
-    assert intake.apart.held == {LANE: ((1, 2),)}
     intake.became_whole()
-    assert not intake.apart.held
     assert intake.known_of(LANE) == ((1, 9),)
 
 
