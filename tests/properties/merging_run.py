@@ -6,10 +6,12 @@ acknowledges what its consumers had before the cut.
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 
 from tests.properties.parted_world import Parts
 from tests.properties.replicated_desk import Desk, Taker
+from tests.properties.replicated_judge import Violation
 from tests.properties.replicated_managers import Node
 
 SHARED = "queue:shared"
@@ -90,7 +92,11 @@ class Run(Parts):
     async def _use(self, desk: Desk, address: str, steps: int) -> None:
         self._queues[address] = None
         dice = self.dice
-        senders = [await self.lane(desk, each) for each in (SHARED, TOPIC, address)]
+        senders = [desk.sender(each, "plain") for each in (SHARED, TOPIC, address)]
+        with contextlib.suppress(Violation):
+            await self.until(lambda: all(sender.ready for sender in senders), "lanes", 2.0)
+        if not all(sender.ready for sender in senders):
+            return  # nobody leads there any more
         taker = desk.taker(address, "client", alone=False, credit=10)
         for _ in range(steps):
             chance = dice.random()

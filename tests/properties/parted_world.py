@@ -49,8 +49,10 @@ class Parts:
             if node.server is not None and node.server.failed.done():
                 raise Violation(f"manager {node.number} failed: {node.server.failed.result()}")
 
-    async def until(self, condition: Callable[[], bool], what: str) -> None:
-        deadline = time.monotonic() + PATIENCE_SECONDS
+    async def until(
+        self, condition: Callable[[], bool], what: str, seconds: float = PATIENCE_SECONDS
+    ) -> None:
+        deadline = time.monotonic() + seconds
         while not condition():
             if time.monotonic() > deadline:
                 raise Violation(f"waited in vain: {what}; {self.standing()}")

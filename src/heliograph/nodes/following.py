@@ -86,6 +86,7 @@ class Following:
         self._bring = bring
         self.has_log = False  # records are applied as they come; before, it is behind
         self.is_synchronised = False  # and it knows all that is not in the log
+        self.is_announced = False  # it has said that it has the log: an introduction may be meant for it
         self.sessions: dict[SessionId, Incarnation] = {}  # with which client manager each is
         self._marks: deque[tuple[int, int]] = deque()  # index, and the LSN it has here
         self._stored = manager.place.index
@@ -131,6 +132,9 @@ class Following:
     def logged(self, logged: Logged) -> None:
         """Raises LostPlace."""
         place = self._manager.place
+        if logged.introduction is not None and not self.is_announced and self._is_older(logged):
+            self._drop_handled(logged.through)  # somebody else was introduced before this one had caught up
+            return
         records = self._behind(logged)
         for shipped in records:
             self._write(shipped)
@@ -153,13 +157,16 @@ class Following:
             self.decided(decision)
         self._manager.ask_for_tick()
 
+    def _is_older(self, logged: Logged) -> bool:
+        return logged.first + len(logged.records) <= self._manager.place.index
+
     def _behind(self, logged: Logged) -> list[Shipped]:
         """The records that are new here. Only who has just caught up has some of them, or all."""
         place = self._manager.place
         known = place.index + 1 - logged.first
         if known > len(logged.records):
             if logged.introduction is not None:
-                raise LostPlace(f"the primary's log ends before {place.index}, which is ours", is_parted=True)
+                raise LostPlace(f"the primary's log ends before {place.index}, which is ours")
             return []
         checked = LogPlace(logged.first - 1, logged.chain)
         for shipped in logged.records[: max(known, 0)]:
@@ -426,6 +433,7 @@ class Following:
     def goes_on_as(self, manager: MessageManager) -> None:
         """The manager was started anew from what another gave it: its log follows from there."""
         self._manager = manager
+        self.is_announced = False
         self._marks.clear()
         self._files.clear()
         self.lacking.clear()

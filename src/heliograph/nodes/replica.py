@@ -543,6 +543,8 @@ class Replica:
 
     def _say_synchronised(self) -> None:
         if self._is_installed:
+            if self._following is not None:
+                self._following.is_announced = True
             with contextlib.suppress(Unavailable):
                 self._say(Synchronised(self.manager.place.index))
 

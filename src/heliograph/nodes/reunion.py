@@ -258,7 +258,7 @@ class Reunion:
         introduction = leading.introduces_itself()
         manager = replica.retreat()
         following = Following(manager, lambda _: None)
-        following.has_log = True
+        following.has_log = following.is_announced = True
         following.logged(introduction)
         leading.goes_on_as(manager)
         self._retreated = (leading, following)
