@@ -104,13 +104,10 @@ class PartitionWeather(Weather):
         self._story.tell(f"--- the network is {what}: {parts}{deaf}")
         self.world.note("network", what, self._network.parts)
 
-    def _strike(self) -> None:
-        before = dict(self.faults)
-        super()._strike()
-        for kind, count in self.faults.items():
-            if count != before.get(kind, 0) and kind in OTHERS:
-                where = "" if kind in _OF_NO_MACHINE else f" at {self._supervisor.machine.name}"
-                self._story.tell(f"--- {kind}{where}")
+    def struck(self, kind: str) -> None:
+        if kind in OTHERS:
+            where = "" if kind in _OF_NO_MACHINE else f" at {self._supervisor.machine.name}"
+            self._story.tell(f"--- {kind}{where}")
 
     # ---- cuts
 
@@ -206,15 +203,15 @@ class PartitionWeather(Weather):
         if process is not None and process.is_alive:
             process.loop.stop()
 
-    def _replace_disk(self) -> None:
+    def _replace_disk(self) -> bool:
         """A node comes back with nothing. Where it had the only copy of something, that would be lost rightly: so
         only once in a run, and when all have everything."""
         machine = self._supervisor.machine
         if self._has_new_disk or not machine.is_up or len(self._network.parts) > 1:
-            return
+            return False
         if replica_of(self._supervisor) is None or any(holding.differences() for holding in self._holdings):
-            return
+            return False
         self._has_new_disk = True
         self._supervisor.power_off(self.world.between(0.05, 2.0))
         machine.disk = SimDisk(self.world)
-        self._story.tell(f"--- {machine.name} has a new disk")
+        return True

@@ -164,7 +164,7 @@ ALL_STEPS: Final = tuple(step_of(each.before, each.rule, each.after) for each in
 
 def partition_of(station: Station | None) -> Partition | None:
     """The state that a node takes its view for, if it says."""
-    parts: tuple[Any, ...] = () if station is None else (station, station.replica, station.clients)
+    parts: tuple[Any, ...] = () if station is None else (station, station.roles)
     for part in parts:
         found = getattr(part, "partition", None)
         if isinstance(found, Partition):

@@ -12,12 +12,12 @@ from simulation.bus import SimBus
 from simulation.cluster import Node
 from simulation.holding import Holding
 from simulation.machines import Machine, Process
-from simulation.network import TAME, WILD
+from simulation.network import TAME, WILD, Oddities
 from simulation.overhearing import Overheard
 from simulation.partition_checkers import Judge, abridged
 from simulation.partition_faults import PartitionWeather
 from simulation.partition_story import PartedHistory
-from simulation.partition_watch import Ear, Watch, station_of
+from simulation.partition_watch import Ear, Watch, partition_of, station_of
 from simulation.play import CALM_SECONDS, PORT, SETTINGS, Outcome, Play
 from simulation.supervisor import Server, Supervisor
 from simulation.weather import STORM, Plan
@@ -32,6 +32,7 @@ MIXED: Final[Layout] = ((_BOTH, MAIN), (_BOTH, MAIN), (_CM, MAIN), (_MM, MAIN))
 # The drawing of three message managers and five client managers.
 FIVE: Final[Layout] = ((_CM, MAIN),) * 5 + ((_MM, MAIN),) * 3
 TWO_SUB_CLUSTERS: Final[Layout] = ((_CM, "east"),) * 3 + ((_MM, "east"),) * 2 + ((_MM, "west"),) * 2
+FIVE_AND_ANOTHER: Final[Layout] = ((_CM, "east"),) * 5 + ((_MM, "east"),) * 3 + ((_MM, "west"),) * 2
 _LAYOUTS: Final = (APART, APART, TOGETHER, TOGETHER, MIXED, FIVE, TWO_SUB_CLUSTERS, TWO_SUB_CLUSTERS)
 # How much longer senders pause than those of a single server.
 _LEISURE: Final = (8.0, 16.0, 40.0)
@@ -49,13 +50,21 @@ class Partitions(Play):
     history: PartedHistory
     weather: PartitionWeather
 
+    def __init__(
+        self, seed: int, plan: Plan, *, layout: Layout | None = None, oddities: Oddities | None = None
+    ) -> None:
+        """Without a layout, and without oddities of the bus, as the dice fall."""
+        self._given = layout, oddities
+        super().__init__(seed, plan)
+
     def make_history(self) -> PartedHistory:
         return PartedHistory(self.world)
 
     def servers(self) -> list[Supervisor]:
-        self.leisure = self.world.dice.choice(_LEISURE)
-        self.layout: Layout = self.world.dice.choice(_LAYOUTS)
-        self.bus = SimBus(self.world, len(self.layout), self.world.dice.choice((TAME, WILD, WILD)))
+        dice, (layout, oddities) = self.world.dice, self._given
+        self.leisure = dice.choice(_LEISURE)
+        self.layout: Layout = layout or dice.choice(_LAYOUTS)
+        self.bus = SimBus(self.world, len(self.layout), oddities or dice.choice((TAME, WILD, WILD)))
         self.watch = Watch(self.world, self.history.story)
         self.starts = 0
         self.drained_after: float | None = None
@@ -142,6 +151,15 @@ class Partitions(Play):
         return self.watch.ear(
             f"node{host}", sub_cluster, lambda: station_of(self.supervisors[host - 1], sub_cluster)
         )
+
+    def states(self, sub_cluster: str) -> dict[str, str]:
+        """What nodes take their views for now, by name; those that say nothing are left out."""
+        found = {}
+        for supervisor in self.supervisors:
+            partition = partition_of(station_of(supervisor, sub_cluster))
+            if partition is not None:
+                found[supervisor.machine.name] = str(partition.state)
+        return found
 
     # ---- the end
 

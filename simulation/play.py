@@ -118,6 +118,13 @@ class Play:
         ]
 
     def run(self) -> Outcome:
+        self.begin()
+        self.weather.begin()
+        self.world.run(self.world.now + self.storm_seconds)
+        return self.finish()
+
+    def begin(self) -> None:
+        """Everybody is there and at work."""
         for supervisor in self.supervisors:
             supervisor.start()
         for client in self.clients:
@@ -128,8 +135,9 @@ class Play:
         for client in self.clients:
             if isinstance(client, Sending | Streaming):
                 client.start()
-        self.weather.begin()
-        self.world.run(self.world.now + self.storm_seconds)
+
+    def finish(self) -> Outcome:
+        """It becomes calm, and everything is judged."""
         self.weather.end()
         self.calm_down()
         self.world.run(self.world.now + 3.0)  # whatever comes that should not

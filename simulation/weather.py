@@ -89,11 +89,15 @@ class Weather:
             return
         self._left -= 1
         self._supervisor = self.dice.choice(self._victims)
-        strike: Callable[[], None] = getattr(self, f"_{(kind := self.dice.choice(self._kinds))}")
-        strike()
-        self.faults[kind] = self.faults.get(kind, 0) + 1
+        strike: Callable[[], bool | None] = getattr(self, f"_{(kind := self.dice.choice(self._kinds))}")
+        if strike() is not False:  # it could be done
+            self.faults[kind] = self.faults.get(kind, 0) + 1
+            self.struck(kind)
         self.world.note("fault", kind)
         self.begin()
+
+    def struck(self, kind: str) -> None:
+        """Whoever tells a story can tell of it."""
 
     def _kill(self) -> None:
         if self._supervisor.process is not None:

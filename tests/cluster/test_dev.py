@@ -1,5 +1,6 @@
 """`helio cluster dev` and `helio serve` in a cluster, as somebody sees them who tries them for the first time."""
 
+import asyncio
 import itertools
 import json
 import os
@@ -15,6 +16,7 @@ import pytest
 
 from heliograph.cli.dev_hosts import Host
 from heliograph.client import connect
+from heliograph.model.errors import OrderBroken
 from tests.cluster.hosts import ROOT, require_corosync
 from tests.servers import CLEAN, play
 
@@ -167,6 +169,54 @@ def test_two_sub_clusters_share_the_destinations_and_transactions_span_them(tmp_
         assert [each["sub_cluster"] for each in described["message_managers"]] == ["s1", "s2"]
         first, second = play(take_and_send_on(described, 100))
         assert len(first) == len(second) == 2
+    finally:
+        dev.close()
+
+
+async def in_order_while_a_member_is_killed(described: dict[str, Any]) -> None:
+    """Units go on with the member that is there, are refused while theirs is not, and are in order in the end."""
+    options = {"user": described["user"], "password": described["password"]}
+    units = [f"unit-{number}" for number in range(10)]
+    sent: dict[str | None, list[str]] = {unit: [] for unit in units}
+    refused = 0
+    async with connect(described["url"], **options) as connection:
+        producer = await (await connection.session()).producer("queue:orders")
+        for turn in range(60):
+            if turn == 5:
+                os.kill(described["message_managers"][1]["pid"], signal.SIGKILL)
+            for unit in units:
+                try:
+                    await producer.send(f"{turn}", unit_of_order=unit)
+                except OrderBroken:
+                    refused += 1
+                else:
+                    sent[unit].append(f"{turn}")
+            await asyncio.sleep(0.05)
+        await producer.flush()
+        consumer = await connection.consumer("queue:orders")
+        seen: dict[str | None, list[str]] = {}
+        places: dict[str | None, set[str]] = {}
+        for _ in range(sum(map(len, sent.values()))):
+            message = await consumer.receive(timeout=20)
+            assert message is not None
+            seen.setdefault(message.unit_of_order, []).append(message.text)
+            places.setdefault(message.unit_of_order, set()).add(message.destination)
+        assert seen == sent
+        assert {len(found) for found in places.values()} == {1}
+        assert len({place for found in places.values() for place in found}) == 2
+        assert refused
+
+
+@pytest.mark.req("U6")
+def test_two_sub_clusters_share_one_queue_and_keep_the_order_of_its_units(tmp_path: Path) -> None:
+    require_corosync()
+    dev = Dev(
+        tmp_path,
+        *("--namespaces", "--sub-clusters", "2", "--client-managers", "1", "--message-managers", "1"),
+        *("--distribute", "queue:orders"),
+    )
+    try:
+        play(in_order_while_a_member_is_killed(dev.next_line()))
     finally:
         dev.close()
 

@@ -180,6 +180,7 @@ FROM_CLIENT: dict[str, frames.FromClient] = {
     "open-session-again": frames.OpenSession(request=2, number=1023, resume=SESSION, token=b"\x01" * 16),
     "open-session-kept": frames.OpenSession(request=2, number=0, keep=True),
     "close-session": frames.CloseSession(request=3, number=0),
+    "find-path": frames.FindPath(request=4, number=0, destination="queue:orders", unit=2**63 + 1),
     "open-lane": frames.OpenLane(request=4, number=0, lane=3, destination="queue:orders"),
     "subscribe": frames.Subscribe(
         request=5, number=0, consumer=70_000, destination="topic:prices", credit=1000
@@ -256,6 +257,14 @@ FROM_SERVER: dict[str, frames.FromServer] = {
         request=2, session=SESSION, token=b"\x01" * 16, resumed=True, lanes=[(3, "queue:orders", 258)]
     ),
     "lane-opened": frames.LaneOpened(request=4, last=258),
+    "distributed": frames.Distributed(
+        request=4,
+        members=["east", "west"],
+        routing="hash",
+        version=1,
+        unit_from="property:customer",
+        leaving=["south"],
+    ),
     "completed": frames.Completed(request=5),
     "answer": frames.Answer(request=7, body={"destinations": []}),
     "failed": frames.Failed(request=5, code="not-allowed", sentence="you may not"),

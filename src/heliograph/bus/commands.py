@@ -52,6 +52,39 @@ class PlacementWanted(Command):
     loads: list[tuple[str, float]]
 
 
+class PathWanted(Command):
+    """Which member of a distributed destination is a unit of order at (U6)? Asked of the sub-cluster that keeps its
+    paths; a session that uses it keeps it there."""
+
+    request: int
+    address: Address
+    unit: int
+    session: SessionId
+    members: list[str]
+    leaving: list[str] = []  # a unit that is there stays
+
+
+class OldestWanted(Command):
+    """How old is what a member of a distributed destination has? And which of these sessions may still send to it?"""
+
+    request: int
+    address: Address
+    sessions: list[SessionId]
+
+
+class PathsChecked(Command):
+    """What a member said of units that nobody uses: messages from number `oldest` on are there, the next to come is
+    `next_number`, and these sessions may still send. `mark` is that of the question."""
+
+    address: Address
+    member: str
+    units: list[int]
+    mark: int
+    oldest: int
+    next_number: int
+    open_sessions: list[SessionId]
+
+
 class Published(Command):
     """A block of a session for a destination. `resent`: possibly sent before; `staged`: of its
     transaction."""
@@ -356,6 +389,18 @@ class Synchronised(Command):
     index: int
 
 
+class BranchOffered(Command):
+    """A message manager has branches of the log that are to be taken into the one that goes on."""
+
+    branches: list[bytes]
+
+
+class UnionComplete(Command):
+    """A message manager has nothing that the log does not have, which it has up to this index."""
+
+    index: int
+
+
 class BodyWanted(Command):
     """A client manager is to hand out something, under this tag, of a block that it does not have."""
 
@@ -400,12 +445,34 @@ class Happened(Command):
     events: list[dict[str, Any]]
 
 
+class ViewRecorded(Command):
+    """I have this view on disk (docs/decisions/0014). A message manager of U says it; stamped with the view, it holds
+    in that one alone."""
+
+
+class Enrolled(Command):
+    """The primary: who belongs to the sub-cluster, as `cluster/log.py` writes it. Proposed until it is settled."""
+
+    enrolment: bytes
+    is_settled: bool
+
+
+class EnrolmentSeen(Command):
+    """I have heard of an enrolment, or, if I keep messages, I have it on disk."""
+
+    epoch: int
+
+
+OF_THE_VIEW: Final = (ViewRecorded, Enrolled, EnrolmentSeen)
 AMONG_NODES: Final = (NodesAsked, NodeAnswered, Happened)
 
 Fact = (
     DestinationWanted
     | DestinationSought
     | PlacementWanted
+    | PathWanted
+    | OldestWanted
+    | PathsChecked
     | Published
     | ConsumerAttached
     | CreditGranted
@@ -435,6 +502,8 @@ Fact = (
     | Asked
     | Stored
     | Synchronised
+    | BranchOffered
+    | UnionComplete
     | BodyWanted
     | DocumentOffered
     | NodesAsked
@@ -637,12 +706,33 @@ class OutcomeWanted(Command):
     participants: list[str]
 
 
+class PathsUnused(Command):
+    """Nobody uses these units of a distributed destination any more; these sessions did. Any client manager asks
+    their member whether it still has anything of them. `mark` names the question."""
+
+    address: Address
+    member: str
+    units: list[int]
+    sessions: list[SessionId]
+    mark: int
+
+
 class DocumentTold(Command):
     """A document that nodes share, as the cluster has it: whoever has another copy takes this one."""
 
     key: str
     version: int
     content: bytes
+
+
+# ---- decisions of client managers
+
+
+class DispatchSeen(Command):
+    """A client manager has delivered everything up to this place of the view (P5). It says so for what is handed out
+    to clients of others as well as to its own, whether it has the bodies or not."""
+
+    place: int
 
 
 Decision = (
@@ -664,6 +754,7 @@ Decision = (
     | Supplied
     | Leads
     | OutcomeWanted
+    | PathsUnused
     | DocumentTold
 )
 DECISIONS: Final[frozenset[type[Command]]] = frozenset(get_args(Decision))

@@ -57,6 +57,8 @@ def _show(body: dict[str, Any]) -> None:
         f"  since start  {body['published']:,} published, {body['delivered']:,} delivered,"
         f" {body['settled']:,} done"
     )
+    for line in _members(body):
+        typer.echo(line)
     for each in body.get("subscribers", []):
         name = f"{each['client']}/{each['name']}" if each["client"] else each["name"]
         kinds = [kind for kind in ("durable", "shared") if each[kind]] or ["for as long as its consumer"]
@@ -64,6 +66,24 @@ def _show(body: dict[str, Any]) -> None:
     typer.echo("  policy")
     for key, value in body["policy"].items():
         typer.echo(f"    {key:<26} {shown_value(value)}")
+
+
+def _members(body: dict[str, Any]) -> list[str]:
+    """A distributed destination is the sum of its members; here is what each of them has."""
+    if "members" not in body:
+        return []
+    how = {"hash": "each unit where its name says", "path": "each unit where it was first"}
+    lines = [f"  distributed  {how.get(body['routing'], body['routing'])}"]
+    for member in body["members"]:
+        if not member["reachable"]:
+            told = typer.style("cannot be reached: its units are refused", fg="red")
+        elif "depth" not in member:
+            told = "not used yet"
+        else:
+            told = f"{count_of(member['depth'], 'message')}, {count_of(member['consumers'], 'consumer')}"
+        leaving = ", leaving: no unit begins there" if member["leaving"] else ""
+        lines.append(f"    {harmless(body['address'])}@{harmless(member['sub_cluster'])}: {told}{leaving}")
+    return lines
 
 
 @app.command("set")

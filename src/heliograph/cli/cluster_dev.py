@@ -49,6 +49,15 @@ def dev(
             "--sub-clusters", min=1, max=5, help="Destinations are spread over so many sub-clusters."
         ),
     ] = 1,
+    distribute: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--distribute",
+            metavar="PATTERN",
+            help="Destinations that have a member in each sub-cluster, such as queue:orders.",
+            show_default=False,
+        ),
+    ] = None,
     data: Annotated[
         Path | None,
         typer.Option(
@@ -82,6 +91,7 @@ def dev(
             sub_clusters=sub_clusters,
             namespaces=namespaces,
             port=port,
+            distributed=distribute or (),
         )
         _Show(cluster, keeps=data is not None, as_json=as_json).run()
 

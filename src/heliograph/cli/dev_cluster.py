@@ -57,12 +57,14 @@ class Node:
         self._configuration = self.folder / "heliograph.toml"
         self._ready = self.folder / "ready"
 
-    def configure(self, sections: Settings) -> None:
+    def configure(self, sections: Settings, distributed: Sequence[str] = ()) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
         lines = []
         for section, keys in sections.items():
             lines.append(f"[{section}]")
             lines += [f"{key} = {toml_of(value)}" for key, value in keys.items()]
+        for pattern in distributed:
+            lines += ["[[policies]]", f"destinations = {toml_of(pattern)}", 'members = "all"']
         self._configuration.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
     def start(self) -> None:
@@ -144,9 +146,13 @@ class DevCluster:
         hosts: int = 0,
         port: int = 0,
         settings: Settings | None = None,
+        beside: DevCluster | None = None,
+        distributed: Sequence[str] = (),
     ) -> None:
         """`message_managers`: of each sub-cluster. `hosts`: in namespaces, so many share the nodes; 0: one for each.
-        `port`: of the first client manager, the others follow; 0: free ones. `settings`: of all nodes."""
+        `port`: of the first client manager, the others follow; 0: free ones. `settings`: of all nodes. `beside`: use
+        the ring of this one, which was started before and is stopped behind it. `distributed`: destinations, or
+        patterns of them, that are in all sub-clusters."""
         self.folder = folder.absolute()
         # A corosync that was here before may have other clusters: the name belongs to the folder.
         self.name = f"dev-{sha256(str(self.folder).encode()).hexdigest()[:8]}"
@@ -162,6 +168,8 @@ class DevCluster:
         self._host_count = hosts or sum(self._counts)
         self._port = port
         self._settings = settings or {}
+        self._beside = beside
+        self._distributed = distributed
 
     # ---- life
 
@@ -176,7 +184,7 @@ class DevCluster:
             node = Node(self.folder, role, number, hosts[place - 1])
             if role == MESSAGE_MANAGER:
                 node.sub_cluster = self.sub_clusters[(number - 1) // self._managers_each]
-            node.configure(self._sections(node, number, place))
+            node.configure(self._sections(node, number, place), self._distributed)
             self.nodes.append(node)
         for node in self.nodes:
             node.start()
@@ -251,6 +259,8 @@ class DevCluster:
             for host in self.network.hosts:
                 _wait_for_ring(host)
             return [self.network.hosts[place % self._host_count] for place in range(count)]
+        if self._beside is not None:
+            return [self._beside.ring] * count
         if _answers():
             return [None] * count  # the one that is here will do
         if _is_taken():

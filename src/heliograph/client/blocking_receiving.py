@@ -16,15 +16,14 @@ class BlockingConsumer:
     def __init__(self, thread: LoopThread, consumer: Consumer) -> None:
         self._thread = thread
         self._consumer = consumer
-        self._inbox = consumer.inbox
 
     @property
     def destination(self) -> str:
         return self._consumer.destination
 
     def __iter__(self) -> Iterator[BlockingMessage]:
-        inbox = self._inbox
         while self._thread.run(self._consumer.more()):
+            inbox = self._consumer.inbox
             for message in inbox.messages:
                 yield message
                 if inbox.quiet:
@@ -32,19 +31,19 @@ class BlockingConsumer:
 
     def receive(self, timeout: float | None = None) -> BlockingMessage | None:
         """The next message; None if none came in `timeout` seconds, or the consumer was closed."""
-        inbox = self._inbox
-        message: BlockingMessage | None = next(inbox.messages, None)
+        consumer = self._consumer
+        message: BlockingMessage | None = next(consumer.inbox.messages, None)
         while message is None:
-            self._consumer.check_open()
+            consumer.check_open()
             if not self._thread.run(self._consumer.more(timeout)):
                 return None
-            message = next(inbox.messages, None)
-        if inbox.quiet:
+            message = next(consumer.inbox.messages, None)
+        if consumer.inbox.quiet:
             self._acknowledge_soon()
         return message
 
     def _acknowledge_soon(self) -> None:
-        self._inbox.quiet = False
+        self._consumer.inbox.quiet = False
         self._thread.loop.call_soon_threadsafe(self._consumer.acknowledge_soon)
 
     def receive_batch(

@@ -13,9 +13,10 @@ from heliograph.client.large_source import StreamSource
 from heliograph.client.loop_thread import LoopThread
 from heliograph.client.preparing import MessageOptions, OnCompletion, Outgoing, SendOptions
 from heliograph.client.producer import Producer
-from heliograph.model.errors import ClientFault, HeliographError, Unavailable
+from heliograph.model.errors import ClientFault, HeliographError, OrderBroken, Unavailable
 from heliograph.model.limits import BLOCK_MESSAGES, LARGE_THRESHOLD_BYTES
 from heliograph.model.message import Body
+from heliograph.model.units import NO_UNIT, unit_number
 
 if TYPE_CHECKING:
     from heliograph.client.blocking import BlockingSession
@@ -107,21 +108,46 @@ class BlockingProducer:
         self._draining = self._thread.loop.create_task(self._drain())
 
     async def _drain(self) -> None:
-        """Hand over what was collected, in order; on an error everything collected so far fails."""
+        """Hand over what was collected, in order; on an error everything collected so far fails.
+
+        But where only the place of one unit of order cannot be reached, only that unit's messages do.
+        """
         async with self._turn:
             with self._changed:
                 entries, self._entries = self._entries, []
                 self._is_woken = False
                 self._changed.notify_all()
-            position = 0
-            try:
-                for position, entry in enumerate(entries):  # noqa: B007 - the handler below uses it
-                    if entry.__class__ is bytes:
-                        await self._producer.send(entry)
-                    else:
-                        await self._producer.post(*cast(tuple[Outgoing, OnCompletion | None], entry))
-            except HeliographError as error:
-                self._fail(error, entries[position:])
+            while entries:
+                position = 0
+                try:
+                    for position, entry in enumerate(entries):  # noqa: B007 - the handler below uses it
+                        if entry.__class__ is bytes:
+                            await self._producer.send(entry)
+                        else:
+                            await self._producer.post(*cast(tuple[Outgoing, OnCompletion | None], entry))
+                    return
+                except OrderBroken as error:
+                    entries = self._fail_unit(error, entries[position:])
+                except HeliographError as error:
+                    self._fail(error, entries[position:])
+                    return
+
+    def _fail_unit(self, error: OrderBroken, entries: list[_Entry]) -> list[_Entry]:
+        """The first of these cannot go, nor anything of its unit until its sender has heard so. Returns the rest."""
+        unit = self._unit_of(entries[0])
+        with self._changed:
+            failed = [entry for entry in (*entries, *self._entries) if self._unit_of(entry) == unit]
+            self._entries = [entry for entry in self._entries if self._unit_of(entry) != unit]
+            self._fault = error
+            self._changed.notify_all()
+        self._tell_failed(error, failed)
+        return [entry for entry in entries if self._unit_of(entry) != unit]
+
+    def _unit_of(self, entry: _Entry) -> int:
+        if isinstance(entry, tuple):
+            return entry[0].unit
+        name = self._producer.unit_of_order
+        return unit_number(name) if name else NO_UNIT
 
     def _fail(self, error: HeliographError, entries: list[_Entry] | None = None) -> None:
         with self._changed:
@@ -129,6 +155,10 @@ class BlockingProducer:
             self._entries = []
             self._fault = error
             self._changed.notify_all()
+        self._tell_failed(error, failed)
+
+    @staticmethod
+    def _tell_failed(error: HeliographError, failed: list[_Entry]) -> None:
         for entry in failed:
             if isinstance(entry, tuple) and entry[1] is not None:
                 entry[1](error)

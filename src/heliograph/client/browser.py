@@ -35,8 +35,8 @@ class Browser(Consumer):
             await self.leave(complete=True)
         return False
 
-    def _take_next(self) -> bool:
-        found = super()._take_next()
+    def take_next(self) -> bool:
+        found = super().take_next()
         inbox = self.inbox
         if inbox.done.count and self._wire is not None and (inbox.is_due or not found):
             if not self._has_seen_all:
@@ -45,7 +45,7 @@ class Browser(Consumer):
         return found
 
     @property
-    def _is_over(self) -> bool:
+    def is_over(self) -> bool:
         return self._is_closed or self._has_seen_all
 
     def check_open(self) -> None:

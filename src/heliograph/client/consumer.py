@@ -123,8 +123,8 @@ class Consumer:
         return self._iterate()
 
     async def _iterate(self) -> AsyncIterator[Message]:
-        inbox = self.inbox
         while await self.more():
+            inbox = self.inbox
             for message in inbox.messages:
                 yield message
                 if inbox.quiet:
@@ -133,13 +133,12 @@ class Consumer:
     async def receive(self, timeout: float | None = None) -> Message | None:
         """The next message; None if none came in `timeout` seconds, or the consumer was closed."""
         self.check_open()
-        inbox = self.inbox
-        message: Message | None = next(inbox.messages, None)
+        message: Message | None = next(self.inbox.messages, None)
         while message is None:
             if not await self.more(timeout):
                 return None
-            message = next(inbox.messages, None)
-        if inbox.quiet:
+            message = next(self.inbox.messages, None)
+        if self.inbox.quiet:
             self.acknowledge_soon()
         return message
 
@@ -162,23 +161,30 @@ class Consumer:
 
         False: it did not come in time, or the consumer was closed.
         """
-        if self._take_next():
+        if self.take_next():
             return True
         if timeout is not None and timeout <= 0:
             return False
         try:
             async with asyncio.timeout(timeout):
-                while not self._take_next():
-                    if self._is_over:
+                while not self.take_next():
+                    if self.is_over:
                         return False
-                    if self._ended is not None:
-                        raise renewed(self._ended)
+                    fault = self.fault
+                    if fault is not None:
+                        raise renewed(fault)
                     await self._changed.wait()
         except TimeoutError:
             return False
         return True
 
-    def _take_next(self) -> bool:
+    @property
+    def fault(self) -> HeliographError | None:
+        """Why nothing more will come, if that is so and was not wanted."""
+        return self._ended
+
+    def take_next(self) -> bool:
+        """What was handed over is complete. Whether there is more to hand over."""
         inbox = self.inbox
         found = inbox.take_next()
         if self._acknowledges_itself:
@@ -188,8 +194,22 @@ class Consumer:
                 self.acknowledge_soon()
         return found
 
+    def set_aside(self) -> None:
+        """What was handed over is complete, and the next comes from elsewhere."""
+        inbox = self.inbox
+        inbox.complete()
+        if self._acknowledges_itself and inbox.done.count:
+            if inbox.is_due or inbox.mode is Mode.AUTO:
+                self._settle()
+            else:
+                self.acknowledge_soon()
+
+    def share_signal(self, changed: Signal) -> None:
+        """Somebody waits for several consumers at once."""
+        self._changed = changed
+
     @property
-    def _is_over(self) -> bool:
+    def is_over(self) -> bool:
         """Whether nothing more is to be expected, and that is all right."""
         return self._is_closed
 

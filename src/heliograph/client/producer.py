@@ -83,6 +83,10 @@ class Producer:
         """What comes next is of another kind than what may go through the gate."""
         self._sender.lane.shut_gate()
 
+    def shut_gate(self) -> None:
+        """For whoever has this producer as a part."""
+        self._shut_gate()
+
     @property
     def unconfirmed(self) -> int:
         """Messages of this session to this destination that the server has not confirmed."""

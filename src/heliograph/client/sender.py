@@ -50,6 +50,7 @@ class Sender:
         self.fault: HeliographError | None = None
         self._was_heard = False
         self.is_blocked = False  # the server wants us to wait
+        self.away: HeliographError | None = None  # nobody is there who could take anything (U6)
         # Set when connection or session ended.
         self.ended: HeliographError | None = None
         self._session_number = session_number
@@ -71,6 +72,13 @@ class Sender:
         else:
             self._room.wake()
 
+    def miss(self, error: HeliographError | None) -> None:
+        """Nobody is there who could take anything: whoever sends is told so. None: somebody is."""
+        self.away = error
+        if error is not None:
+            self.lane.shut_gate()
+        self._room.wake()
+
     @property
     def is_open(self) -> bool:
         """Whether a message can be put without waiting or failing."""
@@ -78,6 +86,7 @@ class Sender:
             not self.is_finished
             and self.ended is None
             and not self.is_blocked
+            and self.away is None
             and not self.lane.is_full
             and (self._wire is None or not self._wire.is_paused)
         )
@@ -103,6 +112,8 @@ class Sender:
                 raise renewed(self.ended)
             if self.is_finished:
                 return
+            if self.away is not None:
+                raise renewed(self.away)
             self.push()  # what would make room must not wait for more messages
             await self._room.wait()
 
@@ -215,6 +226,7 @@ class Sender:
     def detach(self) -> None:
         self._wire = None
         self.is_blocked = False  # if it is so on the next connection, we hear it there
+        self.away = None
         self.lane.disconnect()
 
     def resume(self, last: int) -> None:

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from heliograph.client.browser import Browser
 from heliograph.client.consumer import Consumer
+from heliograph.client.distributed import DistributedProducer
+from heliograph.client.fan_in import DistributedBrowser, DistributedConsumer, FanIn
 from heliograph.client.forwarding.producer import StoringProducer
 from heliograph.client.incoming import Mode
 from heliograph.client.large_reading import LargeStream, MessageStream
@@ -25,9 +27,11 @@ from heliograph.client.outgoing import Lane
 from heliograph.client.preparing import MessageOptions, ProducerOptions
 from heliograph.client.producer import Producer
 from heliograph.client.requesting import is_temporary
+from heliograph.client.routes import Routes
 from heliograph.client.sender import Sender, renewed
 from heliograph.client.subscribing import ConsumerOptions, Terms, browsing, terms_of
 from heliograph.client.transaction import Transaction, not_transacted
+from heliograph.client.wire import IsDistributed
 from heliograph.frontends.native.frames import (
     ADDRESS_LENGTH,
     DELIVERY,
@@ -45,6 +49,7 @@ from heliograph.frontends.native.frames import (
     Rollback,
     SessionOpened,
 )
+from heliograph.model.distribution import UNREACHABLE, unreachable
 from heliograph.model.errors import ClientFault, ConnectionLost, HeliographError, Unavailable, from_code
 from heliograph.model.ids import SessionId, lane_of, text_of
 from heliograph.model.large import LargeReference
@@ -83,6 +88,8 @@ class Session:
         self._last_lane = 0
         self._consumers: dict[int, Consumer] = {}
         self._last_consumer = 0
+        self._routes = Routes(link, number, bytes(opened.session))  # to distributed destinations (U6)
+        self._fan_ins: list[FanIn] = []
         self._leaving: list[Consumer] = []  # closed while there was no server to tell
         self._is_stopped = False
         self.unit_of_order = link.unit_for_session()
@@ -111,7 +118,15 @@ class Session:
 
     async def direct_producer(self, destination: str, **options: Unpack[ProducerOptions]) -> Producer:
         """A producer that stores nothing here."""
-        return Producer(self, await self.sender_for(destination), **options)
+        route = self._routes.get(destination)
+        if route is None:
+            try:
+                return Producer(self, await self.sender_for(destination), **options)
+            except IsDistributed as found:
+                route = self._routes.found(destination, found)
+        producer = DistributedProducer(self, route, **options)
+        await producer.open_members()
+        return producer
 
     async def reply(self, destination: str, body: Body, options: MessageOptions) -> None:
         """What `Message.reply` does. Temporary queues come and go, and get lanes of sessions that do too."""
@@ -156,7 +171,7 @@ class Session:
         self._check_open()
         lane = Lane(number, lane_of(self._identity, number), block_messages=self._link.block_messages)
         sender = Sender(lane, destination, self.number, self.clock, is_staged=self.transaction is not None)
-        sender.block(self._link.blocks.reason(destination, self.number) != "")
+        self._hold_back(sender, self._link.blocks.reason(destination, self.number))
         self._senders[destination] = self._lanes[number] = sender
         if self._wire is not None:
             sender.attach(self._wire)
@@ -189,16 +204,51 @@ class Session:
 
     async def browse(self, destination: str, selector: str, message_type: type[Received]) -> Browser:
         terms = browsing(destination, selector, CONSUMER_CREDIT)
+        route = self._routes.get(destination)
+        if route is None:
+            try:
+                return await self._browse(terms, message_type)
+            except IsDistributed as found:
+                route = self._routes.found(destination, found)
+        browser = DistributedBrowser(self, route, terms, message_type)
+        await browser.begin(lambda member: self._browse(terms.at(member, len(route.members)), message_type))
+        return browser
+
+    async def _browse(self, terms: Terms, message_type: type[Received]) -> Browser:
         self._last_consumer += 1
         browser = Browser(self, self._last_consumer, terms, message_type=message_type)
         await self._make(browser)
         return browser
 
     async def subscribe(self, terms: Terms, message_type: type[Received]) -> Consumer:
+        route = self._routes.get(terms.destination)
+        if route is None:
+            try:
+                return await self._consume(terms, message_type)
+            except IsDistributed as found:
+                route = self._routes.found(terms.destination, found)
+        consumer = DistributedConsumer(self, route, terms, self._mode, message_type)
+        self._fan_ins.append(consumer)
+        await consumer.begin(lambda member: self._consume(terms.at(member, len(route.members)), message_type))
+        return consumer
+
+    async def _consume(self, terms: Terms, message_type: type[Received]) -> Consumer:
         self._last_consumer += 1
         consumer = Consumer(self, self._last_consumer, terms, mode=self._mode, message_type=message_type)
         await self._make(consumer)
         return consumer
+
+    def forget_fan_in(self, consumer: FanIn) -> None:
+        if consumer in self._fan_ins:
+            self._fan_ins.remove(consumer)
+
+    @property
+    def is_connected(self) -> bool:
+        return self._wire is not None
+
+    def report(self, error: HeliographError) -> None:
+        """Something happened that nobody waits for."""
+        self._link.report(error)
 
     async def unsubscribe(self, name: str) -> None:
         """Give up a durable subscription, which has no consumer, with all that waits in it."""
@@ -363,7 +413,14 @@ class Session:
         self._link.blocks.told(self.number, destination, reason)
         sender = self._senders.get(destination)
         if sender is not None:
-            sender.block(reason != "")
+            self._hold_back(sender, reason)
+
+    def _hold_back(self, sender: Sender, reason: str) -> None:
+        """A member of a distributed destination that cannot be reached is not waited for (U6)."""
+        is_away = reason == UNREACHABLE
+        sender.block(reason != "" and not is_away)
+        if is_away or sender.away is not None:
+            sender.miss(unreachable(sender.destination) if is_away else None)
 
     def deliver(self, payload: bytes, destination: str = "") -> None:
         number, earlier, first_tag, user_bytes = DELIVERY.unpack_from(payload)
@@ -422,6 +479,7 @@ class Session:
         self._wire = None
         if self.transaction is not None:
             self.transaction.lost()
+        self._routes.lose()
         for sender in self._lanes.values():
             sender.detach()
         for consumer in self._consumers.values():
@@ -430,11 +488,17 @@ class Session:
     async def resume(self, wire: Wire) -> None:
         """Carry the session over to a new connection."""
         opened, is_new = await self._reopen(wire)
-        known = {number: last for number, _destination, last in opened.lanes}
+        known = {
+            number: last
+            for number, destination, last in opened.lanes
+            # A destination that is distributed by now has another name there (U6).
+            if number in self._lanes and self._lanes[number].destination == destination
+        }
         if is_new:
             self._identity = SessionId(opened.session)
             self._was_lost = True
         self._token = opened.token
+        self._last_lane = await self._routes.learn(wire, self._last_lane + 1, is_new=self._was_lost) - 1
         for number, sender in sorted(self._lanes.items()):
             await self._resume_lane(wire, number, sender, known.get(number))
         if self.transaction is not None:
@@ -444,7 +508,10 @@ class Session:
             await self._resume_consumer(wire, consumer)
         await self._let_go(wire)
         for sender in list(self._lanes.values()):
-            sender.attach(wire)
+            if sender.away is None:
+                sender.attach(wire)
+        for fan_in in self._fan_ins:
+            fan_in.join_again()
         if self._was_lost:
             self._was_lost = False
             self._link.report(
@@ -477,7 +544,12 @@ class Session:
             except ConnectionLost:
                 raise
             except HeliographError as refusal:
-                self._refuse(sender, sender.lane.confirmed + 1, refusal)
+                if (
+                    refusal.code == UNREACHABLE
+                ):  # what is under way waits; when it is back, we are asked to come again
+                    sender.miss(refusal)
+                else:
+                    self._refuse(sender, sender.lane.confirmed + 1, refusal)
                 return
         identity = lane_of(self._identity, number)
         if sender.lane.identity != identity:
@@ -519,7 +591,8 @@ class Session:
         except ConnectionLost:
             raise
         except HeliographError as refusal:
-            self._end_consumer(consumer, refusal)
+            if refusal.code != UNREACHABLE:  # otherwise it keeps what it has until its member is back
+                self._end_consumer(consumer, refusal)
 
     async def _let_go(self, wire: Wire) -> None:
         """Consumers were closed while there was no server: what they settled is said first."""
@@ -605,7 +678,7 @@ class Session:
             fault = await self.drain() if complete else None
             for sender in self._lanes.values():
                 sender.push()  # without waiting, where something went wrong
-        for consumer in list(self._consumers.values()):
+        for consumer in [*self._fan_ins, *self._consumers.values()]:
             if consumer.is_closed:
                 await consumer.unsubscribe()
             else:

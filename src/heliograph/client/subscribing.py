@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypedDict
 
 from heliograph.frontends.native.frames import Subscribe
 from heliograph.model.claim import Claim
+from heliograph.model.distribution import member_of
 from heliograph.model.errors import ClientFault
 from heliograph.model.limits import CONSUMER_CREDIT, MAX_CREDIT
 
@@ -37,6 +38,11 @@ class Terms:
     is_shared: bool = False
     no_local: bool = False
     is_browser: bool = False
+
+    def at(self, member: str, members: int) -> Terms:
+        """The same at one of several members of a distributed destination, which share the credit (U6)."""
+        destination = member_of(self.destination, member)
+        return replace(self, destination=destination, credit=max(1, self.credit // members))
 
     def resumption(
         self,

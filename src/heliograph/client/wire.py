@@ -24,6 +24,7 @@ from heliograph.frontends.native.frames import (
     BrowseEnded,
     Completed,
     ConsumerClosed,
+    Distributed,
     Failed,
     FrameReader,
     Goodbye,
@@ -35,7 +36,8 @@ from heliograph.frontends.native.frames import (
     Settled,
     Welcome,
 )
-from heliograph.model.errors import ConnectionLost, HeliographError, ProtocolFault, from_code
+from heliograph.model.distribution import Distribution, Routing
+from heliograph.model.errors import ClientFault, ConnectionLost, HeliographError, ProtocolFault, from_code
 from heliograph.model.limits import HANDSHAKE_SECONDS, HEARTBEATS_MISSED, MAX_REQUESTS_UNDER_WAY, MIB
 
 # Bytes the transport holds for a slow server before producers wait; a few dozen blocks, so that the socket
@@ -46,6 +48,7 @@ Request = (
     frames.OpenSession
     | frames.CloseSession
     | frames.OpenLane
+    | frames.FindPath
     | frames.Subscribe
     | frames.Unsubscribe
     | frames.Retire
@@ -60,9 +63,33 @@ Request = (
     | frames.BeginFetch
     | frames.Ask
 )
-Reply = SessionOpened | LaneOpened | Completed | Answer
+Reply = SessionOpened | LaneOpened | Distributed | Completed | Answer
 R = TypeVar("R", SessionOpened, LaneOpened, Completed, Answer)
 SessionNews = Refused | ConsumerClosed | BrowseEnded | Blocked | Settled | Recalled
+
+
+class IsDistributed(ClientFault):
+    """What was named is not one destination but several (U6): raised to whoever can choose among them."""
+
+    default_code = "destination-distributed"
+
+    def __init__(self, found: Distributed) -> None:
+        """Raises ClientFault `routing-unknown` for a routing that this library does not know."""
+        super().__init__(
+            f"it is distributed over {', '.join(found.members)}: name a member, DESTINATION@MEMBER"
+        )
+        if found.routing not in tuple(Routing) or not found.members:
+            raise ClientFault(
+                f"units are routed by {found.routing[:40]!r}, which this program does not know: use a newer one",
+                code="routing-unknown",
+            )
+        self.distribution = Distribution(
+            members=tuple(found.members),
+            leaving=tuple(found.leaving),
+            routing=Routing(found.routing),
+            version=found.version,
+            unit_from=found.unit_from,
+        )
 
 
 class Peer(Protocol):
@@ -171,6 +198,8 @@ class Wire(asyncio.Protocol):
         finally:
             self._requests.pop(message.request, None)
             self._listeners.pop(message.request, None)
+        if isinstance(received, Distributed):
+            raise IsDistributed(received)
         if not isinstance(received, reply):
             raise ProtocolFault(f"the server answered {type(received).__name__}, not {reply.__name__}")
         return received
@@ -252,7 +281,7 @@ class Wire(asyncio.Protocol):
 
     def _answer(self, message: Reply) -> None:
         listener = self._listeners.pop(message.request, None)
-        if listener is not None:
+        if listener is not None and not isinstance(message, Distributed):
             listener(message)
         answer = self._requests.get(message.request)
         if answer is not None and not answer.done():

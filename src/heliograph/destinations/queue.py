@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 
 from heliograph.bus.commands import (
     Answered,
@@ -27,6 +28,7 @@ from heliograph.model.block import Block
 from heliograph.model.destination import Address
 from heliograph.model.errors import ClientFault
 from heliograph.model.ids import ConsumerId
+from heliograph.model.limits import MESSAGES_SEARCHED_FOR_OLDEST
 from heliograph.model.selector import Selector, parse_selector
 
 
@@ -65,6 +67,9 @@ class Queue(Destination):
     def _wants(self, _block: Block) -> bool:
         return True
 
+    def _has_rules(self, _messages: MessageList) -> bool:
+        return True
+
     def add(self, block: Block, _effects: list[AnyEffect], _now: int) -> int:
         for priority, span in cut(block, runs_in_queue(block), [(0, block.count)]):
             self.messages.append(priority, span)
@@ -73,6 +78,19 @@ class Queue(Destination):
     def held(self) -> int:
         messages = self.messages
         return messages.depth + messages.in_flight + sum(block.count for block in self.intake.pending)
+
+    def oldest_number(self) -> int:
+        messages = self.messages
+        count = messages.depth + messages.in_flight
+        if not count:
+            return self.intake.next_number
+        spans = list(islice(messages.all_spans(), MESSAGES_SEARCHED_FOR_OLDEST))
+        pages = [page for _, page in messages.waiting_pages()]
+        found = sum(span.stop - span.start for span in spans) + sum(page.messages for page in pages)
+        if found < count:  # there are more, or some that wait for their time
+            return 0
+        numbers = [span.block.number + span.start for span in spans]
+        return min(numbers + [page.oldest for page in pages])
 
     def consumers(self) -> list[ConsumerId]:
         return [*super().consumers(), *self._browsers.consumers()]
@@ -87,6 +105,7 @@ class Queue(Destination):
         self._takers.remove(identity)
         self.messages.sort_by_takers(self._make_selective)
         self.messages.end_pulling()
+        self.regate_list(self.messages, [])
 
     def restore(self, priority: int, pages: list[Page]) -> None:
         """What recovery found to wait."""

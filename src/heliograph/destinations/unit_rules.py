@@ -11,7 +11,7 @@ from heliograph.model.block import UNITS, Block, Span
 from heliograph.model.ids import session_of, text_of
 from heliograph.model.policy import BY_PROPERTY, BY_SESSION
 from heliograph.model.selector import Columns
-from heliograph.model.units import NO_UNIT, unit_number, units_of
+from heliograph.model.units import NO_UNIT, unit_for_value, unit_number, units_of
 
 
 class UnitRule:
@@ -37,11 +37,9 @@ class UnitRule:
 
 
 def _number_of(value: object) -> int:
-    """A property that is missing makes no unit. Long texts that begin alike share one."""
-    if value is None or value == "":
-        return NO_UNIT
-    text = value if isinstance(value, str) else repr(value)
-    return unit_number(text[:60])
+    """A property that is missing makes no unit."""
+    name = unit_for_value(value)
+    return unit_number(name) if name else NO_UNIT
 
 
 def unit_rule(unit_from: str) -> UnitRule | None:

@@ -9,6 +9,7 @@
     ├── Unavailable          the world failed us: retry, fail over, or push back
     │   ├── StorageFull          no room on the disk
     │   ├── TransactionRolledBack    nothing of it happened: do it again
+    │   ├── OrderBroken          it could only go where its order would be lost: nothing was sent
     │   └── ConnectionLost       the other end is gone
     └── CorruptJournal       stored bytes disagree with themselves: stop this node, say where
 
@@ -81,6 +82,12 @@ class TransactionRolledBack(Unavailable):
     default_code = "transaction-rolled-back"
 
 
+class OrderBroken(Unavailable):
+    """The one place that keeps the message's order cannot be used now. Nothing was sent."""
+
+    default_code = "order-broken"
+
+
 class ConnectionLost(Unavailable):
     """The connection is gone and was not, or could not be, made again."""
 
@@ -109,6 +116,7 @@ _BY_CODE: dict[str, type[HeliographError]] = {
         Unavailable,
         StorageFull,
         TransactionRolledBack,
+        OrderBroken,
         ConnectionLost,
     )
 }
@@ -150,6 +158,7 @@ _FINER: dict[type[HeliographError], tuple[str, ...]] = {
         "consumer-unknown",
         "credit-invalid",
         "destination-deleted",
+        "destination-distributed",
         "destination-exists",
         "destination-in-use",
         "destination-not-paused",
@@ -168,6 +177,7 @@ _FINER: dict[type[HeliographError], tuple[str, ...]] = {
         "window-exceeded",
         "pattern-invalid",
         "policy-invalid",
+        "routing-unknown",
         "selector-invalid",
         "selector-too-complex",
         "sequence-gap",
@@ -181,6 +191,7 @@ _FINER: dict[type[HeliographError], tuple[str, ...]] = {
         "too-many-topics",
         "transaction-too-large",
     ),
+    OrderBroken: ("member-unreachable", "path-service-unreachable"),
     Unavailable: (
         "bus-command-too-large",
         "bus-full",
@@ -190,6 +201,7 @@ _FINER: dict[type[HeliographError], tuple[str, ...]] = {
         "destination-full",
         "destination-paused",
         "disk-failed",
+        "too-many-paths",
         "large-damaged",
         "large-gone",
         "large-unknown",

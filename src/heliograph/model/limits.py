@@ -74,6 +74,9 @@ MAX_CONSUMER_NUMBER = 0xFFFFFFFF
 MAX_CONNECTIONS = 20_000
 MAX_TEMPORARIES_PER_CONNECTION = 1000
 MAX_DESTINATIONS = 100_000
+# Ranges of messages of one destination that were accepted in restricted views. Each view adds one at most, until the
+# cluster is whole; a network that flaps for a day makes some hundreds.
+MAX_STAMP_RANGES = 1000
 MAX_ACK_RANGES = 4096
 # Sessions whose client went away are remembered this long, so that a resend is recognised.
 SESSION_MEMORY_SECONDS = 24 * 3600
@@ -87,6 +90,8 @@ SESSION_LEASE_SECONDS = 60.0
 CLOSE_RECONNECT_SECONDS = 2.0
 # Ranges of delivery tags in one claim. With 64-bit numbers as many as fit a control frame.
 MAX_CLAIM_RANGES = 2048
+# Nodes of each kind that belong to a sub-cluster: their names go with every hello.
+MAX_ENROLLED = 200
 # Addresses that a welcome lists; a client tries them in turn.
 MAX_ADVERTISED = 100
 # Sessions of clients that store and forward (U7): such a client may be away for a season. They are never forgotten to
@@ -144,6 +149,12 @@ UNIT_STRIDE = 256
 MAX_UNIT_NAME_BYTES = 255
 # Names whose numbers a process remembers: making one costs more than sending a message.
 UNIT_NAMES_REMEMBERED = 65_536
+# Units of order whose member a path service remembers: some 500 bytes each, in memory and in snapshots.
+MAX_PATHS = 1_000_000
+# Of those that nobody uses, so many are looked at in one round of housekeeping: a frame on the bus, a moment's work.
+PATHS_CHECKED_AT_ONCE = 1_000
+# A queue with more messages in memory than this is not searched for its oldest: what has a path there keeps it.
+MESSAGES_SEARCHED_FOR_OLDEST = 10_000
 # Units that one answer to an administrator lists.
 MAX_UNITS_LISTED = 1000
 # Topics that one wildcard subscription is attached to; a pattern that means more is too wide.
@@ -307,6 +318,9 @@ NOBODY_LEADS_SECONDS = 3.0
 BODY_CACHE_BYTES = 64 * MIB
 # Views that a log remembers having come through: whoever was away for longer catches up from nothing.
 REMEMBERED_VIEWS = 1_000
+# Records after which a cluster that stays whole says so again: what is remembered for the case that it falls apart (a
+# few dozen bytes for each lane that was used, docs/decisions/0018) is as much as two times so many records touched.
+WHOLE_EVERY_RECORDS = 100_000
 # Requests that a primary remembers having carried out. One that comes twice does so within a moment of a take-over.
 REMEMBERED_REQUESTS = 10_000
 # A primary whose disk has not answered for so long lets a backup lead: as long as silence is suffered.

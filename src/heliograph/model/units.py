@@ -36,6 +36,15 @@ def unit_number(name: str) -> int:
     return int(number) or 1
 
 
+def unit_for_value(value: object) -> str:
+    """The unit of messages that have none of their own, by the value of a property; empty: none.
+
+    Long texts that begin alike share one."""
+    if value is None or value == "":
+        return ""
+    return (value if isinstance(value, str) else repr(value))[:60]
+
+
 def units_of(span: Span) -> Sequence[int]:
     """The unit of each message of a span, 0 where there is none."""
     if not span.block.flags & UNITS:

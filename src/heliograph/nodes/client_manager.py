@@ -45,6 +45,7 @@ from heliograph.bus.commands import (
 )
 from heliograph.bus.interface import Bus
 from heliograph.frontends.native import frames
+from heliograph.model.destination import Address
 from heliograph.model.errors import HeliographError, NotAuthenticated, Unavailable
 from heliograph.model.ids import ConsumerId, IdIssuer, SessionId, session_of, text_of
 from heliograph.model.large import FILE_ID_BYTES
@@ -99,6 +100,7 @@ class ClientManager:
         self._consumers: dict[ConsumerId, Link] = {}
         self._wildcards: dict[Link, None] = {}  # sessions that have had a consumer of many topics
         self._requests: dict[int, Link | _Question | _Opening] = {}
+        self._distributions = configuration.distributions()
         # Answers are heard by every client manager: no two may ask under the same number.
         self._last_request = int.from_bytes(clock.secret(REQUEST_BYTES), "little") << 32
         self._dirty: dict[Connection, None] = {}
@@ -350,6 +352,7 @@ class ClientManager:
             next_request=lambda: self._request(link),
             create_on_first_use=self.configuration.destinations.create_on_first_use,
             connection=connection.facts,
+            distributions=self._distributions,
         )
         connection.links[number] = link
         self._sessions[opening.identity] = link
@@ -386,7 +389,8 @@ class ClientManager:
         assert connection.user is not None
         try:
             for right, over in needed(message.subject, message.arguments):
-                self._access.check(connection.user, right, over)
+                plain = self._distributions.split(Address(over))[0]
+                self._access.check(connection.user, right, plain)
             if message.subject == ASK_NODES and self.surveyor is not None:
                 self._ask_nodes(self.surveyor, connection, message)
                 return

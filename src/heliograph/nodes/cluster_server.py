@@ -136,6 +136,7 @@ class ClusterServer:
                 clients=clients,
                 record=self._events.record,
                 essentials=self._essentials,
+                dispatch_majority=cluster.dispatch_majority,
             )
 
     @property
@@ -225,7 +226,10 @@ class ClusterServer:
             return next(iter(parts.values()))
         first = int.from_bytes(self._clock.secret(REQUEST_BYTES), "little") << 32
         self._sub_clusters = SubClusters(
-            parts, next_request=count(first).__next__, on_missed=self._drop_clients
+            parts,
+            next_request=count(first).__next__,
+            on_missed=self._drop_clients,
+            distributions=self.configuration.distributions(),
         )
         return self._sub_clusters
 
@@ -256,8 +260,15 @@ class ClusterServer:
     def changed(self, station: Station) -> None:
         if not self._ready.is_set() and not self.lacks:
             self._ready.set()
-        if self._sub_clusters is not None and station.clients is not None and station.clients.may_speak:
+        self._note_reachability(station)
+
+    def _note_reachability(self, station: Station) -> None:
+        if self._sub_clusters is None or station.clients is None:
+            return
+        if station.clients.may_speak:
             self._sub_clusters.leads(station.sub_cluster)
+        else:
+            self._sub_clusters.away(station.sub_cluster)
 
     async def wait_failed(self) -> HeliographError:
         """Returns when the process had to stop, with the reason."""
@@ -339,6 +350,7 @@ class ClusterServer:
             station.clients.forget()
             if self._sub_clusters is not None:
                 self._sub_clusters.forget(station.sub_cluster)
+                self._note_reachability(station)
 
     def _lost_track(self, sub_cluster: str) -> None:
         """Who leads there knows of nothing that is under way here."""

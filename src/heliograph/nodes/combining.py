@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from heliograph.bus.commands import Answered, Asked, Command, Rejected, SubscriptionEnded, TopicsWanted
+from heliograph.model.distribution import Distribution, all_members, member_of
 
 Answers = dict[str, Answered | Rejected]
 
@@ -22,6 +23,44 @@ def combined(fact: Command, answers: Answers) -> Answered | Rejected:
     if isinstance(fact, TopicsWanted):
         return Answered(request, {"topics": [topic for body in bodies.values() for topic in body["topics"]]})
     return Answered(request, _of_session(list(bodies.values())))
+
+
+def of_members(fact: Asked, distribution: Distribution, answers: Answers) -> Answered | Rejected:
+    """A question about a distributed destination, which its members answered (U6). A member that nobody has used yet
+    does not exist and has nothing to say."""
+    ordered = [answers[name] for name in sorted(answers)]
+    bodies = {name: answer.body for name, answer in sorted(answers.items()) if isinstance(answer, Answered)}
+    for answer in ordered:
+        if isinstance(answer, Rejected) and (answer.code != "destination-unknown" or not bodies):
+            return answer
+    first = next(iter(bodies.values()))
+    result = {key: _joined([body[key] for body in bodies.values()]) for key in first}
+    for name, body in bodies.items():
+        for key in ("address", "destination"):
+            if key in body:
+                body[key] = member_of(body[key], name)
+    result["routing"] = distribution.routing.value
+    result["members"] = [
+        {
+            "sub_cluster": name,
+            "reachable": name in answers,
+            "leaving": name in distribution.leaving,
+            **bodies.get(name, {}),
+        }
+        for name in all_members(distribution)
+    ]
+    return Answered(fact.request, result)
+
+
+def _joined(values: list[Any]) -> Any:
+    """Figures are added up, lists put one behind the other; of texts, the first that says something."""
+    if isinstance(values[0], bool):
+        return any(values)
+    if isinstance(values[0], int | float):
+        return sum(values)
+    if isinstance(values[0], list):
+        return [entry for value in values for entry in value]
+    return next((value for value in values if value), values[0])
 
 
 def _of_session(bodies: list[dict[str, Any]]) -> dict[str, Any]:

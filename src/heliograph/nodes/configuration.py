@@ -21,6 +21,7 @@ from msgspec import Meta
 from msgspec import inspect as types
 
 from heliograph.model import limits
+from heliograph.model.distribution import Distributions
 from heliograph.model.errors import ClientFault
 from heliograph.model.policy_rules import PolicyRule, PolicyRules
 from heliograph.sessions.access import CreationRule
@@ -271,6 +272,13 @@ class ClusterSettings(_Section, frozen=True):
             description="Among message managers that are equally up to date the lowest leads; then the name decides.",
         ),
     ] = 0
+    dispatch_majority: Annotated[
+        bool,
+        Meta(
+            description="A client gets a message of a queue or of a shared subscription when more than half of the"
+            " client managers know of it. Without this, nodes that lose each other may hand it out twice."
+        ),
+    ] = True
 
     @property
     def all_sub_clusters(self) -> tuple[str, ...]:
@@ -311,6 +319,14 @@ class Configuration(_Section, frozen=True):
         """Raises ClientFault `policy-invalid`, naming the key."""
         return PolicyRules([PolicyRule.of(given) for given in self.policies])
 
+    def distributions(self) -> Distributions:
+        """Which destinations are distributed over the sub-clusters. Raises ClientFault `policy-invalid`."""
+        rules = self.policy_rules()
+        names = self.cluster.all_sub_clusters if self.cluster.name else ()
+        if names:
+            rules.check_members(names)
+        return Distributions(rules.distribution_for, names)
+
     def creation_rules(self) -> list[CreationRule]:
         """Raises ClientFault `pattern-invalid`."""
         return [
@@ -337,7 +353,7 @@ def load(path: Path | str | None = None, overrides: Mapping[str, object] | None 
         configuration = msgspec.convert(given, Configuration)
     except msgspec.ValidationError as fault:
         raise _explain(str(fault), given) from None
-    configuration.policy_rules()
+    configuration.distributions()
     configuration.creation_rules()
     return configuration
 
@@ -378,6 +394,7 @@ _ESSENTIAL: Final = (
     "sessions.",
     "cluster.message_managers",
     "cluster.sub_clusters",
+    "cluster.dispatch_majority",
 )
 
 

@@ -64,7 +64,27 @@ def _policy_lines() -> list[str]:
             f"# # Accepts {setting.accepts}.",
             f"# {key} = {toml_of(getattr(DEFAULT_POLICY, key))}",
         ]
-    return lines
+    return [*lines, *_DISTRIBUTION_LINES]
+
+
+_DISTRIBUTION_LINES = (
+    "#",
+    "# # The sub-clusters that such a destination has a member in, or all; without it, it is in one.",
+    '# # Accepts a list of names of sub-clusters, or "all".',
+    '# members = "all"',
+    "#",
+    "# # Former members: no unit of order begins there any more, but what is there is received.",
+    "# # Accepts a list of names of sub-clusters.",
+    "# leaving = []",
+    "#",
+    "# # How a unit of order finds its member: by its name alone, or by a path that is remembered.",
+    '# # Accepts "hash" or "path".',
+    '# routing = "hash"',
+    "#",
+    "# # The sub-cluster that remembers paths; empty: the name of the destination decides.",
+    "# # Accepts a text.",
+    '# path_service = ""',
+)
 
 
 def render_reference() -> str:

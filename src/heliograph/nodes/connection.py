@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 _MIN_HEARTBEAT_SECONDS = 0.1
 # One of its sessions was resumed elsewhere; its client is about to do so with the others.
 _SESSION_MOVED = "session-moved"
+_COME_AGAIN = "server-moved"
 
 
 class Link:
@@ -242,11 +243,11 @@ class Connection(asyncio.Protocol):
     @property
     def lease_seconds(self) -> float:
         """How long what its consumers have is kept for a client that is gone: not at all if it left on purpose, or
-        was shown the door."""
+        was shown the door. One that was asked to come again comes."""
         sessions = self._manager.configuration.sessions
         if self._parting == frames.MOVING:
             return sessions.lease_seconds
-        return sessions.reconnect_seconds if self._parting in ("", _SESSION_MOVED) else 0.0
+        return sessions.reconnect_seconds if self._parting in ("", _SESSION_MOVED, _COME_AGAIN) else 0.0
 
     def ask_to_move(self, seconds: float) -> None:
         """The server is about to leave: the client is to go elsewhere."""

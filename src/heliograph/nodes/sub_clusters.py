@@ -7,6 +7,7 @@ sub-cluster that its name alone decides on (`model/rendezvous.py`), so that whoe
     fact ── address ──▶ known? ──▶ its sub-cluster
       │                   └─ no ──▶ sought everywhere ──▶ found, or placed by the registrar, the least loaded
       ├── session ───▶ all of them; their answers become one
+      ├── member ────▶ its sub-cluster, under its plain name (`members.py`); refused while nobody leads there
       ├── commit ────▶ where it has to do with; with several, in two phases (`sessions/coordinating.py`)
       └── transfer ──▶ where it was begun
 
@@ -39,6 +40,8 @@ from heliograph.bus.commands import (
     FetchEnded,
     OutcomeWanted,
     Parcelled,
+    PathsUnused,
+    PathWanted,
     PlacementWanted,
     Published,
     Rejected,
@@ -55,10 +58,21 @@ from heliograph.bus.commands import (
 )
 from heliograph.bus.interface import Receiver
 from heliograph.model.destination import Address, at_sub_cluster, name_of
+from heliograph.model.distribution import (
+    NOTHING_DISTRIBUTED,
+    Distribution,
+    Distributions,
+    all_members,
+    member_of,
+    service_unreachable,
+    unreachable,
+)
 from heliograph.model.ids import ConsumerId, SessionId, session_of
 from heliograph.model.rendezvous import chosen
 from heliograph.nodes.cluster_clients import ClusterClients
-from heliograph.nodes.combining import combined
+from heliograph.nodes.combining import combined, of_members
+from heliograph.nodes.members import Members
+from heliograph.nodes.path_checks import PathChecks
 from heliograph.sessions.coordinating import Coordinating, Effect, Part, Say
 
 _TRANSFERS: Final = (ChunkSent, UploadEnded, UploadDropped, FetchAllowed, FetchEnded)
@@ -97,6 +111,7 @@ class SubClusters:
         *,
         next_request: Callable[[], int],
         on_missed: Callable[[], None],
+        distributions: Distributions = NOTHING_DISTRIBUTED,
     ) -> None:
         """`next_request` numbers what is asked here. `on_missed`: a sub-cluster is back that was asked nothing when
         sessions were opened; clients have to come again."""
@@ -117,6 +132,10 @@ class SubClusters:
         ] = {}  # and no commit was asked since: it may be one that was asked before
         self._coordinating = Coordinating(next_request)
         self._missing: dict[str, None] = {}  # sub-clusters that sessions were opened without
+        self._members = Members(distributions)
+        self._path_checks = PathChecks(self._ask_one, self._say_to)
+        self._away: dict[str, None] = {}  # sub-clusters that nobody leads, as producers were told
+        self._naming: dict[int, tuple[Address, str]] = {}  # questions about members
         for name, part in parts.items():
             part.join(partial(self._heard, name))
 
@@ -146,14 +165,19 @@ class SubClusters:
             self._commit(fact)
         elif isinstance(fact, Asked):
             self._administer(fact)
+        elif isinstance(fact, PathWanted):
+            self._find_path(fact)
         else:
             self._send(fact)
 
     def _publish(self, fact: Published) -> None:
-        place = self._places.get(fact.address) or self.place_of(fact.address)
+        place = self._places.get(fact.address)
         if place is None:
-            self._seek(fact.address, fact)
-            return
+            address, place = self._there(fact.address)
+            if place is None:
+                self._seek(address, fact)
+                return
+            fact.address = address
         if fact.staged:
             self._count_staged(fact, place)
         self.parts[place].multicast(fact)
@@ -169,13 +193,28 @@ class SubClusters:
             self._seek(address, fact)
             return
         if address != fact.address:
+            if not self.parts[place].may_speak and self._is_refused(fact, place):
+                return
             fact = msgspec.structs.replace(fact, address=address)
         if isinstance(fact, UploadBegun | FetchBegun):
             self._transfers[fact.session, fact.transfer] = place
         self.parts[place].multicast(fact)
 
+    def _is_refused(self, fact: Any, place: str) -> bool:
+        """Whether something for a member is answered here, because nobody leads its sub-cluster."""
+        answer = self._members.refusal(fact)
+        if answer is None:
+            return False
+        self._tell(answer)
+        if isinstance(answer, Rejected):
+            self._missing[place] = None  # when it is back, clients come again and have what they wanted
+        return isinstance(answer, Rejected)
+
     def _there(self, address: Address) -> tuple[Address, str | None]:
         """The sub-cluster of a destination, if it is known, and what it is called there."""
+        member = self._members.place_of(address)
+        if member is not None:
+            return member
         plain, name = at_sub_cluster(address)
         if name:  # a sub-cluster that there is not has no such destination: any other says so
             return (plain, name) if name in self.parts else (address, next(iter(self.parts)))
@@ -214,6 +253,27 @@ class SubClusters:
         for part in self.parts.values():
             part.multicast(fact)
 
+    def _find_path(self, fact: PathWanted) -> None:
+        distribution = self._members.distribution_of(fact.address)
+        assert distribution is not None, "the session has looked at it"
+        if self.parts[distribution.keeper].may_speak:
+            self.parts[distribution.keeper].multicast(fact)
+            return
+        error = service_unreachable(fact.address)
+        self._tell(Rejected(fact.request, error.code, error.sentence))
+
+    def _ask_one(
+        self, name: str, make: Callable[[int], Command], heard: Callable[[Answered | Rejected], None]
+    ) -> None:
+        if name in self.parts and self.parts[name].may_speak:
+            request = self._next_request()
+            self._own[request] = heard
+            self.parts[name].multicast(make(request))
+
+    def _say_to(self, name: str, fact: Command) -> None:
+        if self.parts[name].may_speak:
+            self.parts[name].multicast(fact)
+
     def _share(self, fact: RollbackAsked, name: str) -> RollbackAsked:
         """What of a rollback concerns one sub-cluster."""
         there = [(*self._there(address), consumer, seen) for address, consumer, seen in fact.consumers]
@@ -250,18 +310,39 @@ class SubClusters:
     def _administer(self, fact: Asked) -> None:
         named = fact.arguments.get("destination")
         if isinstance(named, str) and ":" in named:
+            distribution = self._members.distribution_of(Address(named))
+            if distribution is not None:
+                self._ask_members(fact, distribution)
+                return
             address, place = self._there(Address(named))
             if place is None:
                 self._seek(address, fact)
                 return
             if address != named:
                 arguments = {**fact.arguments, "destination": str(address)}
+                self._naming[fact.request] = (address, place)
                 fact = msgspec.structs.replace(fact, arguments=arguments)
             self.parts[place].multicast(fact)
         elif fact.subject in _PAGED:
             self._turn_page(fact)
         else:
             self._ask(fact, dict.fromkeys(self.parts, fact))
+
+    def _ask_members(self, fact: Asked, distribution: Distribution) -> None:
+        """A question about a distributed destination. What changes something is done in all members, or not begun."""
+        named = fact.arguments["destination"]
+        members = all_members(distribution)
+        away = [name for name in members if not self.parts[name].may_speak]
+        if fact.subject.startswith("message."):
+            sentence = (
+                f"{named} is distributed: name a member, such as {member_of(named, distribution.members[0])}"
+            )
+            self._tell(Rejected(fact.request, "destination-distributed", sentence))
+        elif away and (fact.subject != "destination.show" or len(away) == len(members)):
+            error = unreachable(member_of(named, away[0]))
+            self._tell(Rejected(fact.request, error.code, error.sentence))
+        else:
+            self._ask(fact, dict.fromkeys(members, fact))
 
     def _turn_page(self, fact: Asked) -> None:
         """One sub-cluster after the other: the upper bits of the page's number say which."""
@@ -275,6 +356,9 @@ class SubClusters:
         self.parts[name].multicast(fact)
 
     def _page(self, answer: Answered, which: int) -> None:
+        name = list(self.parts)[min(max(which, 0), len(self.parts) - 1)]
+        for entry in answer.body.get("destinations", []):
+            entry["address"] = self._members.at(name, entry["address"])
         behind = answer.body["next"]
         if behind:
             answer.body["next"] = which << _PAGE_BITS | behind
@@ -296,8 +380,13 @@ class SubClusters:
         gathering.awaited.pop(name, None)
         gathering.answers[name] = answer
         fact, answers = gathering.fact, gathering.answers
-        if isinstance(fact, SessionResumed) and isinstance(answer, Answered):
-            self._learn(name, answer.body)
+        if isinstance(answer, Answered):
+            if isinstance(fact, SessionResumed):
+                self._members.resumed(name, answer.body)
+                self._learn(name, answer.body)
+            elif isinstance(fact, TopicsWanted):
+                topics = answer.body["topics"]
+                answer.body["topics"] = [self._members.at(name, topic) for topic in topics]
         if isinstance(fact, RollbackAsked):
             self._rolled_back.update((each[1], gathering) for each in self._share(fact, name).consumers)
         if gathering.awaited:
@@ -305,7 +394,7 @@ class SubClusters:
         if isinstance(fact, SessionResumed) and self._open_where_unknown(fact, gathering):
             return
         del self._gathering[answer.request]
-        self._tell(combined(fact, answers))
+        self._tell(self._combined(fact, answers))
         if isinstance(fact, RollbackAsked):
             self._hand_out_again(fact, gathering)
 
@@ -315,6 +404,13 @@ class SubClusters:
             self._rolled_back.pop(consumer, None)
         for decision in gathering.early:
             self._tell(decision)
+
+    def _combined(self, fact: Command, answers: dict[str, Answered | Rejected]) -> Answered | Rejected:
+        if isinstance(fact, Asked) and "destination" in fact.arguments:
+            distribution = self._members.distribution_of(Address(fact.arguments["destination"]))
+            if distribution is not None:
+                return of_members(fact, distribution, answers)
+        return combined(fact, answers)
 
     def _open_where_unknown(self, fact: SessionResumed, gathering: _Gathering) -> bool:
         """A sub-cluster that was away when the session was opened does not know it; the others vouch for it."""
@@ -344,7 +440,8 @@ class SubClusters:
     def _learn(self, name: str, body: dict[str, Any]) -> None:
         """Where the lanes and consumers of a resumed session lead."""
         for _, address, _ in [*body.get("lanes", []), *_addresses(body.get("consumers", []))]:
-            self._places[Address(address)] = name
+            if self._members.place_of(Address(address)) is None:
+                self._places[Address(address)] = name
 
     # ---- where is it?
 
@@ -411,6 +508,7 @@ class SubClusters:
     # ---- what comes back
 
     def _heard(self, name: str, command: Command) -> None:
+        command = self._members.heard(name, command)
         if isinstance(command, Answered | Rejected):
             if command.request in self._coordinating:
                 self._carry_out(self._coordinating.heard(command))
@@ -422,6 +520,9 @@ class SubClusters:
             which = self._paging.pop(command.request, None)
             if which is not None and isinstance(command, Answered):
                 self._page(command, which)
+            naming = self._naming.pop(command.request, None)
+            if naming is not None and isinstance(command, Answered):
+                _rename(command.body, *naming)
             gathering = self._gathering.get(command.request)
             if gathering is not None:
                 self._gather(name, gathering, command)
@@ -433,6 +534,9 @@ class SubClusters:
                 return
         elif isinstance(command, OutcomeWanted):
             self._carry_out(self._coordinating.wanted(command))
+        elif isinstance(command, PathsUnused):
+            self._path_checks.unused(name, command)
+            return
         elif isinstance(command, DestinationMade):
             self._made(name, command.address)
         elif isinstance(command, DestinationGone) and self._places.get(command.address) == name:
@@ -440,7 +544,7 @@ class SubClusters:
         self._tell(command)
 
     def _made(self, name: str, address: Address) -> None:
-        if not name_of(address).startswith("_"):
+        if not name_of(address).startswith("_") and self._members.place_of(address) is None:
             self._found(address, name)
 
     def _tell(self, command: Command) -> None:
@@ -452,10 +556,23 @@ class SubClusters:
     # ---- sub-clusters come and go
 
     def leads(self, name: str) -> None:
-        """Somebody leads a sub-cluster from here on."""
+        """Somebody leads a sub-cluster."""
+        if name in self._away:
+            del self._away[name]
+            self._tell_reachability(name, is_led=True)
         if name in self._missing:
             del self._missing[name]
             self._on_missed()
+
+    def away(self, name: str) -> None:
+        """Nobody leads a sub-cluster: whoever sends to a member there is told at once."""
+        if name not in self._away:
+            self._away[name] = None
+            self._tell_reachability(name, is_led=False)
+
+    def _tell_reachability(self, name: str, *, is_led: bool) -> None:
+        for news in self._members.reachability(name, is_led=is_led):
+            self._tell(news)
 
     def forget(self, name: str) -> None:
         """Nothing that a sub-cluster was asked or said counts."""
@@ -467,6 +584,7 @@ class SubClusters:
         self._gathering.clear()
         self._rolled_back.clear()
         self._paging.clear()
+        self._naming.clear()
         self._staged.clear()
         self._carry_out(self._coordinating.another_leads(name))
 
@@ -484,6 +602,13 @@ def _session_of(fact: Command) -> SessionId | None:
         return session_of(fact.lane)
     session: SessionId | None = getattr(fact, "session", None)
     return session
+
+
+def _rename(body: dict[str, Any], address: Address, name: str) -> None:
+    """An answer about a member calls it what its asker does."""
+    for key in ("address", "destination"):
+        if body.get(key) == address:
+            body[key] = member_of(address, name)
 
 
 def _addresses(consumers: list[tuple[int, bytes, str]]) -> list[tuple[int, str, int]]:

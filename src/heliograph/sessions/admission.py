@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from heliograph.model.address_pattern import is_reserved
 from heliograph.model.destination import TEMPORARY_PREFIX, Address, at_sub_cluster, name_of, parse_address
+from heliograph.model.distribution import NOTHING_DISTRIBUTED, Distribution, Distributions
 from heliograph.model.errors import NotAllowed
 from heliograph.sessions.access import AccessControl, Identity, Right
 from heliograph.sessions.connection_facts import ConnectionFacts
@@ -17,16 +18,32 @@ class Admission:
     """Every address that a client names comes by here."""
 
     def __init__(
-        self, user: Identity, access: AccessControl, connection: ConnectionFacts, *, creates: bool
+        self,
+        user: Identity,
+        access: AccessControl,
+        connection: ConnectionFacts,
+        *,
+        creates: bool,
+        distributions: Distributions = NOTHING_DISTRIBUTED,
     ) -> None:
         """`creates`: destinations are made on first use, where the user may create them."""
         self.user = user
         self._access = access
         self._connection = connection
         self._creates = creates
+        self._distributions = distributions
 
     def allows(self, right: Right, address: str) -> bool:
-        return self._access.allows(self.user, right, address)
+        """A right over a distributed destination is one over its members (U6)."""
+        return self._access.allows(self.user, right, self.plain(Address(address)))
+
+    def plain(self, address: Address) -> Address:
+        """The name of a destination, without which member of it is meant."""
+        return self._distributions.split(address)[0]
+
+    def distribution_of(self, address: Address) -> Distribution | None:
+        """How a destination is distributed; None: it is not."""
+        return self._distributions.of(address)
 
     def checked(self, destination: str, right: Right) -> Address:
         """The address, if there can be such a destination and the user has the right there."""
@@ -36,7 +53,7 @@ class Admission:
             return self._checked_temporary(address, right)
         # What a well-known destination admits is decided by access control; any other name with `_` is
         # nobody's.
-        plain, _ = at_sub_cluster(address)
+        plain = self.plain(at_sub_cluster(address)[0])
         parse_address(plain, system=self.allows(right, plain))
         self._access.check(self.user, right, plain)
         return address

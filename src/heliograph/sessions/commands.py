@@ -13,6 +13,7 @@ import msgspec
 from heliograph.bus.commands import Fact
 from heliograph.model.block import Block, Span
 from heliograph.model.claim import Claim
+from heliograph.model.distribution import Distribution
 
 
 class SessionCommand(msgspec.Struct, gc=False):
@@ -33,6 +34,14 @@ class OpenLane(SessionCommand):
     request: int
     lane: int
     destination: str
+
+
+class FindPath(SessionCommand):
+    """Which member of a distributed destination is a unit of order at?"""
+
+    request: int
+    destination: str
+    unit: int
 
 
 class Subscribe(SessionCommand):
@@ -191,6 +200,7 @@ class EndFetch(SessionCommand):
 AnyCommand = (
     Publish
     | OpenLane
+    | FindPath
     | Subscribe
     | Unsubscribe
     | Retire
@@ -278,6 +288,13 @@ class LaneReady(SessionEffect):
     last: int
 
 
+class TellDistributed(SessionEffect):
+    """What was named is not one destination: the client chooses among its members, or takes from all (U6)."""
+
+    request: int
+    distribution: Distribution
+
+
 class Done(SessionEffect):
     """The request was carried out."""
 
@@ -352,6 +369,7 @@ AnySessionEffect = (
     | TellRecalled
     | TellBlocked
     | LaneReady
+    | TellDistributed
     | Done
     | Tell
     | EndBrowse

@@ -47,6 +47,7 @@ from heliograph.sessions.commands import (
     Retire,
     Settle,
     Subscribe,
+    TellDistributed,
     TellRecalled,
     Unsubscribe,
 )
@@ -131,6 +132,9 @@ class Consumers:
             self._check_new(command)
         except HeliographError as error:
             return [*dropped, Fail(command.request, error.code, error.sentence)]
+        distribution = self._admission.distribution_of(address)
+        if distribution is not None:
+            return [*dropped, TellDistributed(command.request, distribution)]
         if former is not None and command.claim is not None and former.address == address:
             return [Multicast(self._attach(command, address, former.identity))]
         return [*dropped, Multicast(self._attach(command, address, self._issuer.consumer()))]

@@ -85,7 +85,9 @@ class ManyTopics:
         """To those that it wants and its user may receive from; of others nothing is said."""
         effects: list[AnySessionEffect] = []
         for address in topics:
-            if not wildcard.wants(address) or not self._admission.allows(Right.RECEIVE, address):
+            if not wildcard.wants(address, self._admission.plain(address)) or not self._admission.allows(
+                Right.RECEIVE, address
+            ):
                 continue
             if len(wildcard) >= MAX_WILDCARD_TOPICS:
                 sentence = f"the pattern means more than {MAX_WILDCARD_TOPICS} topics: choose a narrower one"

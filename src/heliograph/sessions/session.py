@@ -25,11 +25,13 @@ from heliograph.bus.commands import (
     DestinationDeleted,
     DestinationWanted,
     FlowChanged,
+    PathWanted,
     Published,
     Refused,
     Rejected,
 )
 from heliograph.model.destination import Address, Kind
+from heliograph.model.distribution import NOTHING_DISTRIBUTED, Distributions, Routing, member_of
 from heliograph.model.errors import ClientFault, HeliographError, NotAllowed
 from heliograph.model.ids import ConsumerId, IdIssuer, LaneId, SessionId, lane_number, lane_of
 from heliograph.model.limits import MAX_LANES_PER_SESSION, MAX_TEMPORARIES_PER_CONNECTION
@@ -46,6 +48,7 @@ from heliograph.sessions.commands import (
     Done,
     EndUpload,
     Fail,
+    FindPath,
     LaneReady,
     MakeTemporary,
     Multicast,
@@ -56,6 +59,7 @@ from heliograph.sessions.commands import (
     SettlementStored,
     Subscribe,
     Tell,
+    TellDistributed,
 )
 from heliograph.sessions.connection_facts import ConnectionFacts
 from heliograph.sessions.consumers import Consumers, Resumption
@@ -79,6 +83,7 @@ class Session:
         next_request: Callable[[], int],
         create_on_first_use: bool,
         connection: ConnectionFacts,
+        distributions: Distributions = NOTHING_DISTRIBUTED,
     ) -> None:
         self.identity = identity
         self.user = user
@@ -86,7 +91,9 @@ class Session:
         self._lanes: dict[LaneId, Address] = {}
         self._blocks = Blocks()
         self._requests = Requests(next_request)
-        self._admission = Admission(user, access, connection, creates=create_on_first_use)
+        self._admission = Admission(
+            user, access, connection, creates=create_on_first_use, distributions=distributions
+        )
         self._consumers = Consumers(
             identity, connection, admission=self._admission, requests=self._requests, issuer=issuer
         )
@@ -107,6 +114,7 @@ class Session:
             Publish: self._publish,
             Confirmed: self._confirmed,
             OpenLane: self._open_lane,
+            FindPath: self._find_path,
             MakeTemporary: self._make_temporary,
             DeleteTemporary: self._delete_temporary,
             Refused: self._refused,
@@ -123,6 +131,7 @@ class Session:
         # By what was asked. Where nothing stands here, the client is told that it is done.
         self._answers = {
             OpenLane: self._lane_ready,
+            FindPath: lambda asked, body: [Tell(asked.request, body)],
             Settle: lambda asked, _: [SettlementStored(asked.number)],
             BeginUpload: self._upload_ready,
             EndUpload: self._upload_stored,
@@ -145,11 +154,28 @@ class Session:
             if parse_pattern(command.destination) is not None:
                 raise ClientFault("messages are sent to one topic, not to a pattern", code="pattern-invalid")
             address = self._admission.checked(command.destination, Right.SEND)
+            distribution = self._admission.distribution_of(address)
+            if distribution is not None:
+                return [TellDistributed(command.request, distribution)]
             lane = self._checked_lane(command.lane, address)
         except HeliographError as error:
             return [Fail(command.request, error.code, error.sentence)]
         request = self._requests.ask(OpenLane, command.request, command.lane, address)
         return [Multicast(DestinationWanted(request, address, self._admission.may_create(address), lane))]
+
+    def _find_path(self, command: FindPath) -> list[AnySessionEffect]:
+        try:
+            address = self._admission.checked(command.destination, Right.SEND)
+            distribution = self._admission.distribution_of(address)
+            if distribution is None or distribution.routing is not Routing.PATH:
+                raise ClientFault(f"units of {address} have no paths", code="argument-invalid")
+            if not 0 < command.unit < 1 << 64:
+                raise ClientFault("a unit of order is a number of 64 bits that is not 0", code="unit-invalid")
+        except HeliographError as error:
+            return [Fail(command.request, error.code, error.sentence)]
+        request = self._requests.ask(FindPath, command.request, 0, address)
+        members, leaving = list(distribution.members), list(distribution.leaving)
+        return [Multicast(PathWanted(request, address, command.unit, self.identity, members, leaving))]
 
     def _checked_lane(self, number: int, address: Address) -> LaneId:
         if not 0 < number <= MAX_LANES_PER_SESSION:
@@ -223,7 +249,7 @@ class Session:
 
     def _begin_upload(self, command: BeginUpload) -> list[AnySessionEffect]:
         try:
-            address = self._admission.checked(command.destination, Right.SEND)
+            address = self._one(self._admission.checked(command.destination, Right.SEND))
             begun = self._transfers.begin_upload(
                 command,
                 lambda: self._requests.ask(BeginUpload, command.request, command.transfer, address),
@@ -232,6 +258,16 @@ class Session:
         except HeliographError as error:
             return [Fail(command.request, error.code, error.sentence)]
         return [Multicast(begun)]
+
+    def _one(self, address: Address) -> Address:
+        """The address, if it is of one destination. Raises ClientFault where it is of several (U6)."""
+        distribution = self._admission.distribution_of(address)
+        if distribution is not None:
+            member = member_of(address, distribution.members[0])
+            raise ClientFault(
+                f"{address} is distributed: name a member, such as {member}", code="destination-distributed"
+            )
+        return address
 
     def _upload_ready(self, asked: Request, body: dict[str, Any]) -> list[AnySessionEffect]:
         self._transfers.upload_ready(asked.number, body)
@@ -253,6 +289,7 @@ class Session:
                 address = self._admission.checked(command.destination, Right.RECEIVE)
             except NotAllowed:
                 address = self._admission.checked(command.destination, Right.BROWSE)
+            self._one(address)
             begun = self._transfers.begin_fetch(
                 command,
                 lambda: self._requests.ask(BeginFetch, command.request, command.transfer, address),

@@ -141,8 +141,9 @@ class Wildcard:
     def __len__(self) -> int:
         return len(self._attachments)
 
-    def wants(self, address: Address) -> bool:
-        return address not in self._topics and self.pattern.matches(address)
+    def wants(self, address: Address, name: Address) -> bool:
+        """`name` is what the pattern is about: of a member of a distributed topic, the topic's (U6)."""
+        return address not in self._topics and self.pattern.matches(name)
 
     def attach(self, identity: ConsumerId, address: Address) -> None:
         """The topic gets `own_credit` from the start."""

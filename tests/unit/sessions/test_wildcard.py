@@ -192,7 +192,7 @@ def test_a_topic_that_is_gone_takes_its_messages_and_leaves_its_credit() -> None
     assert len(story.outstanding) == 16
     story.carry_out(story.wildcard.detach(gone))
     del story.credit[gone], story.waiting[gone]
-    assert story.wildcard.wants(Address("topic:0"))
+    assert story.wildcard.wants(Address("topic:0"), Address("topic:0"))
     story.settle(list(story.outstanding))  # settles nothing anywhere, and is no fault
     assert story.settled[gone] == 0
     story.waiting[stays] = 100

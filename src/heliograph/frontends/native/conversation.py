@@ -215,6 +215,8 @@ def _happening_of(message: Any) -> AnyHappening:
             message.number, commands.Unsubscribe(message.request, message.consumer, message.seen)
         )
     match message:
+        case frames.FindPath(request, number, destination, unit):
+            return Commanded(number, commands.FindPath(request, destination, unit))
         case frames.EndSubscription(request, number, subscription):
             return Commanded(number, commands.EndSubscription(request, subscription))
         case frames.Return(number, consumer, ranges, error, seen):
@@ -366,6 +368,15 @@ def _control_of(number: int, effect: AnySessionEffect) -> frames.Control:
     match effect:
         case commands.LaneReady(request, last):
             return frames.LaneOpened(request, last)
+        case commands.TellDistributed(request, how):
+            return frames.Distributed(
+                request,
+                list(how.members),
+                how.routing.value,
+                how.version,
+                how.unit_from,
+                list(how.leaving),
+            )
         case commands.Done(request):
             return frames.Completed(request)
         case commands.Tell(request, body):

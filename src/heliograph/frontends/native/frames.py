@@ -117,6 +117,16 @@ class OpenLane(Control, tag="open-lane"):
     destination: str
 
 
+class FindPath(Control, tag="find-path"):
+    """Which member of a distributed destination that is routed by path is a unit of order at (U6)? Answered with
+    `member`; it holds until the session ends."""
+
+    request: int
+    number: int
+    destination: str
+    unit: int
+
+
 class Subscribe(Control, tag="subscribe"):
     """Make a consumer. Its number is the client's choice and unique in the session.
 
@@ -322,6 +332,18 @@ class LaneOpened(Control, tag="lane-opened"):
     last: int = 0
 
 
+class Distributed(Control, tag="distributed"):
+    """The answer to OpenLane and Subscribe where the destination has members in several sub-clusters (U6). Nothing
+    was opened. Each member is addressed as DESTINATION@MEMBER; `routing` says how a unit of order finds its own."""
+
+    request: int
+    members: list[str]
+    routing: str
+    version: int
+    unit_from: str = ""
+    leaving: list[str] = []
+
+
 class Completed(Control, tag="completed"):
     """The request was carried out and has nothing else to say."""
 
@@ -421,6 +443,7 @@ FromClient = (
     | OpenSession
     | CloseSession
     | OpenLane
+    | FindPath
     | Subscribe
     | Unsubscribe
     | Retire
@@ -443,6 +466,7 @@ FromServer = (
     Welcome
     | SessionOpened
     | LaneOpened
+    | Distributed
     | Completed
     | Answer
     | Failed
