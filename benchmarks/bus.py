@@ -205,6 +205,11 @@ def _measure(hosts: list[Host], what: str, size: int) -> dict[str, Any]:
     return figures[0] if what == "latency" else min(figures, key=lambda each: float(each["per_second"]))
 
 
+def round_trip_us(host: Host) -> float:
+    """What a small command takes from `multicast` to its delivery at the sender, with three processes on a host."""
+    return float(_measure([host] * 3, "latency", LATENCY_SIZES[0])["p50_us"])
+
+
 def main() -> None:
     require_corosync()
     sizes = {"messages": MESSAGE_SIZES, "commands": COMMAND_SIZES, "latency": LATENCY_SIZES}

@@ -2,7 +2,8 @@
 
 Heliograph with one client manager, one primary and one backup, RabbitMQ's quorum queue on three nodes and NATS
 JetStream with three replicas, in turns, in the same run; then what backups cost the primary, whether two
-sub-clusters do twice the work, and what connections that do nothing cost a client manager. All processes share this
+sub-clusters do twice the work, what connections that do nothing cost a client manager, and what it costs to ask
+most client managers before a client gets a message. All processes share this
 machine, so what each costs says more than how many messages pass: on hosts of their own they do not take each
 other's time.
 """
@@ -25,6 +26,7 @@ from typing import Any, Final
 
 from benchmarks.__main__ import _data_folder, _stop_on_signal
 from benchmarks.heliograph import own_version
+from benchmarks.majority import MajorityFigures, kept, measure_majority, round_trips, section
 from benchmarks.own_cluster import (
     BACKUP,
     CLIENT_MANAGER,
@@ -53,7 +55,8 @@ CONNECTIONS: Final = 10_000
 SUB_CLUSTERS: Final = (1, 2)
 TOGETHER: Final = 2
 TOGETHER_MESSAGES: Final = 300_000
-PARTS: Final = ("peers", "backups", "sub-clusters", "connections")
+MAJORITY_MESSAGES: Final = 200_000
+PARTS: Final = ("peers", "backups", "sub-clusters", "connections", "majority")
 
 PREAMBLE = """\
 `make bench-cluster`. Everything ran on this machine in the same run, in turns, one cluster at a time, with all of its
@@ -82,6 +85,7 @@ class Run:
     connections: dict[str, float] | None = None
     together: dict[int, list[TogetherFigures]] = field(default_factory=dict)
     """Several queues at once, by number of sub-clusters."""
+    majority: list[MajorityFigures] = field(default_factory=list)
     _rates: dict[tuple[str, str], float] = field(default_factory=dict)
 
     def go_on_from(self, results: Path) -> None:
@@ -94,6 +98,7 @@ class Run:
         self.own_sync = [ClusterFigures(**each) for each in raw["heliograph"]["sync"]]
         for count, runs in raw["heliograph"].get("together", {}).items():
             self.together[int(count)] = [TogetherFigures(**each) for each in runs]
+        self.majority = [MajorityFigures(**each) for each in raw["heliograph"].get("majority", [])]
         self.theirs, self.connections = raw["peers"], raw["connections"]
 
     @property
@@ -147,6 +152,12 @@ class Run:
         print(
             f"  {TOGETHER} queues, {sub_clusters} sub-clusters  {figures.messages_per_second:,.0f} /s  {costs}"
         )
+
+    def measure_majority(self, rounds: int) -> None:
+        """With and without most client managers having to see what is handed out, in turns."""
+        folder = self._folder()
+        folder.mkdir()
+        self.majority += measure_majority(folder, rounds, MAJORITY_MESSAGES)
 
     def measure_connections(self) -> None:
         """Once: memory does not scatter."""
@@ -251,6 +262,18 @@ def judge(run: Run) -> list[Bar]:
             lambda x: x <= 2 / 1.7,
         ),
         _bar(many, idle, "{:.0f} MB", lambda x: x <= 150),
+        _bar(
+            "With most of 3 client managers asked, at least 85 % of the throughput without",
+            kept(run.majority) if run.majority else None,
+            "{:.0%}",
+            lambda x: x >= 0.85,
+        ),
+        _bar(
+            "And a message takes at most one round trip of the bus longer (p50)",
+            round_trips(run.majority) if run.majority else None,
+            "{:.2f}",
+            lambda x: x <= 1,
+        ),
     ]
 
 
@@ -284,6 +307,8 @@ def page(run: Run, bars: Sequence[Bar]) -> str:
             f"{figures['connections']:,.0f} connections with a session each, opened in {figures['seconds']:.0f} s:"
             f" the client manager grew from {figures['before_mb']:.0f} MB to {figures['with_all_mb']:.0f} MB.\n",
         ]
+    if run.majority:
+        sections += ["## With and without the majority of client managers\n", section(run.majority)]
     sections += ["## How the peers were used\n"]
     for peer in cluster_peers().values():
         sections.append(f"{(sys.modules[type(peer).__module__].__doc__ or '').strip()}\n")
@@ -425,6 +450,8 @@ def main(command_line: Sequence[str] | None = None) -> None:
         if arguments.add:
             run.go_on_from(arguments.out / "cluster.json")
         _rounds(run, arguments.parts, arguments.runs, peers)
+        if "majority" in arguments.parts:
+            run.measure_majority(arguments.runs)
         if "connections" in arguments.parts:
             run.measure_connections()
         bars = judge(run)
@@ -445,6 +472,7 @@ def _write(run: Run, bars: Sequence[Bar], out: Path) -> None:
         "heliograph": {
             "queue": {str(backups): [asdict(each) for each in runs] for backups, runs in run.own.items()},
             "sync": [asdict(each) for each in run.own_sync],
+            "majority": [asdict(each) for each in run.majority],
             "together": {str(count): [asdict(each) for each in runs] for count, runs in run.together.items()},
         },
         "peers": run.theirs,

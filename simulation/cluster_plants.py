@@ -6,8 +6,7 @@ from collections import deque
 from typing import Any
 
 from heliograph.bus.commands import Command, Dispatched, Leads, Logged, Parcelled, Shipped
-from heliograph.cluster import roles
-from heliograph.cluster.roles import _rank
+from heliograph.cluster.partition_state import Scene
 from heliograph.cluster.views import Views
 from heliograph.destinations.intake import Intake
 from heliograph.destinations.message_list import MessageList
@@ -28,6 +27,7 @@ _decided = Following.decided
 _install = Leading.install
 _lead_init = Leading.__init__
 _other = ClusterClients._other
+_rank = Scene._rank
 _recover_take_over = CatalogueRecovery.take_over
 _restore_standing = MessageList.restore_standing
 _take_over = Following.take_over
@@ -43,9 +43,13 @@ def _believe_the_log(self: Following, logged: Logged) -> list[Shipped]:
     return logged.records[max(known, 0) :]
 
 
-def _shortest_log_first(node: Any, who: Any) -> Any:
-    synchronised, lineage, leaving, leading, order, *rest = _rank(node, who)
-    return synchronised, -lineage, leaving, leading, order if node.is_synchronised else -order, *rest
+def _shortest_log_first(self: Scene, manager: Any) -> Any:
+    of_last, leaving, leading, synchronised, end = _rank(self, manager)
+    return of_last, leaving, leading, not synchronised, -end
+
+
+def _oldest(self: Scene, among: Any) -> Any:
+    return [min(among, key=lambda each: each.reach)] if among else []
 
 
 def _yes(*_: object) -> bool:
@@ -136,8 +140,8 @@ def _forget_the_unconfirmed(self: Following, lead: Leading) -> None:
 
 CLUSTER_PLANTS: dict[str, Plant] = {
     "confirm before a backup has it": ((Leading, "_stored", _stored_here_is_enough),),
-    "wrong rank": ((roles, "_rank", _shortest_log_first),),
-    "lead although a holder is missing": ((roles, "_all_are_here", _yes),),
+    "wrong rank": ((Scene, "_rank", _shortest_log_first), (Scene, "_newest", _oldest)),
+    "lead although a holder is missing": ((Scene, "_awaited", lambda _: 1),),
     "handle facts twice": ((Following, "_drop_handled", _nothing),),
     "drop facts at a take-over": ((Following, "take_over", _drop_facts),),
     "forget who was given what": ((Following, "decided", _forget_given),),
@@ -173,7 +177,6 @@ HIDDEN_PLANTS: dict[str, Plant] = {
     "skip the chain check": ((Following, "_behind", _believe_the_log),),
     "forget sessions at a take-over": ((Following, "take_over", _forget_sessions),),
     "apply decisions of another view": ((Views, "_is_in_view", _in_any_view),),
-    "forget holders that joined later": ((Replica, "_also_holds", _nothing),),
     "forget staged blocks at a take-over": ((CatalogueRecovery, "take_over", _forget_stages),),
     "skip a sequence check": ((Intake, "accept", _accept_again),),
 }

@@ -43,7 +43,7 @@ class Holding:
             self.looked += 1
             needle = f"{key}|".encode()
             holders = sum(1 for manager in self._managers if _has(manager.machine.disk, needle))
-            if holders < 2:
+            if holders < 2 and self._was_written(needle):
                 self.violations.append(f"{key} was confirmed and is on {holders} disks")
 
     def differences(self) -> list[str]:
@@ -80,6 +80,16 @@ class Holding:
             self._backups, self._known = backups, len(backups)
             self._since = leading[0]._manager.place.index
         return bool(backups) and max(backups.values()) >= self._since
+
+    def _was_written(self, needle: bytes) -> bool:
+        """Whether the one that leads now has written it at all. Otherwise another one confirmed it, that ended since:
+        this one may have been stopped meanwhile, and not know that it leads no more."""
+        return any(
+            needle in file.data
+            for manager in self._managers
+            if (replica := replica_of(manager)) is not None and replica.is_leading
+            for file in manager.machine.disk.files.values()
+        )
 
     def _leading(self) -> Iterator[Leading]:
         for manager in self._managers:

@@ -87,6 +87,8 @@ COMMANDS: dict[str, Command] = {
     "rejected": commands.Rejected(2, "not-allowed", "you may not"),
     "stored": commands.Stored(1234),
     "synchronised": commands.Synchronised(1234),
+    "branch-offered": commands.BranchOffered([bytes(range(16))]),
+    "union-complete": commands.UnionComplete(1234),
     "body-wanted": commands.BodyWanted(CONSUMER, 42),
     "destination-sought": commands.DestinationSought(43, Address("queue:orders")),
     "placement-wanted": commands.PlacementWanted(
@@ -103,6 +105,7 @@ COMMANDS: dict[str, Command] = {
     "final-asked": commands.FinalAsked(17, SESSION, 9, True, "east", "west"),
     "commit-state-asked": commands.CommitStateAsked(18, SESSION, 9),
     "document-offered": commands.DocumentOffered("users", 3, b"version = 3\n", "1.1"),
+    "dispatch-seen": commands.DispatchSeen(1234),
     "document-told": commands.DocumentTold("users", 4, b"version = 4\n"),
     "nodes-asked": commands.NodesAsked(TOKEN, "node", {"after": 5}, ["1.1", "1.2"]),
     "node-answered": commands.NodeAnswered(TOKEN, "1.2", {"roles": ["message-manager"]}),

@@ -112,7 +112,7 @@ class World:
     def __init__(self, resident_bytes: int) -> None:
         HERE.loop, HERE.journal = Loop(START), MemoryJournal()
         self.journal = HERE.journal
-        self.model = Model()
+        self.model = self.make_model()
         self.model.now = START
         self.clients: dict[SessionId, Client] = {}
         self._resident_bytes = resident_bytes
@@ -125,6 +125,9 @@ class World:
         self._heard: list[Command] | None = None
         HERE.copied, HERE.added = self.copied, self.model.added
         self._start(b"machine 1")
+
+    def make_model(self) -> Model:
+        return Model()
 
     def _start(self, boot: bytes) -> None:
         HERE.boot, HERE.loop = boot, Loop(HERE.loop.now)

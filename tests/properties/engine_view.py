@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from heliograph.destinations.catalogue import Catalogue
 from heliograph.destinations.destination import Destination
 from heliograph.destinations.message_list import MessageList
-from heliograph.destinations.pages import Entry, records_of
+from heliograph.destinations.pages import Entry, Page, records_of
 from heliograph.destinations.queue import Queue
 from heliograph.destinations.selective import SelectiveLevel
 from heliograph.destinations.sequence import Chunk, SharedLevel
@@ -37,7 +37,7 @@ def check_engine(model: Model, catalogue: Catalogue, journal: MemoryJournal, to_
         depth = sum(
             1 for of in model.lists_of(destination.address) for _ in model.waiting(destination.address, of)
         )
-        assert figures.depth == depth
+        assert figures.depth + figures.kept_for_others == depth
         if isinstance(destination, Topic):
             _check_chunks(model, destination)
     held = _held(catalogue)
@@ -116,11 +116,23 @@ def _waiting(messages: MessageList) -> Iterator[int]:
         for page in level.cold_pages():
             for entry in page.entries():
                 yield from range(entry.number, entry.number + entry.messages)
+    for span in messages._spans_elsewhere():
+        yield from _numbers(span)
+    for page in _pages_elsewhere(messages):
+        for entry in page.entries():
+            yield from range(entry.number, entry.number + entry.messages)
     for _, _, what in messages.schedule.everything():
         if isinstance(what, Entry):
             yield from range(what.number, what.number + what.messages)
         else:
             yield from _numbers(what)
+
+
+def _pages_elsewhere(messages: MessageList) -> Iterator[Page]:
+    """Cold, waiting, and in no level."""
+    for pages in (messages._survey, messages._gate):
+        if pages is not None:
+            yield from (page for _, page in pages.pages())
 
 
 def _numbers(span: Span) -> range:
@@ -193,6 +205,10 @@ def _holds_of(destination: Destination) -> Iterator[tuple[int, int]]:
                 yield from records_of(span)
             for page in level.cold_pages():
                 yield from page.per_segment().items()
+        for span in messages._spans_elsewhere():
+            yield from records_of(span)
+        for page in _pages_elsewhere(messages):
+            yield from page.per_segment().items()
         for _, _, what in messages.schedule.everything():
             if isinstance(what, Entry):
                 yield what.position, what.messages
@@ -221,6 +237,8 @@ def _resident(catalogue: Catalogue) -> int:
         for messages in destination.lists():
             for priority in messages.priorities():
                 total += sum(waiting._resident for waiting in _parts_of(messages.level(priority)))
+            if messages._gate is not None:
+                total += sum(waiting._resident for waiting in messages._gate._waiting())
         if isinstance(destination, Topic):
             for group in destination.groups():
                 for sequence in group.sequences().values():

@@ -112,7 +112,7 @@ def who_caught_up_counts_without_a_view() -> AbstractContextManager[Any]:
 
     def find(scene: Scene) -> tuple[Statement, ...]:
         for manager in scene._managers:
-            if manager.is_synchronised and manager.was_in_force:
+            if manager.is_synchronised and manager.reached is not None:
                 came = [each for each in scene._clients if each.who in scene._companions[manager.who]]
                 if partition_state.are_most([each.who for each in came], manager.clients):
                     scene.last = partition_state.UnrestrictedView(1, manager.last, (manager.store,))

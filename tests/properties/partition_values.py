@@ -9,7 +9,8 @@ from typing import NamedTuple
 from heliograph.bus.interface import Incarnation, Stamp
 from heliograph.cluster.partition_state import State
 
-Told = tuple[int, tuple[int, ...], tuple[int, ...], int]  # of a view: number, clients, stores, force
+# Of a view: number, clients, stores, force, whether it was reached, elders.
+Told = tuple[int, tuple[int, ...], tuple[int, ...], int, bool, tuple[int, ...]]
 OLD, PROPOSED, SETTLED = range(3)  # a configuration that has one message manager less
 NONE = -1  # no view; in lists of nodes, one that does not exist any more
 

@@ -219,9 +219,6 @@ class Cluster:
     def _come_into_force(self, world: World, number: int) -> World:
         """Heard by all who are still there, who hand something out at once if they can."""
         view = world.views[number]
-        for node in view.stores:
-            if world.nodes[node].known != world.handed_out and not world.nodes[node].is_replaced:
-                raise Violation("one of U does not know all that was handed out")
         frame = view.frames + 1
         forced = view._replace(frames=frame, force=frame, came_in=(), recorded=(), partition=())
         here = [node for node in range(self.count) if self._is_in(world, number, node)]
@@ -229,7 +226,12 @@ class Cluster:
             world, {node: world.nodes[node]._replace(heard=frame) for node in here}, {number: forced}
         )
         self.check(world)
-        return self._hand_out(world, number) if self.is_able(world, number) else world
+        if not self.is_able(world, number):
+            return world  # others may have gone on from here already
+        for node in view.stores:
+            if world.nodes[node].known != world.handed_out and not world.nodes[node].is_replaced:
+                raise Violation("one of U does not know all that was handed out")
+        return self._hand_out(world, number)
 
     def _hand_out(self, world: World, number: int) -> World:
         view = world.views[number]
@@ -343,7 +345,9 @@ class Cluster:
                 if number not in numbers:
                     numbers[number] = len(views)
                     view = world.views[number]
-                    views.append((view.number, view.clients, view.stores, view.force))
+                    reached = bool(view.force) or (bool(view.partition) and self._in_force(view).have_arrived)
+                    elders = view.stores if view.force or not view.partition else view.partition[1]
+                    views.append((view.number, view.clients, view.stores, view.force, reached, elders))
             told.append((node, Node(numbers[each[0]], each[1], each[2], numbers[each[3]], *each[4:])))
         return self.judged(tuple(told), tuple(views))
 
@@ -371,13 +375,15 @@ class Cluster:
             client_manager=f"c{node}" if is_client else "",
             message_manager="" if is_client else f"m{node}",
             last=stamp_of(each.last) if last else NO_VIEW,
-            was_in_force=bool(last and last[3] and each.heard >= last[3]),
             clients=tuple(who_is(client) for client in last[1]) if last else (),
             store=b"" if is_client else bytes([node + 100 * each.is_replaced]),
-            is_synchronised=each.caught_up,
+            is_synchronised=each.caught_up or bool(last and node in last[2]),
+            reached=_unrestricted(each.last, last)
+            if last is not None and last[4] and not is_client
+            else None,
+            elders=tuple(bytes([other % 256]) for other in last[5]) if last is not None else (),
             record=None if record is None else _unrestricted(each.record, record),
             reach=each.known,
-            chain=each.known,
             enrolment=None
             if is_client
             else self.smaller

@@ -11,6 +11,7 @@ import msgspec
 from crc32c import crc32c
 
 from heliograph.bus.commands import (
+    OF_THE_VIEW,
     Answered,
     Command,
     CommitAsked,
@@ -19,6 +20,8 @@ from heliograph.bus.commands import (
     ConsumerDetached,
     DestinationWanted,
     Dispatched,
+    Enrolled,
+    EnrolmentSeen,
     FinalAsked,
     OutcomeAsked,
     OutcomeWanted,
@@ -34,6 +37,7 @@ from heliograph.bus.commands import (
 )
 from heliograph.bus.interface import ChannelBus, Incarnation, Origin
 from heliograph.bus.presence import CLIENT_MANAGER, NodeState
+from heliograph.cluster.partition_state import Enrolment
 from heliograph.cluster.view import View
 from heliograph.model.block import Span, pack, parse, slice_span, unpack
 from heliograph.model.destination import Address
@@ -150,7 +154,11 @@ class Desk:
 
     def on_apply(self, origin: Origin, commands: list[Command], _position: int) -> None:
         if not self.is_gone:
-            self.clients.on_apply(origin, commands)
+            for command in commands:
+                if isinstance(command, Enrolled):
+                    epoch = msgspec.msgpack.decode(command.enrolment, type=Enrolment).epoch
+                    self.member.multicast(EnrolmentSeen(epoch))
+            self.clients.on_apply(origin, [each for each in commands if not isinstance(each, OF_THE_VIEW)])
 
     def on_suspend(self) -> None: ...
 

@@ -25,6 +25,7 @@ def settings_of(base: Path, node: int) -> settings.Configuration:
             "cluster.name": "test",
             "cluster.role": "message-manager",
             "cluster.seniority": node,
+            "cluster.dispatch_majority": False,  # the desks of these tests know nothing of it
             "journal.durability": "write",
         },
     )
@@ -45,6 +46,13 @@ class Node:
         self._settings = settings_of(base, number)
         self._bus = bus
         self.server: ClusterServer | None = None
+        self._retreats = 0
+
+    @property
+    def retreats(self) -> int:
+        """How often it stopped in order to take in a branch: what was not persistent ended then."""
+        replica = self.server.replica if self.server is not None else None
+        return self._retreats + (replica.reunion.retreats if replica is not None else 0)
 
     async def start(self) -> None:
         self.server = ClusterServer(self._settings, self._bus)
@@ -79,11 +87,12 @@ class Node:
 
     @property
     def backups(self) -> list[bytes]:
-        """Whom it counts on, if it leads."""
+        """Who goes on if it dies: those that the view counts on, which all have on disk."""
         assert self.server is not None
-        assert self.server.replica is not None
-        leading = self.server.replica._leading
-        return list(leading._there) if leading is not None else []
+        standing = self.server.own.standing
+        if standing is None or not standing.is_in_force or not self.server.member.is_installed:
+            return []
+        return [who for who in standing.partition.unrestricted if who != self.incarnation]
 
     @property
     def manager(self) -> MessageManager:
@@ -93,14 +102,17 @@ class Node:
 
     async def stop(self) -> None:
         if self.server is not None:
+            self._retreats = self.retreats
             await self.server.stop()
             self.server = None
 
     async def die(self, said: int) -> None:
         """As by kill -9: what it wrote stays, and nothing more comes of it."""
+        self._retreats = self.retreats
         server, self.server = self.server, None
         assert server is not None
         assert server.replica is not None
+        server.replica.reunion.stop()
         stay = server.member._stay
         if stay is not None:
             stay.is_over = True

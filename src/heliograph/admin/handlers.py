@@ -214,6 +214,7 @@ def shown(destination: Destination) -> dict[str, Any]:
                 "consumers": len(each.messages.consumers),
             }
             for each in list(destination.subscriptions.values())[:PAGE_ENTRIES]
+            if not each.is_for_other_parts
         ]
     assert body["kind"] in tuple(Kind)
     return body

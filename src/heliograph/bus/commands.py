@@ -389,6 +389,18 @@ class Synchronised(Command):
     index: int
 
 
+class BranchOffered(Command):
+    """A message manager has branches of the log that are to be taken into the one that goes on."""
+
+    branches: list[bytes]
+
+
+class UnionComplete(Command):
+    """A message manager has nothing that the log does not have, which it has up to this index."""
+
+    index: int
+
+
 class BodyWanted(Command):
     """A client manager is to hand out something, under this tag, of a block that it does not have."""
 
@@ -433,6 +445,25 @@ class Happened(Command):
     events: list[dict[str, Any]]
 
 
+class ViewRecorded(Command):
+    """I have this view on disk (docs/decisions/0014). A message manager of U says it; stamped with the view, it holds
+    in that one alone."""
+
+
+class Enrolled(Command):
+    """The primary: who belongs to the sub-cluster, as `cluster/log.py` writes it. Proposed until it is settled."""
+
+    enrolment: bytes
+    is_settled: bool
+
+
+class EnrolmentSeen(Command):
+    """I have heard of an enrolment, or, if I keep messages, I have it on disk."""
+
+    epoch: int
+
+
+OF_THE_VIEW: Final = (ViewRecorded, Enrolled, EnrolmentSeen)
 AMONG_NODES: Final = (NodesAsked, NodeAnswered, Happened)
 
 Fact = (
@@ -471,6 +502,8 @@ Fact = (
     | Asked
     | Stored
     | Synchronised
+    | BranchOffered
+    | UnionComplete
     | BodyWanted
     | DocumentOffered
     | NodesAsked
@@ -690,6 +723,16 @@ class DocumentTold(Command):
     key: str
     version: int
     content: bytes
+
+
+# ---- decisions of client managers
+
+
+class DispatchSeen(Command):
+    """A client manager has delivered everything up to this place of the view (P5). It says so for what is handed out
+    to clients of others as well as to its own, whether it has the bodies or not."""
+
+    place: int
 
 
 Decision = (

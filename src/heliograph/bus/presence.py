@@ -46,7 +46,6 @@ class NodeState(msgspec.Struct, frozen=True, array_like=True):
     lineage_id: bytes = b""  # and its id
     index: int = 0  # how far its log goes
     chain: int = 0
-    holders: tuple[bytes, ...] = ()  # stores that had the primary's log when that view began
     is_synchronised: bool = False  # it has the primary's log as far as that was delivered
     is_leading: bool = False
     is_leaving: bool = False  # it wants somebody else to lead
@@ -56,8 +55,15 @@ class NodeState(msgspec.Struct, frozen=True, array_like=True):
     essentials: tuple[
         tuple[str, str], ...
     ] = ()  # settings that must be the same on every node, as they are here
-    holder_names: tuple[str, ...] = ()  # the nodes whose the holders are
-    disowned: tuple[bytes, ...] = ()  # stores that an operator gave up, and that have not caught up since
+    reach: tuple[int, int] = (0, 0)  # index and chain of its log where it left the unrestricted lineage
+    record: bytes = b""  # the newest unrestricted view that it has on disk
+    enrolment: bytes = b""  # who belongs to the sub-cluster, as is settled
+    proposed: bytes = b""  # and as is proposed
+    reached: bytes = (
+        b""  # its last view, if it is unrestricted and all are there without whom no other can be
+    )
+    elders: tuple[bytes, ...] = ()  # of that: stores that were unrestricted before it
+    clients: tuple[bytes, ...] = ()  # client managers of its last view by incarnation, the most senior first
 
 
 class Hello(Command):

@@ -146,11 +146,13 @@ class DevCluster:
         hosts: int = 0,
         port: int = 0,
         settings: Settings | None = None,
+        beside: DevCluster | None = None,
         distributed: Sequence[str] = (),
     ) -> None:
         """`message_managers`: of each sub-cluster. `hosts`: in namespaces, so many share the nodes; 0: one for each.
-        `port`: of the first client manager, the others follow; 0: free ones. `settings`: of all nodes.
-        `distributed`: destinations, or patterns of them, that are in all sub-clusters."""
+        `port`: of the first client manager, the others follow; 0: free ones. `settings`: of all nodes. `beside`: use
+        the ring of this one, which was started before and is stopped behind it. `distributed`: destinations, or
+        patterns of them, that are in all sub-clusters."""
         self.folder = folder.absolute()
         # A corosync that was here before may have other clusters: the name belongs to the folder.
         self.name = f"dev-{sha256(str(self.folder).encode()).hexdigest()[:8]}"
@@ -166,6 +168,7 @@ class DevCluster:
         self._host_count = hosts or sum(self._counts)
         self._port = port
         self._settings = settings or {}
+        self._beside = beside
         self._distributed = distributed
 
     # ---- life
@@ -256,6 +259,8 @@ class DevCluster:
             for host in self.network.hosts:
                 _wait_for_ring(host)
             return [self.network.hosts[place % self._host_count] for place in range(count)]
+        if self._beside is not None:
+            return [self._beside.ring] * count
         if _answers():
             return [None] * count  # the one that is here will do
         if _is_taken():

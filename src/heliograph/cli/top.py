@@ -180,6 +180,8 @@ def _depth_state(entry: Mapping[str, Any]) -> str:
     """Why somebody should look at what waits, if somebody should."""
     if entry.get("stopped_units"):
         return f"{count_of(entry['stopped_units'], 'unit')} stopped"
+    if entry.get("held_back"):
+        return f"{entry['held_back']:,} held back of"
     if entry["production_paused"]:
         return "paused"
     return "blocked" if entry["blocked"] else ""

@@ -7,11 +7,12 @@ them, by which two histories that only look alike are told apart.
 from __future__ import annotations
 
 import struct
-from typing import Final
+from typing import Final, Protocol
 
 import msgspec
 from crc32c import crc32c
 
+from heliograph.cluster.partition_state import Enrolment, UnrestrictedView
 from heliograph.journal.records import RecordKind
 from heliograph.model.block import CHECKSUM, HEADER_BYTES, Block
 from heliograph.model.limits import REMEMBERED_VIEWS
@@ -22,7 +23,14 @@ _NAME = struct.Struct("<16sQI4s")
 
 # These concern one journal alone.
 LOCAL: Final[dict[int, None]] = dict.fromkeys(
-    (RecordKind.SPILLED, RecordKind.MOVED, RecordKind.RELOCATED, RecordKind.VIEW)
+    (
+        RecordKind.SPILLED,
+        RecordKind.MOVED,
+        RecordKind.RELOCATED,
+        RecordKind.VIEW,
+        RecordKind.UNRESTRICTED,
+        RecordKind.ENROLMENT,
+    )
 )
 
 
@@ -32,21 +40,45 @@ class ViewMark(msgspec.Struct, frozen=True, array_like=True):
     number: int
     id: bytes
     index: int
-    holders: tuple[bytes, ...] = ()  # the stores that had it
-    names: tuple[str, ...] = ()  # and the nodes whose they are
-    disowned: tuple[bytes, ...] = ()  # stores that an operator gave up, and that have not caught up since
+
+
+class Reader(Protocol):
+    """Who goes through the log too."""
+
+    def add(self, kind: int, destination: int, list_number: int, payload: bytes | memoryview) -> None: ...
 
 
 class LogPlace:
-    """How far a log reaches, and through what views it came there."""
+    """How far a log reaches, through what views it came there, and who belongs to its cluster.
 
-    __slots__ = ("chain", "identity", "index", "views")
+    `reach` is how far it is of the unrestricted lineage: up to its end while the view in which it is written is in
+    force, and otherwise up to where the last such view was left (docs/decisions/0014).
+    """
 
-    def __init__(self, index: int = 0, chain: int = 0) -> None:
+    __slots__ = (
+        "_is_in_force",
+        "_left_at",
+        "chain",
+        "enrolment",
+        "identity",
+        "index",
+        "proposed",
+        "reader",
+        "unrestricted",
+        "views",
+    )
+
+    def __init__(self, index: int = 0, chain: int = 0, reader: Reader | None = None) -> None:
+        self.reader = reader
         self.index = index
         self.chain = chain
         self.views: list[ViewMark] = []
         self.identity = b""  # of the cluster: its log begins with it
+        self.enrolment: Enrolment | None = None
+        self.proposed: Enrolment | None = None
+        self.unrestricted: UnrestrictedView | None = None  # the newest that this journal has, of itself
+        self._is_in_force = False
+        self._left_at = (0, 0)
 
     @property
     def lineage(self) -> int:
@@ -54,53 +86,38 @@ class LogPlace:
         return self.views[-1].number if self.views else 0
 
     @property
-    def state(self) -> tuple[int, int, list[bytes], bytes]:
-        """As a snapshot keeps it."""
-        return self.index, self.chain, [_encode(mark) for mark in self.views], self.identity
+    def reach(self) -> tuple[int, int]:
+        return (self.index, self.chain) if self._is_in_force else self._left_at
 
-    def restore(self, index: int, chain: int, views: list[bytes], identity: bytes) -> None:
+    @property
+    def state(self) -> tuple[int, int, list[bytes], bytes, bytes]:
+        """As a snapshot keeps it."""
+        standing = _Standing(
+            self._is_in_force, self._left_at, self.enrolment, self.proposed, self.unrestricted
+        )
+        return (
+            self.index,
+            self.chain,
+            [_encode(mark) for mark in self.views],
+            self.identity,
+            _encode(standing),
+        )
+
+    def restore(self, index: int, chain: int, views: list[bytes], identity: bytes, standing: bytes) -> None:
         self.index, self.chain, self.identity = index, chain, identity
         self.views = [_decode_view(mark) for mark in views]
+        if standing:
+            (
+                self._is_in_force,
+                self._left_at,
+                self.enrolment,
+                self.proposed,
+                self.unrestricted,
+            ) = msgspec.structs.astuple(_decode_standing(standing))
 
-    @property
-    def holders(self) -> tuple[bytes, ...]:
-        return self.views[-1].holders if self.views else ()
-
-    @property
-    def holder_names(self) -> tuple[str, ...]:
-        """Of the nodes whose the holders are; of a log that does not say, their numbers."""
-        names = self.views[-1].names if self.views else ()
-        return (
-            names
-            if len(names) == len(self.holders)
-            else tuple(each.decode(errors="replace") for each in self.holders)
-        )
-
-    def enter(self, number: int, identity: bytes, holders: dict[bytes, str]) -> bytes:
-        """A view begins here, and these have the log in it: stores, and the nodes whose they are. Returns the record
-        of it."""
-        disowned = tuple(store for store in self.disowned if store not in holders)
-        mark = ViewMark(number, identity, self.index, tuple(holders), tuple(holders.values()), disowned)
-        self._entered(mark)
-        return _encode(mark)
-
-    @property
-    def disowned(self) -> tuple[bytes, ...]:
-        return self.views[-1].disowned if self.views else ()
-
-    def without(self, name: str) -> bytes | None:
-        """One of the holders is gone for good: nobody waits for it, and if it comes back, its log does not count. The
-        record of that; None if it was none."""
-        left = {
-            store: node for store, node in zip(self.holders, self.holder_names, strict=True) if node != name
-        }
-        if len(left) == len(self.holders):
-            return None
-        gone = tuple(store for store in self.holders if store not in left)
-        last = self.views[-1]
-        mark = ViewMark(
-            last.number, last.id, self.index, tuple(left), tuple(left.values()), (*self.disowned, *gone)
-        )
+    def enter(self, number: int, identity: bytes) -> bytes:
+        """A view begins here, and this log is the primary's. Returns the record of it."""
+        mark = ViewMark(number, identity, self.index)
         self._entered(mark)
         return _encode(mark)
 
@@ -111,19 +128,66 @@ class LogPlace:
 
     def add(self, kind: int, destination: int, list_number: int, payload: bytes | memoryview) -> None:
         """One record more. A block has a checksum of its own in its header: more of it need not be looked at."""
+        if kind in _OF_THE_CLUSTER:
+            self._concerns_cluster(kind, payload)
+        if kind in LOCAL:
+            return
+        self.index += 1
+        if self.reader is not None:
+            self.reader.add(kind, destination, list_number, payload)
+        facts = _FACTS.pack(kind, destination, list_number, len(payload))
+        self.chain = crc32c(payload[:HEADER_BYTES], crc32c(facts, self.chain))
+
+    def _concerns_cluster(self, kind: int, payload: bytes | memoryview) -> None:
         if kind == RecordKind.VIEW:
             self._entered(_decode_view(payload))
         elif kind == RecordKind.IDENTITY:
             self.identity = bytes(payload)
-        if kind in LOCAL:
-            return
-        self.index += 1
-        facts = _FACTS.pack(kind, destination, list_number, len(payload))
-        self.chain = crc32c(payload[:HEADER_BYTES], crc32c(facts, self.chain))
+        elif kind == RecordKind.UNRESTRICTED:
+            self.unrestricted = decode_unrestricted(payload)
+        elif kind == RecordKind.ENROLMENT:
+            record = _decode_enrolled(payload)
+            if record.is_settled:
+                self.enrolment, self.proposed = record.enrolment, None
+            else:
+                self.proposed = record.enrolment
+        elif kind == RecordKind.ENTERED:
+            self._left_at, self._is_in_force = self.reach, False
+        elif kind == RecordKind.IN_FORCE:
+            self._is_in_force = True
 
 
+class Enrolled(msgspec.Struct, frozen=True, array_like=True):
+    """Who belongs to the sub-cluster. Not settled: it is proposed, and until it is settled both hold."""
+
+    enrolment: Enrolment
+    is_settled: bool
+
+
+class _Standing(msgspec.Struct, frozen=True, array_like=True):
+    is_in_force: bool
+    left_at: tuple[int, int]
+    enrolment: Enrolment | None
+    proposed: Enrolment | None
+    unrestricted: UnrestrictedView | None
+
+
+_OF_THE_CLUSTER = dict.fromkeys(
+    (
+        RecordKind.VIEW,
+        RecordKind.IDENTITY,
+        RecordKind.UNRESTRICTED,
+        RecordKind.ENROLMENT,
+        RecordKind.ENTERED,
+        RecordKind.IN_FORCE,
+    )
+)
 _encode = msgspec.msgpack.Encoder().encode
 _decode_view = msgspec.msgpack.Decoder(ViewMark).decode
+_decode_standing = msgspec.msgpack.Decoder(_Standing).decode
+_decode_enrolled = msgspec.msgpack.Decoder(Enrolled).decode
+decode_enrolment = msgspec.msgpack.Decoder(Enrolment).decode
+decode_unrestricted = msgspec.msgpack.Decoder(UnrestrictedView).decode
 
 
 def name_of(block: Block) -> bytes:

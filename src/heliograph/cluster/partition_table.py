@@ -66,9 +66,9 @@ MEANINGS: Final[dict[State, Meaning]] = {
 }
 
 RULES: Final[dict[int, str]] = {
-    1: "every configured message manager is here with its enrolled store, all of one epoch, and a client manager",
+    1: "every configured message manager is here with its enrolled store, all of one epoch",
     2: "one of the last unrestricted message managers, and most client managers of that view, came straight from it",
-    3: "all of the last unrestricted message managers are here, and a client manager",
+    3: "all of the last unrestricted message managers are here",
     4: "none of these",
 }
 

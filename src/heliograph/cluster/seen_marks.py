@@ -28,12 +28,21 @@ class SeenMarks:
         if who in self._clients:
             self._marks[who] = max(self._marks.get(who, 0), place)
 
+    @property
+    def has_word(self) -> bool:
+        return len(self._clients) > 1 and self._delivered > self._said
+
     def take_word(self) -> int | None:
         """The place that this client manager has to tell, if there is anything new; it is then told."""
-        if len(self._clients) == 1 or self._delivered <= self._said:
+        if not self.has_word:
             return None
         self._said = self._delivered
         return self._said
+
+    def told_by_most(self) -> int:
+        """Up to this place more than half have said so themselves: it is seen by most, whoever the target is."""
+        told = sorted((self._marks.get(who, 0) for who in self._clients), reverse=True)
+        return min(self._delivered, told[len(told) // 2])
 
     def seen_by_most(self, target: Incarnation) -> int:
         """Dispatches to `target` at this place or before may be handed to its client, or have been.

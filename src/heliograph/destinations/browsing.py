@@ -96,6 +96,7 @@ class Browser:
             span for span in level.hot_spans() if self._passed < span.block.number + span.stop - 1
         ]
         found += [page for page in level.cold_pages() if self._passed < page.next - 1]
+        found += self._messages.elsewhere_behind(self._passed, priority)
         found = [item for item in found if _first(item) <= self._until]
         return deque(sorted(found, key=_first))
 

@@ -32,17 +32,20 @@ from heliograph.bus.commands import (
     SubscriptionEnded,
     TopicsWanted,
 )
+from heliograph.cluster.ranges import NONE, Ranges, minus
 from heliograph.destinations.administration_topic import AdministrationTopic
 from heliograph.destinations.attendance import Attendance
 from heliograph.destinations.destination import Destination
 from heliograph.destinations.documents import Documents
 from heliograph.destinations.effects import AnyEffect, Continue, Multicast, Write
 from heliograph.destinations.large_references import LargeReferences
+from heliograph.destinations.ledger import Ledger
 from heliograph.destinations.paths import Paths, encode_path
 from heliograph.destinations.pausing import Paused
 from heliograph.destinations.queue import Queue
 from heliograph.destinations.topic import Topic
 from heliograph.destinations.transactions import Transactions
+from heliograph.destinations.views import Views
 from heliograph.destinations.waiting import Residence
 from heliograph.journal.records import RecordKind
 from heliograph.model.destination import (
@@ -85,6 +88,14 @@ class SessionRecord(msgspec.Struct, array_like=True):
     closed: bool = False
     client: str = ""
     kept: bool = False
+
+
+class Grave(msgspec.Struct, array_like=True):
+    """How far the lanes of a destination had come that was deleted. `is_old`: the cluster was whole since."""
+
+    marks: dict[LaneId, int]
+    missing: dict[LaneId, Ranges]
+    is_old: bool = False
 
 
 class KnownSession(msgspec.Struct):
@@ -136,6 +147,9 @@ class Catalogue:
         self.rules = rules
         self.placements: dict[Address, str] = {}  # destinations of other sub-clusters, which were placed here
         self.documents = Documents()
+        self.views = Views(self.by_number)
+        self.ledger = Ledger()
+        self.graves: dict[Address, Grave] = {}  # of destinations that were deleted
         self.paths = Paths()
         self._next_number = 1
 
@@ -231,6 +245,7 @@ class Catalogue:
             Write(RecordKind.DESTINATION, _encode(DestinationRecord(made.number, address, made.policy))),
             Multicast(DestinationMade(address)),
         )
+        self.views.begin(made, effects)
         return made
 
     def make_well_known(self, effects: list[AnyEffect]) -> None:
@@ -260,6 +275,9 @@ class Catalogue:
                 senders_of=self.senders_of,
                 writes_all=self.is_replicated,
             )
+        grave = self.graves.pop(place, None)
+        if grave is not None:
+            made.intake.apart.ended, made.intake.apart.missing = grave.marks, grave.missing
         self.by_address[place] = made
         self.by_number[number] = made
         self._next_number = max(self._next_number, number + 1)
@@ -269,6 +287,36 @@ class Catalogue:
         destination = self.by_number.pop(number, None)
         if destination is not None:
             del self.by_address[destination.address]
+            if self.is_replicated and not self.is_temporary(destination.address):
+                intake = destination.intake
+                self.graves[destination.address] = Grave(intake.all_marks(), intake.apart.missing)
+
+    @property
+    def next_number(self) -> int:
+        """That the next destination gets."""
+        return self._next_number
+
+    def became_whole(self) -> None:
+        """Every message manager has all that any had (PROTOCOL 5)."""
+        self.ledger.roll({number: each.intake.next_number for number, each in self.by_number.items()})
+        self.graves = {
+            address: Grave(grave.marks, {}, is_old=True)
+            for address, grave in self.graves.items()
+            if not grave.is_old
+        }
+        for destination in self.by_number.values():
+            destination.intake.became_whole()
+
+    def known_of(self, address: Address, lane: LaneId) -> Ranges:
+        """The sequences of a lane to a destination that were taken here, or are done elsewhere; but for what was only
+        staged."""
+        destination = self.by_address.get(address)
+        if destination is not None:
+            unmade = self.ledger.unmade_of(destination.number, lane)
+            return minus(destination.intake.known_of(lane), unmade)
+        grave = self.graves.get(address)
+        mark = grave.marks.get(lane, 0) if grave is not None else 0
+        return minus(((1, mark),), grave.missing.get(lane, NONE)) if grave is not None and mark else NONE
 
     def delete(self, address: Address) -> list[AnyEffect]:
         """A destination ends with all that waits in it."""
@@ -467,7 +515,7 @@ class Catalogue:
         for address in dict.fromkeys(session.lanes.values()):
             destination = self.by_address.get(address)
             if destination is not None:
-                destination.session_ended(identity)
+                destination.session_ended(identity, but_marks=self.is_replicated)
         return [Write(RecordKind.SESSION, _encode(SessionRecord(identity, session.user, b"", closed=True)))]
 
     # ---- recovery

@@ -23,8 +23,19 @@ from heliograph.bus.commands import (
     Rejected,
     Settled,
 )
+from heliograph.cluster.dispatch_rules import Hold, Situation
+from heliograph.cluster.partition_state import State
 from heliograph.destinations.competing import Consumer
-from heliograph.destinations.effects import Answer, AnyEffect, Multicast, Persist, Release, Retain
+from heliograph.destinations.effects import (
+    Answer,
+    AnyEffect,
+    Continue,
+    Multicast,
+    Persist,
+    Release,
+    Retain,
+    Write,
+)
 from heliograph.destinations.events import (
     BlockRefused,
     BlocksReady,
@@ -32,21 +43,27 @@ from heliograph.destinations.events import (
     BuryFailed,
     ConsumerAway,
     ConsumersGone,
+    DispatchesDropped,
     PageLoaded,
     Swept,
     TimeCame,
     TurnCame,
 )
 from heliograph.destinations.flow import Flow
+from heliograph.destinations.holding_back import in_words
 from heliograph.destinations.intake import Intake
 from heliograph.destinations.message_list import MessageList, UserOf
+from heliograph.destinations.partition_gate import PartitionGate, decides
 from heliograph.destinations.pausing import Pause, Paused
 from heliograph.destinations.retention import enforce
+from heliograph.destinations.stamps import Stamps
+from heliograph.destinations.standing import HeldRecord, Standing, encode_record
 from heliograph.destinations.waiting import Residence
+from heliograph.journal.records import RecordKind
 from heliograph.model.block import EXPIRIES, LARGE, Block
 from heliograph.model.destination import Address, kind_of
 from heliograph.model.errors import ClientFault
-from heliograph.model.ids import ConsumerId, SessionId
+from heliograph.model.ids import ConsumerId, LaneId, SessionId
 from heliograph.model.policy import DEFAULT_POLICY, Policy
 
 Event = (
@@ -58,6 +75,7 @@ Event = (
     | ConsumerDetached
     | ConsumerAway
     | ConsumersGone
+    | DispatchesDropped
     | BlocksStored
     | BlocksReady
     | BlockRefused
@@ -87,6 +105,9 @@ class Figures(msgspec.Struct):
     stopped_units: int = 0  # units of order that wait for an administrator
     production_paused: bool = False
     consumption_paused: bool = False
+    held_back: int = 0  # of `depth`, what may not go because the cluster is in parts
+    held_back_why: str = ""
+    kept_for_others: int = 0  # of a topic: what is kept for subscriptions of other parts
 
 
 class Destination:
@@ -99,10 +120,14 @@ class Destination:
         self.policy = DEFAULT_POLICY
         self.flow = Flow()
         self.pause = Pause()
+        self.stamps = Stamps()
         self._residence = residence
         self._user_of = user_of
         self._published = 0
         self._bytes = 0
+        self._situation: Situation | None = None  # how things stand in a cluster; None: nothing is held back
+        self._standing: Standing | None = None
+        self._former_lanes: tuple[bytes, dict[LaneId, int]] = (b"", {})
         self.may_expire = False  # whether any message ever came that expires
         self.has_ended = False
         self._handlers: dict[type, Callable[..., None]] = {
@@ -117,6 +142,7 @@ class Destination:
             ConsumerAttached: self._attached_or_claimed,
             ConsumerAway: self._went_away,
             ConsumersGone: self._left_together,
+            DispatchesDropped: self._taken_back,
             ConsumerDetached: self._detached,
             ConsumerRetired: self._retired,
             BlockRefused: self._refused,
@@ -168,6 +194,65 @@ class Destination:
     def _dispatch(self, effects: list[AnyEffect], now: int) -> None:
         """Let everybody who waits for messages have theirs."""
         raise NotImplementedError
+
+    # ---- parts of a cluster
+
+    def regate(
+        self, situation: Situation | None, standing: Standing | None, effects: list[AnyEffect]
+    ) -> None:
+        """How things stand from here on, and the view that the log is in. What may not go is set aside."""
+        self._situation, self._standing = situation, standing
+        is_parted = situation is not None and standing is not None and not situation.is_whole
+        self._handlers[Published] = self._published_in_part if is_parted else self._published_block
+        for messages in self.lists():
+            self.regate_list(messages, effects)
+
+    def regate_list(self, messages: MessageList, effects: list[AnyEffect]) -> None:
+        is_closed = self._situation is not None and not decides(self._situation)
+        gate = None if is_closed or not self._has_rules(messages) else self._gate_of(messages)
+        messages.regate(gate, effects, is_closed=is_closed)
+
+    def _has_rules(self, messages: MessageList) -> bool:
+        """Whether what a list hands out is for one of several, in whatever part: a message that another part may have
+        handed out must wait then."""
+        raise NotImplementedError
+
+    def _gate_of(self, messages: MessageList) -> PartitionGate | None:
+        situation, standing, stamps = self._situation, self._standing, self.stamps
+        if situation is None or standing is None or situation.is_whole:
+            return None
+        if situation.state is not State.D and standing.view and not stamps.restricted and not stamps.held:
+            return None
+        if not standing.view or self._former_lanes[0] != standing.view:
+            self._former_lanes = (standing.view, dict(self.intake.marks()))
+        return PartitionGate(
+            msgspec.structs.replace(situation, units_continue=self.policy.unit_continues),
+            stamps,
+            standing,
+            residence=self._residence,
+            keys_of=messages.keys_of,
+            former_lanes=self._former_lanes[1],
+        )
+
+    def hold(self, lane: LaneId, first: int, last: int, why: Hold, effects: list[AnyEffect]) -> None:
+        """Messages of a lane that come next wait until the cluster is whole, and all behind them on their lane."""
+        is_first = not self.stamps.held
+        self.stamps.hold(lane, first, last, why, self.intake.next_number)
+        record = HeldRecord(self.number, lane, first, last, why)
+        effects.append(Write(RecordKind.HELD, encode_record(record)))
+        if is_first:
+            for messages in self.lists():
+                self.regate_list(messages, effects)
+
+    def _published_in_part(self, event: Published, effects: list[AnyEffect], now: int) -> None:
+        """What may have been sent before, and is not known here, may be known, and done, elsewhere (▲); so may what
+        is missing before a message of its lane (P7)."""
+        block = event.block
+        has_gap = block.first > self.intake.marks().get(block.lane, 0) + 1
+        if (event.resent or has_gap) and self.intake.would_accept(block):
+            why = Hold.GAP if has_gap else Hold.SENT_AGAIN
+            self.hold(block.lane, block.first, block.last, why, effects)
+        self._published_block(event, effects, now)
 
     # ---- messages
 
@@ -247,6 +332,7 @@ class Destination:
         self._published -= event.block.count
         self._bytes -= event.block.size
         self.intake.not_stored(event.block, event.code, event.sentence, effects)
+        self.stamps.taken_back(self.intake.next_number)
 
     # ---- flow control
 
@@ -300,6 +386,11 @@ class Destination:
         for consumer in event.consumers:
             self._leave(ConsumerDetached(self.address, consumer), effects, now)
         self._dispatch(effects, now)
+
+    def _taken_back(self, event: DispatchesDropped, effects: list[AnyEffect], _now: int) -> None:
+        for messages in self.lists():
+            messages.take_back(event.of_consumers, effects)
+        effects.append(Continue())  # not at once: what may be handed out in the new view is being decided
 
     def _went_away(self, event: ConsumerAway, _effects: list[AnyEffect], _now: int) -> None:
         messages = self.list_of(event.consumer)
@@ -378,7 +469,8 @@ class Destination:
             held = self.held()
             size = self.flow.bytes_of(held, self.intake.next_number, self._bytes)
             for messages in self.lists():
-                enforce(messages, held, size, effects, now)
+                if not messages.is_gated:  # what another part may need is not for this one to remove
+                    enforce(messages, held, size, effects, now)
 
     def _bury_failed(self, event: BuryFailed, effects: list[AnyEffect], now: int) -> None:
         messages = self.list_by_number(event.list_number)
@@ -391,6 +483,7 @@ class Destination:
         self.policy = policy
         for messages in self.lists():
             messages.set_policy(policy)
+            self.regate_list(messages, [])
 
     def set_paused(self, paused: Paused) -> None:
         self.pause.set(paused)
@@ -406,8 +499,8 @@ class Destination:
         self.measure(effects)
         return purged
 
-    def session_ended(self, session: SessionId) -> None:
-        self.intake.forget(session)
+    def session_ended(self, session: SessionId, *, but_marks: bool = False) -> None:
+        self.intake.forget(session, but_marks=but_marks)
 
     def consumers(self) -> list[ConsumerId]:
         return [consumer for messages in self.lists() for consumer in messages.consumers]
@@ -417,6 +510,14 @@ class Destination:
         self.has_ended = True
         for messages in list(self.lists()):
             messages.end(effects)
+
+    def held_back(self) -> dict[Hold, int]:
+        """How many messages wait, and why, that could go if the cluster were whole."""
+        found: dict[Hold, int] = {}
+        for messages in self.lists():
+            for why, count in messages.held_back.items():
+                found[why] = found.get(why, 0) + count
+        return found
 
     def oldest_number(self) -> int:
         """All messages that are here have this number or a higher one; 0: that is not easily said."""
@@ -428,6 +529,7 @@ class Destination:
 
     def figures(self) -> Figures:
         lists = list(self.lists())
+        held_back = self.held_back()
         return Figures(
             address=self.address,
             kind=kind_of(self.address),
@@ -443,4 +545,6 @@ class Destination:
             stopped_units=sum(messages.units.stopped for messages in lists),
             production_paused=self.pause.state.production,
             consumption_paused=self.pause.state.consumption,
+            held_back=sum(held_back.values()),
+            held_back_why=in_words(held_back),
         )

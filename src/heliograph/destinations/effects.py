@@ -9,6 +9,7 @@ import msgspec
 from heliograph.bus.commands import Decision
 from heliograph.destinations.pages import Page
 from heliograph.model.block import Block, Span
+from heliograph.model.ids import LaneId
 
 
 class Effect(msgspec.Struct, gc=False):
@@ -84,6 +85,14 @@ class Bury(Effect):
     errors: list[str]
 
 
+class Missed(Effect):
+    """A lane goes on behind these sequences, which are not here. In a cluster another part may have them."""
+
+    lane: LaneId
+    first: int
+    last: int
+
+
 class Administer(Effect):
     """The messages of a block are commands to the server (M13)."""
 
@@ -117,6 +126,7 @@ AnyEffect = (
     | ReleasePage
     | Load
     | Bury
+    | Missed
     | Administer
     | Wake
     | Continue

@@ -55,6 +55,13 @@ class ConsumersGone(Event):
     consumers: list[ConsumerId]
 
 
+class DispatchesDropped(Event):
+    """What consumers have under these tags, first and last, never got to them (PROTOCOL 4). It returns as one, as if
+    it had not been handed out."""
+
+    of_consumers: list[tuple[ConsumerId, int, int]]
+
+
 class TurnCame(Event):
     """The next turn of a destination that had more to do."""
 

@@ -6,6 +6,10 @@ something is missing, and is refused. A lane of which anything was refused takes
 follows would overtake what was refused. Only where a lane is resumed may it begin further on: what lies
 between was not persistent, was confirmed, and ended with the server that had it.
 
+In a cluster that was in parts, what lies between may also be *missing*: another part has it, and it comes when they
+meet, behind what followed it. Until the cluster is whole again the intake remembers what is missing, what came from
+another part and is *held*, and how far the lanes of sessions had come that ended (docs/decisions/0018).
+
 Messages are numbered in the order of acceptance, whatever their delivery mode, so that each has one place to
 return to. Those that are not persistent leave gaps in what the journal knows: each record carries the low
 half of its number, and replay finds the rest by counting.
@@ -15,8 +19,11 @@ from __future__ import annotations
 
 from collections import deque
 
+import msgspec
+
 from heliograph.bus.commands import Confirmed, Refused
-from heliograph.destinations.effects import AnyEffect, Multicast
+from heliograph.cluster.ranges import NONE, Ranges, minus, union
+from heliograph.destinations.effects import AnyEffect, Missed, Multicast
 from heliograph.model.block import Block
 from heliograph.model.ids import LaneId, SessionId, session_of
 
@@ -26,6 +33,17 @@ _NUMBER_MASK = 0xFFFF_FFFF
 def number_mark(block: Block) -> int:
     """What the record of a block says about its number, in the 32 bits that it has for a list."""
     return block.number & _NUMBER_MASK
+
+
+class Apart(msgspec.Struct, array_like=True):
+    """What an intake remembers until the cluster is whole."""
+
+    missing: dict[LaneId, Ranges] = {}  # below the mark of a lane, and not here
+    ended: dict[LaneId, int] = {}  # marks of lanes whose session is over
+    ended_before: dict[LaneId, int] = {}  # the same, of those that were over when the cluster was whole last
+
+    def mark_of(self, lane: LaneId) -> int:
+        return self.ended.get(lane, 0) or self.ended_before.get(lane, 0)
 
 
 class Intake:
@@ -38,6 +56,7 @@ class Intake:
         "_marks",
         "_refused",
         "_resumed",
+        "apart",
         "next_number",
         "pending",
         "spilling",
@@ -55,6 +74,7 @@ class Intake:
         self._adopted: dict[int, None] = {}  # numbers of pending blocks that another destination had
         self.pending: deque[Block] = deque()
         self.spilling = 0  # pending blocks that are not persistent
+        self.apart = Apart()
         self.next_number = 1
 
     def accept(self, block: Block, effects: list[AnyEffect], *, number: bool = True) -> bool:
@@ -74,6 +94,12 @@ class Intake:
             block.number = self.next_number
             self.next_number += block.count
         return True
+
+    def would_accept(self, block: Block) -> bool:
+        """Whether a block is new and in its place."""
+        lane, mark = block.lane, self._marks.get(block.lane, 0)
+        may_begin = lane in self._resumed or (self._heard is not None and lane not in self._heard)
+        return lane not in self._refused and (block.first == mark + 1 or (block.first > mark and may_begin))
 
     def number(self, block: Block) -> None:
         """Give a block its place among all that was accepted."""
@@ -110,6 +136,7 @@ class Intake:
         if block.first > mark and (
             lane in self._resumed or (self._heard is not None and lane not in self._heard)
         ):
+            effects.append(Missed(lane, mark + 1, block.first - 1))
             return True
         if lane not in self._refused:  # else its client has been told
             sentence = (
@@ -196,8 +223,12 @@ class Intake:
         """Whoever had this destination before has refused something of this lane, and its client was told."""
         self._refused[lane] = None
 
-    def forget(self, session: SessionId) -> None:
-        """A session ended: its lanes will not come again."""
+    def forget(self, session: SessionId, *, but_marks: bool = False) -> None:
+        """A session ended: its lanes will not come again; or only from another part, `but_marks`."""
+        if but_marks:
+            self.apart.ended.update(
+                (lane, mark) for lane, mark in self._marks.items() if session_of(lane) == session
+            )
         tables: tuple[dict[LaneId, int] | dict[LaneId, None], ...] = (
             self._marks,
             self._refused,
@@ -232,6 +263,45 @@ class Intake:
     def marks(self) -> dict[LaneId, int]:
         return self._marks
 
-    def restore(self, marks: dict[LaneId, int], next_number: int) -> None:
+    # ---- what other parts have, or had
+
+    def known_of(self, lane: LaneId) -> Ranges:
+        """The sequences of a lane that were taken here, or are done elsewhere."""
+        mark = self._marks.get(lane, 0) or self.apart.mark_of(lane)
+        return minus(((1, mark),), self.apart.missing.get(lane, NONE)) if mark else NONE
+
+    def replay_joined(self, block: Block, number_mark: int) -> None:
+        """A block that another part accepted takes its place, behind all that is here."""
+        self.learn(block.lane, ((block.first, block.last),))
+        self.replay_adopted(block, number_mark)
+
+    def learn(self, lane: LaneId, ranges: Ranges) -> None:
+        """These are taken, here or elsewhere, wherever on the lane they are."""
+        known = union(self.known_of(lane), ranges)
+        mark = known[-1][1] if known else 0
+        missing = minus(((1, mark),), known)
+        if lane in self._marks or not self.apart.mark_of(lane):
+            self._marks[lane] = mark
+        else:
+            self.apart.ended[lane] = mark
+        if missing:
+            self.apart.missing[lane] = missing
+        else:
+            self.apart.missing.pop(lane, None)
+
+    def miss(self, lane: LaneId, first: int, last: int) -> None:
+        """What its sender goes on behind is not here."""
+        self.apart.missing[lane] = union(self.apart.missing.get(lane, NONE), ((first, last),))
+
+    def became_whole(self) -> None:
+        """Nobody has anything that is not here. Marks are kept once more: one may not have heard of this yet."""
+        self.apart = Apart(ended_before=self.apart.ended)
+
+    def all_marks(self) -> dict[LaneId, int]:
+        """Also of lanes whose session is over."""
+        return {**self.apart.ended_before, **self.apart.ended, **self._marks}
+
+    def restore(self, marks: dict[LaneId, int], next_number: int, apart: Apart | None = None) -> None:
         self._marks = marks
         self.next_number = next_number
+        self.apart = apart or Apart()

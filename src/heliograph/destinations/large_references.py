@@ -29,6 +29,7 @@ class LargeReferences:
     def __init__(self) -> None:
         self._held: dict[int, _Held] = {}
         self._records: dict[FileId, int] = {}
+        self.kept: dict[FileId, None] = {}  # branches that are set aside refer to them (docs/decisions/0018)
         # Files that lost their last reference since somebody asked, in that order.
         self._unreferenced: dict[FileId, None] = {}
 
@@ -36,7 +37,7 @@ class LargeReferences:
         return position in self._held
 
     def is_referenced(self, file: FileId) -> bool:
-        return file in self._records
+        return file in self._records or file in self.kept
 
     def persisted(self, position: int, file: FileId) -> None:
         """A record with a reference was appended, and is held once."""
@@ -80,7 +81,7 @@ class LargeReferences:
         if not self._unreferenced:
             return []
         taken, self._unreferenced = list(self._unreferenced), {}
-        return taken
+        return [file for file in taken if file not in self.kept]
 
     def relocate(self, moves: dict[int, int]) -> None:
         """Records were moved within the journal."""

@@ -16,9 +16,11 @@ from itertools import groupby
 from heliograph.bus.commands import Dispatched, Parcelled
 from heliograph.destinations.competing import Consumer, share
 from heliograph.destinations.effects import AnyEffect, Continue, Load, Multicast
+from heliograph.destinations.holding_back import HoldingBack, Unshared
 from heliograph.destinations.pages import Entry, Page, entries_of
+from heliograph.destinations.partition_gate import PartitionGate
 from heliograph.destinations.placing import place_in_queue
-from heliograph.destinations.pledging import Pledge, Pledging
+from heliograph.destinations.pledging import Pledge
 from heliograph.destinations.schedule import Schedule
 from heliograph.destinations.selective import SelectiveLevel
 from heliograph.destinations.sequence import SharedLevel
@@ -42,13 +44,11 @@ from heliograph.model.message import DEFAULT_PRIORITY
 from heliograph.model.policy import DEFAULT_POLICY, Policy
 from heliograph.model.sort_keys import SortKey, parse_sort_keys
 
-Unshared = Waiting | SelectiveLevel | SortedLevel
-"""A level that belongs to one list alone."""
 UserOf = Callable[[LaneId], str]
 _TIMED = EXPIRIES | DELIVERIES
 
 
-class MessageList(Pledging):
+class MessageList(HoldingBack):
     """Waiting messages by priority, consumers in turn."""
 
     def __init__(
@@ -86,6 +86,8 @@ class MessageList(Pledging):
         self.selective = False
         self.paused = False  # an administrator wants nothing handed out
         self._is_pulled_from = False
+        self.is_closed = False
+        self._gate: PartitionGate | None = None
         self.in_flight = 0
         self.delivered = 0
         self.settled = 0
@@ -94,7 +96,9 @@ class MessageList(Pledging):
     def depth(self) -> int:
         """Messages that wait for a consumer, or for their time."""
         waiting = sum(level.messages for _, level in self._order) + self.schedule.messages
-        return waiting + self.units.messages + (self._survey.messages if self._survey is not None else 0)
+        surveyed = self._survey.messages if self._survey is not None else 0
+        held_back = self._gate.messages if self._gate is not None else 0
+        return waiting + self.units.messages + surveyed + held_back
 
     @property
     def backlog(self) -> int:
@@ -103,6 +107,9 @@ class MessageList(Pledging):
 
     @property
     def keeps_loaded(self) -> bool:
+        # What waits on disk behind a gate comes before what arrives now.
+        if self._gate is not None and self._gate.is_partly_cold:
+            return False
         return all(level.keeps_loaded for _, level in self._order)
 
     @property
@@ -129,12 +136,23 @@ class MessageList(Pledging):
         """A message arrives behind all others of its priority."""
         level = self.level(priority)
         assert isinstance(level, Unshared)
+        if self._gate is not None:
+            free = self._sifted_arrival(priority, span)
+            if free is None:
+                return
+            span = free
         if self._survey is not None:
             self._survey.append(priority, span)
         elif span.block.flags & UNITS or self._rule is not None:
             self._append_in_order(priority, level, span)
         else:
             level.append(span)
+
+    def _sifted_arrival(self, priority: int, span: Span) -> Span | None:
+        """What of it need not wait behind the gate. While earlier ones are looked through it takes its turn there."""
+        if span.block.flags & UNITS or self._rule is not None:
+            self.meets_units()
+        return span if self._survey is not None else self.sifted(priority, span)
 
     # ---- units of order
 
@@ -155,9 +173,10 @@ class MessageList(Pledging):
         """Somebody takes single messages out, also such as are not the first of their unit; meanwhile nothing is
         handed out."""
         self._is_pulled_from = True
+        self.open_gate()
         self.units.let_all_go(keep_asides=True)
         self.let_units_go_on()
-        self._count_handed_out()
+        self.count_handed_out()
 
     def can_be_pulled_from(self, effects: list[AnyEffect]) -> bool:
         """Whether all that waits is in a level; otherwise it is being looked through."""
@@ -168,7 +187,7 @@ class MessageList(Pledging):
         if self.has_units:
             self.survey()
 
-    def _count_handed_out(self) -> None:
+    def count_handed_out(self) -> None:
         """Units were forgotten: what consumers have counts anew."""
         for consumer in self.holders():
             consumer.held_units.clear()
@@ -182,7 +201,7 @@ class MessageList(Pledging):
         self.units.let_all_go(keep_asides=False)
         self.let_units_go_on()
         self._rule = rule
-        self._count_handed_out()
+        self.count_handed_out()
         if rule is not None:
             self.meets_units()
 
@@ -290,8 +309,9 @@ class MessageList(Pledging):
         """Go on with the survey. Whether it is done."""
         survey = self._survey
         assert survey is not None
-        for span in survey.spans():
-            for part, _ in self.screen(span):
+        for each in survey.spans():
+            span = each if self._gate is None else self.sifted(self._place(each), each)
+            for part, _ in self.screen(span) if span is not None else ():
                 level = self.level(self._place(part))
                 assert isinstance(level, Unshared)
                 level.append(part)
@@ -337,7 +357,7 @@ class MessageList(Pledging):
             self._levels[DEFAULT_PRIORITY] = self._sorted
         self._order = list(self._levels.items())
         self.units.one_by_one = self._sorted is not None
-        self._count_handed_out()
+        self.count_handed_out()
 
     def restore_unsorted(self, priority: int, pages: list[Page]) -> None:
         """What recovery found to wait in a sorted list: its keys have to be read first."""
@@ -441,7 +461,7 @@ class MessageList(Pledging):
 
     def dispatch(self, effects: list[AnyEffect], now: int) -> None:
         """Give what waits to those who want it, for one turn."""
-        if self.paused or self._is_pulled_from:
+        if self.paused or self._is_pulled_from or self.is_closed:
             return
         if self._survey is not None and not self._look_through(effects):
             return
@@ -508,6 +528,11 @@ class MessageList(Pledging):
         ranges: Ranges,
     ) -> bool:
         """Hand out what came up for a consumer, as far as it may go. Whether the consumer had its turn."""
+        if self._gate is not None:
+            free = self.sifted_from(priority, span, effects)
+            if free is None:
+                return False
+            span = free
         block = span.block
         if block.flags & UNITS or self._rule is not None:
             if not self.has_units and self._is_surprised(priority, span):
@@ -593,12 +618,16 @@ class MessageList(Pledging):
                 tag += sum(span.stop - span.start for span in parcel)
 
     def _read_ahead(self, effects: list[AnyEffect]) -> None:
+        if self._gate is not None:
+            self.read_behind_gate(effects)
         for priority, level in self._order:
             page = level.page_to_load()
             if page is not None:
                 effects.append(Load(self.number, priority, page))
 
     def loaded(self, priority: int, page: Page, buffers: list[bytes]) -> None:
+        if self._gate is not None and self.was_read_behind_gate(page, buffers):
+            return
         if self._survey is None or not self._survey.loaded(page, buffers):
             self._levels[priority].loaded(page, buffers)
 
@@ -699,6 +728,8 @@ class MessageList(Pledging):
 
     def sweep(self, effects: list[AnyEffect], now: int) -> None:
         """Take what is expired, or waited too long, from the head of each level."""
+        if self.is_closed:
+            return  # who may not hand out may not give up either
         # Nobody could take anything while it is paused: that is no reason to give it up.
         patience = 0 if self.paused else int(self.policy.undelivered_to_dead_after * SECOND)
         for priority, level in self._order:
@@ -706,6 +737,11 @@ class MessageList(Pledging):
                 span = level.take(MAX_CREDIT, NOBODY, effects) if level.messages else None
                 if span is None:
                     break
+                if self._gate is not None:
+                    free = self.sifted_from(priority, span, effects)
+                    if free is None:
+                        continue
+                    span = free
                 block = span.block
                 if patience and block.timestamp and block.timestamp + patience < now:
                     self._leave_level(span, effects)
@@ -734,6 +770,8 @@ class MessageList(Pledging):
         yield from self.units.cold_pages()
         if self._survey is not None:
             yield from self._survey.pages()
+        if self._gate is not None:
+            yield from self._gate.pages()
 
     def loaded_entries(self) -> Iterator[tuple[int, Entry]]:
         """Waiting messages that are in memory and in the journal, by priority."""
@@ -753,6 +791,8 @@ class MessageList(Pledging):
         yield from self.units.hot_spans()
         if self._survey is not None:
             yield from self._survey.hot_spans()
+        if self._gate is not None:
+            yield from self._gate.hot_spans()
 
     def outstanding_entries(self) -> Iterator[tuple[int, Entry]]:
         for consumer in self.holders():
@@ -778,14 +818,17 @@ class MessageList(Pledging):
             level.leave(effects)
 
     def _let_go_elsewhere(self, effects: list[AnyEffect]) -> None:
-        """Of what waits for its time, for its unit, or to be looked at."""
+        """Of what waits for its time, for its unit, for the cluster to be whole, or to be looked at."""
         for span in self._spans_elsewhere():
             self._let_go(span, effects)
         pages = [*self.units.cold_pages(), *(self._survey.pages() if self._survey is not None else ())]
+        pages += self._gate.pages() if self._gate is not None else ()
         for priority, page in pages:
             for entry in page.entries():
                 self._levels[priority].settled(entry.position, entry.messages, entry.origin, effects)
         self.units.forget_waiting()
+        if self._gate is not None:
+            self._gate.take_all()
         self._survey = None
         self._let_go_scheduled(effects)
 

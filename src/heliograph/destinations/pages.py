@@ -264,21 +264,23 @@ def records_of(span: Span) -> Iterable[tuple[int, int]]:
     return count_by_segment(positions, repeat(1, len(positions))).items()
 
 
-def pages_of(entries: Iterable[Entry], size_each: int = 512) -> list[Page]:
+def pages_of(entries: Iterable[Entry], size_each: int = 512, *, persistent: bool = True) -> list[Page]:
     """Pages that hold these entries, which come ordered by number. Sizes are not known any more: `size_each`
     a message."""
     pages: list[Page] = []
     for entry in entries:
-        last = pages[-1] if pages else None
-        if last is None or last.full or (last.deliveries, last.origin) != (entry.deliveries, entry.origin):
-            pages.append(Page(entry.deliveries, entry.origin))
-        pages[-1].append(
-            entry.number, entry.position, entry.start, entry.messages, entry.messages * size_each
-        )
+        _add(pages, entry, entry.messages * size_each, persistent=persistent)
     return pages
 
 
-def laid_out(pages: Iterable[Page]) -> list[Page]:
+def _add(pages: list[Page], entry: Entry, size: int, *, persistent: bool) -> None:
+    last = pages[-1] if pages else None
+    if last is None or last.full or (last.deliveries, last.origin) != (entry.deliveries, entry.origin):
+        pages.append(Page(entry.deliveries, entry.origin))
+    pages[-1].append(entry.number, entry.position, entry.start, entry.messages, size, persistent=persistent)
+
+
+def in_order(pages: Iterable[Page]) -> list[Page]:
     """The same messages in order. Pages that lie among one another, as what units of order hold back lies among what
     waits, become others."""
     found: list[Page] = []
@@ -297,17 +299,21 @@ def _joined(pages: list[Page]) -> list[Page]:
     if len(pages) < 2:
         return pages
     size_each = sum(page.bytes for page in pages) // sum(page.messages for page in pages)
-    return pages_of(_in_order(pages), size_each)
+    joined: list[Page] = []
+    for entry, spilled in _in_order(pages):
+        _add(joined, entry, entry.messages * size_each, persistent=not spilled)
+    return joined
 
 
-def _in_order(pages: list[Page]) -> Iterator[Entry]:
-    """The entries of pages that are ordered by their first: no more of them at once than where pages overlap."""
-    ahead: list[Entry] = []
+def _in_order(pages: list[Page]) -> Iterator[tuple[Entry, int]]:
+    """The entries of pages that are ordered by their first, and whether each ends with the process: no more of
+    them at once than where pages overlap."""
+    ahead: list[tuple[Entry, int]] = []
     for page in pages:
-        while ahead and ahead[0].number < page.first:
+        while ahead and ahead[0][0].number < page.first:
             yield heappop(ahead)
-        for entry in page.entries():
-            heappush(ahead, entry)
+        for item in zip(page.entries(), page.spilled(), strict=True):
+            heappush(ahead, item)
     while ahead:
         yield heappop(ahead)
 

@@ -67,6 +67,9 @@ class Queue(Destination):
     def _wants(self, _block: Block) -> bool:
         return True
 
+    def _has_rules(self, _messages: MessageList) -> bool:
+        return True
+
     def add(self, block: Block, _effects: list[AnyEffect], _now: int) -> int:
         for priority, span in cut(block, runs_in_queue(block), [(0, block.count)]):
             self.messages.append(priority, span)
@@ -102,6 +105,7 @@ class Queue(Destination):
         self._takers.remove(identity)
         self.messages.sort_by_takers(self._make_selective)
         self.messages.end_pulling()
+        self.regate_list(self.messages, [])
 
     def restore(self, priority: int, pages: list[Page]) -> None:
         """What recovery found to wait."""

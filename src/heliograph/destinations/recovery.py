@@ -8,9 +8,11 @@ from typing import NamedTuple, Protocol
 
 import msgspec
 
+from heliograph.cluster.dispatch_rules import Hold
 from heliograph.destinations.catalogue import Catalogue, KnownSession
 from heliograph.destinations.destination import Destination
 from heliograph.destinations.documents import decode_document
+from heliograph.destinations.ledger import decode_known, decode_missed
 from heliograph.destinations.pages import SEGMENT_SHIFT, Entry, Page, pages_of
 from heliograph.destinations.placing import runs_in_queue, runs_in_topic
 from heliograph.destinations.queue import Queue
@@ -21,6 +23,7 @@ from heliograph.destinations.snapshot import (
     LevelState,
     LogState,
     PreparedState,
+    add_ledger,
     decode_state,
     facts_of,
     placements_of,
@@ -48,6 +51,8 @@ _decode_subscription = msgspec.msgpack.Decoder(SubscriptionRecord).decode
 _decode_commit = msgspec.msgpack.Decoder(CommitRecord).decode
 _decode_prepared = msgspec.msgpack.Decoder(PreparedRecord).decode
 _decode_finished = msgspec.msgpack.Decoder(FinishedRecord).decode
+_OF_VIEWS = (RecordKind.ENTERED, RecordKind.IN_FORCE, RecordKind.HELD)
+_MERGING = (RecordKind.JOINED, RecordKind.KNOWN, RecordKind.MISSED, RecordKind.WHOLE)
 _NOTES = (RecordKind.DONE, RecordKind.DISPATCHED, RecordKind.RETURNED, RecordKind.UNSEEN)
 
 
@@ -62,7 +67,9 @@ class Log(Protocol):
 
     index: int
 
-    def restore(self, index: int, chain: int, views: list[bytes], identity: bytes) -> None: ...
+    def restore(
+        self, index: int, chain: int, views: list[bytes], identity: bytes, standing: bytes
+    ) -> None: ...
 
     def add(self, kind: int, destination: int, list_number: int, payload: bytes | memoryview) -> None: ...
 
@@ -160,11 +167,12 @@ class CatalogueRecovery:
             return
         self.started_on, self.stopped_clean = state.boot, state.stopped_clean
         self._catalogue.placements = {Address(address): place for address, place in state.placements}
+        self._catalogue.views.standing = state.standing
         for document in state.documents:
             self._catalogue.documents.restore(document)
         self._catalogue.paths.restore(state.paths)
         if self._log is not None:
-            self._log.restore(state.index, state.chain, state.views, state.identity)
+            self._log.restore(state.index, state.chain, state.views, state.identity, state.cluster)
         for session in state.sessions:
             lanes = {lane: Address(address) for lane, address in session.lanes}
             known = KnownSession(
@@ -181,6 +189,9 @@ class CatalogueRecovery:
                 self._catalogue.transactions.restore_outcome(SessionId(session.session), number, committed)
         for destination in state.destinations:
             self._restore(destination)
+        self._catalogue.graves = {Address(address): grave for address, grave in state.graves.items()}
+        numbers = self._catalogue.by_number
+        self._catalogue.ledger.restore(state.ledger, {number: numbers[number].address for number in numbers})
         self._catalogue.large.restore(state.large)
         for stage in state.stages:
             target = self._catalogue.by_number[stage.destination]
@@ -202,10 +213,12 @@ class CatalogueRecovery:
 
     def _restore(self, state: DestinationState) -> None:
         made = self._make(state.number, state.address)
-        made.intake.restore({LaneId(lane): mark for lane, mark in state.marks}, state.next_number)
+        marks = {LaneId(lane): mark for lane, mark in state.marks}
+        made.intake.restore(marks, state.next_number, state.apart)
         if state.policy is not None:
             made.set_policy(state.policy)
         made.set_paused(state.paused)
+        made.stamps.restore(state.stamps)
         if isinstance(made, Queue):
             replay = self._queues[state.number]
             for level in state.levels:
@@ -280,6 +293,8 @@ class CatalogueRecovery:
             self._subscription(bytes(record.payload))
         elif kind == RecordKind.DOCUMENT:
             self._catalogue.documents.restore(decode_document(record.payload))
+        elif kind in _OF_VIEWS:
+            self._catalogue.views.replay(kind, bytes(record.payload))
         elif kind == RecordKind.PATH:
             self._catalogue.paths.replay(bytes(record.payload))
         elif kind == RecordKind.STARTED:
@@ -289,6 +304,31 @@ class CatalogueRecovery:
             self.stopped_clean = True
         elif kind == RecordKind.RELOCATED:
             self._relocated(record)
+        elif kind in _MERGING:
+            self._merging(record)
+
+    def _merging(self, record: Record) -> None:
+        """Parts met, or are about to (docs/decisions/0018)."""
+        if record.kind == RecordKind.WHOLE:
+            self._catalogue.views.replay(record.kind, bytes(record.payload))
+            self._catalogue.became_whole()
+            return
+        destination = self._catalogue.by_number.get(record.destination)
+        if destination is None:
+            return  # deleted since
+        intake = destination.intake
+        if record.kind == RecordKind.JOINED:
+            block = self._block_of(record.payload, record.position, destination)
+            why = Hold.FROM_RESTRICTED
+            destination.stamps.hold(block.lane, block.first, block.last, why, intake.next_number)
+            intake.replay_joined(block, record.list)
+            self._publish(destination, block)
+        elif record.kind == RecordKind.KNOWN:
+            known = decode_known(record.payload)
+            intake.learn(LaneId(known.lane), known.ranges)
+        else:
+            missed = decode_missed(record.payload)
+            intake.miss(LaneId(missed.lane), missed.first, missed.last)
 
     def _destination(self, payload: bytes) -> None:
         record = self._catalogue.decode_destination(payload)
@@ -458,16 +498,7 @@ class CatalogueRecovery:
     def state(self, place: LogState) -> tuple[CatalogueState, list[Page]]:
         """What the records so far amount to, and the pages that hold something: for who never stops recovering."""
         held: list[Page] = []
-        destinations = []
-        for number, destination in self._catalogue.by_number.items():
-            state = facts_of(destination)
-            if (queue := self._queues.get(number)) is not None:
-                state.levels = queue.state()
-                for level in state.levels:
-                    held += [*level.pages, *pages_of(level.dispatched)]
-            elif (topic := self._topics.get(number)) is not None:
-                held += topic.add_state(state)
-            destinations.append(state)
+        destinations = [self._state_of(number, held) for number in self._catalogue.by_number]
         open_stages = [stage for staged in self._stages.values() for stage in staged]
         promised = [
             (promise.record, self._still_wanted(promise.staged)) for promise in self._prepared.values()
@@ -485,10 +516,30 @@ class CatalogueRecovery:
             placements_of(self._catalogue),
         )
         found.documents = list(self._catalogue.documents.by_key.values())
+        found.standing = self._catalogue.views.standing
         found.paths = self._catalogue.paths.states()
         found.prepared = [PreparedState(record, stages_of(staged)) for record, staged in promised]
         found.finishing = list(self._catalogue.transactions.finishing.values())
+        add_ledger(self._catalogue, found)
         return found, held
+
+    def _state_of(self, number: int, held: list[Page]) -> DestinationState:
+        state = facts_of(self._catalogue.by_number[number])
+        if (queue := self._queues.get(number)) is not None:
+            state.levels = queue.state()
+            for level in state.levels:
+                held += [*level.pages, *pages_of(level.dispatched)]
+        elif (topic := self._topics.get(number)) is not None:
+            held += topic.add_state(state)
+        return state
+
+    def destination_state(self, number: int) -> DestinationState:
+        """What the records so far amount to, of one destination."""
+        return self._state_of(number, [])
+
+    def has_stages(self, session: SessionId) -> bool:
+        """Whether a session is in a transaction, and has sent something in it."""
+        return session in self._stages
 
     # ---- the end
 
@@ -592,6 +643,7 @@ class CatalogueRecovery:
             self._catalogue.transactions.prepared[key] = promise
             for _, block in promise.staged:
                 self._hold_stage(block, holder)
+        self._catalogue.views.wait_for_view()
         return sum(page.messages for page in held)
 
     def _claims_of(self, record: PreparedRecord) -> list[Claim]:

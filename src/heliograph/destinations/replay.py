@@ -12,7 +12,7 @@ from bisect import bisect_right
 from collections import deque
 from operator import attrgetter
 
-from heliograph.destinations.pages import Entry, Page, laid_out, pages_of
+from heliograph.destinations.pages import Entry, Page, in_order, pages_of
 
 _number = attrgetter("number")
 
@@ -139,7 +139,7 @@ class LevelReplay:
         return self._head.cut(first, last)
 
     def restore(self, pages: list[Page], dispatched: list[Entry]) -> None:
-        self._pages.extend(laid_out(pages))
+        self._pages.extend(in_order(pages))
         self.dispatched.add(dispatched)
 
     def restarted(self, *, everything_again: bool) -> None:

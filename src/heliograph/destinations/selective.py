@@ -15,7 +15,7 @@ from typing import Protocol
 from heliograph.destinations.competing import Consumer
 from heliograph.destinations.effects import AnyEffect, Continue
 from heliograph.destinations.pages import Page
-from heliograph.destinations.waiting import Residence, Waiting, number_of, stays_loaded
+from heliograph.destinations.waiting import Ranges, Residence, Waiting, number_of, stays_loaded
 from heliograph.model.block import Block, Span
 from heliograph.model.ids import ConsumerId
 from heliograph.model.limits import MAX_BUCKETS, MAX_CREDIT, SORT_MESSAGES_PER_TURN
@@ -192,6 +192,16 @@ class SelectiveLevel:
 
     def put_back_cold(self, page: Page) -> None:
         self._returned.put_back_cold(page)
+
+    def lay_out(self, spans: list[Span], pages: list[Page]) -> None:
+        """One more source: what is lowest of all is looked at first."""
+        source = Waiting(self._residence)
+        source.lay_out(spans, pages)
+        self._sources.append(source)
+
+    def extract(self, ranges: Ranges) -> tuple[list[Span], list[Page]]:
+        found = [waiting.extract(ranges) for waiting in self._all()]
+        return [span for spans, _ in found for span in spans], [page for _, pages in found for page in pages]
 
     def settled(self, position: int, count: int, origin: int, effects: list[AnyEffect]) -> None:
         self._arrivals.settled(position, count, origin, effects)

@@ -379,6 +379,9 @@ class SharedLevel:
     def put_back_cold(self, page: Page) -> None:
         self._private.put_back_cold(page)
 
+    def lay_out(self, spans: list[Span], pages: list[Page]) -> None:
+        self._private.lay_out(spans, pages)
+
     def settled(self, _position: int, count: int, origin: int, effects: list[AnyEffect]) -> None:
         """Messages that were handed out are done for this subscription."""
         self._unsettled[origin] -= count

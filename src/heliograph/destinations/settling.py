@@ -59,6 +59,9 @@ class Settling:
             return self._rule.units(span)
         return units_of(span) if span.block.flags & UNITS else None
 
+    def _waits_again(self, span: Span) -> None:
+        """Messages came back, whatever way they take to their place."""
+
     # ---- what consumers say
 
     def settle(
@@ -144,6 +147,23 @@ class Settling:
             consumer.outstanding_bytes = 0
             self._return_seen(consumer, MAX_TAG if seen == UNKNOWN else seen, effects, now)
             self._queue(consumer)
+
+    def take_back(self, of_consumers: list[tuple[ConsumerId, int, int]], effects: list[AnyEffect]) -> None:
+        """Clients were never given what their consumers have under these tags, first and last. One that is away says
+        so itself when it claims what it has."""
+        never_saw: list[Span] = []
+        for identity, first, last in of_consumers:
+            consumer = self.consumers.get(identity)
+            if consumer is None or consumer.away:
+                continue
+            taken: list[Span] = []
+            for low, high in consumer.outstanding.among([(first, last)]):
+                taken += consumer.outstanding.take(low, high)
+            consumer.gave_up(taken)
+            consumer.credit += sum(span.stop - span.start for span in taken)
+            self._queue(consumer)
+            never_saw += taken
+        self._return_unseen(never_saw, effects)
 
     # ---- done
 
@@ -238,6 +258,7 @@ class Settling:
         touched: list[int] = []
         for span in never_saw:
             self.in_flight -= span.stop - span.start
+            self._waits_again(span)
             if span.block.persistent:
                 extend(ranges, number_of(span), span.stop - span.start)
             for part in self._back_to_units(span, touched):
@@ -298,6 +319,7 @@ class Settling:
             if is_suspect and limit and span.deliveries + 1 >= limit:
                 dead.append(span)
                 continue
+            self._waits_again(span)
             if span.block.persistent:
                 extend(ranges, number_of(span), span.stop - span.start)
             back = Span(span.block, span.start, span.stop, span.deliveries + 1, span.origin)

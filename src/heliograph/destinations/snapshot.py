@@ -10,15 +10,18 @@ from collections.abc import Iterable
 
 import msgspec
 
-from heliograph.destinations.catalogue import Catalogue
+from heliograph.destinations.catalogue import Catalogue, Grave
 from heliograph.destinations.destination import Destination
 from heliograph.destinations.documents import Document
+from heliograph.destinations.intake import Apart
 from heliograph.destinations.message_list import MessageList
 from heliograph.destinations.pages import Entry, Page, pages_of
 from heliograph.destinations.paths import PathState
 from heliograph.destinations.pausing import NOTHING, Paused
 from heliograph.destinations.placing import runs_in_queue, runs_in_topic
 from heliograph.destinations.queue import Queue
+from heliograph.destinations.stamps import StampsState
+from heliograph.destinations.standing import Standing
 from heliograph.destinations.subscriptions import Group, Subscription, Terms
 from heliograph.destinations.topic import Topic
 from heliograph.destinations.transactions import Finishing, PreparedRecord
@@ -77,6 +80,8 @@ class DestinationState(msgspec.Struct, array_like=True):
     subscriptions: list[SubscriptionState]
     policy: Policy | None
     paused: Paused = NOTHING
+    stamps: StampsState | None = None
+    apart: Apart | None = None  # in a cluster: what is remembered until it is whole
 
 
 class SessionState(msgspec.Struct, array_like=True):
@@ -106,8 +111,9 @@ class PreparedState(msgspec.Struct, array_like=True):
     stages: list[StageState]
 
 
-LogState = tuple[int, int, list[bytes], bytes]
-"""Where a log stands that several servers have: index, chain, the views it came through, the cluster's identity."""
+LogState = tuple[int, int, list[bytes], bytes, bytes]
+"""Where a log stands that several servers have: index, chain, the views it came through, the cluster's identity, and
+what `cluster/log.py` keeps of the cluster."""
 
 
 class CatalogueState(msgspec.Struct, array_like=True):
@@ -122,11 +128,15 @@ class CatalogueState(msgspec.Struct, array_like=True):
     chain: int = 0
     views: list[bytes] = []  # that the log came through
     identity: bytes = b""  # of the cluster whose log it is
+    cluster: bytes = b""  # how it stands with the views and the nodes of the cluster
     stopped_clean: bool = False
     placements: list[tuple[str, str]] = []  # destinations of other sub-clusters, and where they were placed
     prepared: list[PreparedState] = []
     finishing: list[Finishing] = []
     documents: list[Document] = []  # of which every node has a copy
+    standing: Standing | None = None  # the view that the log is in, where it is one of a cluster
+    ledger: bytes = b""  # in a cluster: what differs where its parts meet
+    graves: dict[str, Grave] = {}
     paths: list[PathState] = []  # where units of distributed destinations are
 
 
@@ -146,7 +156,7 @@ encode_state = msgspec.msgpack.Encoder(enc_hook=_dump).encode
 decode_state = msgspec.msgpack.Decoder(CatalogueState, dec_hook=_restore).decode
 
 
-def snapshot_of(catalogue: Catalogue, boot: bytes, place: LogState = (0, 0, [], b"")) -> bytes:
+def snapshot_of(catalogue: Catalogue, boot: bytes, place: LogState = (0, 0, [], b"", b"")) -> bytes:
     destinations = [
         _state_of(destination)
         for destination in catalogue.all_destinations()
@@ -163,8 +173,16 @@ def snapshot_of(catalogue: Catalogue, boot: bytes, place: LogState = (0, 0, [], 
     state.finishing = list(transactions.finishing.values())
     state.placements = placements_of(catalogue)
     state.documents = list(catalogue.documents.by_key.values())
+    state.standing = catalogue.views.standing
+    add_ledger(catalogue, state)
     state.paths = catalogue.paths.states()
     return encode_state(state)
+
+
+def add_ledger(catalogue: Catalogue, state: CatalogueState) -> None:
+    if catalogue.is_replicated:
+        state.ledger = catalogue.ledger.state()
+        state.graves = {str(address): grave for address, grave in catalogue.graves.items()}
 
 
 def _lasting_stages(catalogue: Catalogue, staged: list[tuple[Destination, Block]]) -> list[StageState]:
@@ -229,6 +247,8 @@ def facts_of(destination: Destination) -> DestinationState:
         subscriptions=[],
         policy=destination.policy,
         paused=destination.pause.state,
+        stamps=destination.stamps.state,
+        apart=intake.apart,
     )
 
 
@@ -321,6 +341,7 @@ def _cursor_of(messages: MessageList, priority: int, origins: dict[int, int], be
     waiting = [
         *level.private_entries(),
         *(entry for at, entry in messages.schedule.entries(spilled=False) if at == priority),
+        *(entry for at, entry in messages.held_entries() if at == priority),
     ]
     dispatched = [entry for at, entry in messages.outstanding_entries() if at == priority]
     return CursorState(

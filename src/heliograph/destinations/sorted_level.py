@@ -15,7 +15,7 @@ from heliograph.destinations.competing import Consumer
 from heliograph.destinations.effects import AnyEffect, Release, ReleasePage
 from heliograph.destinations.pages import Page, assemble, records_of
 from heliograph.destinations.selective import Takers
-from heliograph.destinations.waiting import OVERHEAD_BYTES, Residence, number_of
+from heliograph.destinations.waiting import OVERHEAD_BYTES, Ranges, Residence, cut_page, number_of
 from heliograph.model.block import Block, Span
 from heliograph.model.ids import ConsumerId
 from heliograph.model.sort_keys import Key, SortKey, keys_of
@@ -69,7 +69,26 @@ class SortedLevel:
         self._cold.append(page)
         self._cold_messages += page.messages
 
+    def lay_out(self, spans: list[Span], pages: list[Page]) -> None:
+        self.put_back(spans)
+        for page in pages:
+            self.put_back_cold(page)
+
     # ---- out
+
+    def extract(self, ranges: Ranges) -> tuple[list[Span], list[Page]]:
+        """Take out what has these numbers, given in order."""
+        pages: list[Page] = []
+        cold, self._cold = self._cold, deque()
+        self._cold_messages = 0
+        self._loading = None
+        for page in cold:
+            chosen, rest = cut_page(page, ranges)
+            pages += chosen
+            for part in rest:
+                self.put_back_cold(part)
+        spans = self.take_out(lambda span: any(low <= number_of(span) <= high for low, high in ranges))
+        return spans, pages
 
     def take(self, limit: int, consumer: ConsumerId, _effects: list[AnyEffect]) -> Span | None:
         """The first messages that a consumer may have, as far as they stand side by side in one block."""

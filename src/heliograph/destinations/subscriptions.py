@@ -33,6 +33,11 @@ class Terms(msgspec.Struct, frozen=True, array_like=True):
         return self.client, self.name, self.durable
 
 
+FOR_OTHER_PARTS = Terms("\0parts", durable=True)
+"""A subscription that nobody consumes from: it keeps everything while a cluster is in parts, for the subscriptions of
+the others (P4). No client can ask for this name."""
+
+
 class SubscriptionRecord(msgspec.Struct, array_like=True):
     """How the journal keeps a durable subscription. `ended`: it was unsubscribed."""
 
@@ -103,9 +108,15 @@ class Subscription:
     def ends_with_its_consumers(self) -> bool:
         return not self.terms.durable
 
+    @property
+    def is_for_other_parts(self) -> bool:
+        return self.terms.name == FOR_OTHER_PARTS.name
+
 
 def check_terms(terms: Terms) -> None:
     """Raises ClientFault for wishes that contradict each other."""
+    if terms.name == FOR_OTHER_PARTS.name:
+        raise ClientFault("this name is the server's own", code="subscription-invalid")
     if (terms.durable or terms.shared) and not terms.name:
         raise ClientFault("a durable or shared subscription needs a name", code="subscription-unnamed")
     if terms.durable and not terms.shared and not terms.client:

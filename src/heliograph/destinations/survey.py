@@ -8,12 +8,12 @@ wait where. What is on disk is read page by page; until all is seen, nothing is 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from heliograph.destinations.pages import Page, assemble
 from heliograph.destinations.selective import SelectiveLevel
 from heliograph.destinations.sorted_level import SortedLevel
-from heliograph.destinations.waiting import Waiting, number_of
+from heliograph.destinations.waiting import Ranges, Waiting, cut_page, cut_span, number_of
 from heliograph.model.block import Span
 
 Item = tuple[int, Span | Page]
@@ -47,6 +47,31 @@ class Survey:
         """What recovery found to wait."""
         self._put_in_order((priority, page))
         self.messages += page.messages
+
+    def extract(self, ranges: Ranges) -> tuple[list[tuple[int, Span]], list[tuple[int, Page]]]:
+        """Take out what has these numbers, given in order."""
+        items = [*self._items, *([self._loading] if self._loading is not None else [])]
+        spans: list[tuple[int, Span]] = []
+        pages: list[tuple[int, Page]] = []
+        rest: list[Item] = []
+        for priority, what in items:
+            if isinstance(what, Page):
+                chosen, others = cut_page(what, ranges)
+                pages += [(priority, page) for page in chosen]
+                rest += [(priority, page) for page in others]
+            else:
+                for part, is_chosen in cut_span(what, ranges):
+                    (spans if is_chosen else rest).append((priority, part))
+        self._loading = None
+        self._items = deque(sorted(rest, key=_first))
+        self.messages = sum(_count(item) for item in rest)
+        return spans, pages
+
+    def include(self, priority: int, items: Iterable[Span | Page]) -> None:
+        """More that is to be looked at in its place."""
+        more: list[Item] = [(priority, item) for item in items]
+        self._items = deque(sorted([*self._items, *more], key=_first))
+        self.messages += sum(_count(item) for item in more)
 
     def append(self, priority: int, span: Span) -> None:
         """A message arrives meanwhile, behind all others."""

@@ -9,6 +9,8 @@ from operator import attrgetter
 import msgspec
 
 from heliograph.bus.commands import Answered, ConsumerAttached, ConsumerDetached, Rejected
+from heliograph.cluster.dispatch_rules import Hold, Situation
+from heliograph.cluster.partition_state import State
 from heliograph.destinations.competing import Consumer
 from heliograph.destinations.destination import Destination, Figures
 from heliograph.destinations.effects import AnyEffect, Multicast, Write
@@ -16,7 +18,9 @@ from heliograph.destinations.events import PageLoaded
 from heliograph.destinations.flow import low_water
 from heliograph.destinations.message_list import MessageList, UserOf
 from heliograph.destinations.placing import cut, place_in_topic, runs_in_topic
+from heliograph.destinations.standing import Standing
 from heliograph.destinations.subscriptions import (
+    FOR_OTHER_PARTS,
     Group,
     Subscription,
     SubscriptionRecord,
@@ -81,6 +85,44 @@ class Topic(Destination):
 
     def _wants(self, _block: Block) -> bool:
         return bool(self.subscriptions)
+
+    # ---- parts of a cluster
+
+    def regate(
+        self, situation: Situation | None, standing: Standing | None, effects: list[AnyEffect]
+    ) -> None:
+        """While the cluster is in parts all is kept, for subscriptions of other parts (P4). What is kept goes when
+        the cluster is whole, and not when the parts have only met."""
+        kept = self._by_key.get(FOR_OTHER_PARTS.key)
+        if situation is None or situation.is_whole:
+            if kept is not None:
+                self._end(kept, effects)
+        elif kept is None and standing is not None and situation.state is not State.A:
+            self._make(FOR_OTHER_PARTS, effects)
+        super().regate(situation, standing, effects)
+
+    def regate_list(self, messages: MessageList, effects: list[AnyEffect]) -> None:
+        if self.subscriptions[messages.number].is_for_other_parts:
+            messages.regate(None, effects, is_closed=True)
+        else:
+            super().regate_list(messages, effects)
+
+    def _kept_for_others(self) -> MessageList | None:
+        kept = self._by_key.get(FOR_OTHER_PARTS.key)
+        return kept.messages if kept is not None else None
+
+    def held_back(self) -> dict[Hold, int]:
+        found = super().held_back()
+        kept = self._kept_for_others()
+        if kept is not None and kept.depth and found[Hold.NOT_IN_FORCE] == kept.depth:
+            del found[Hold.NOT_IN_FORCE]
+        elif kept is not None and kept.depth:
+            found[Hold.NOT_IN_FORCE] -= kept.depth
+        return found
+
+    def _has_rules(self, messages: MessageList) -> bool:
+        """Every subscription gets each message; but one that is shared may have consumers in several parts."""
+        return self.subscriptions[messages.number].terms.shared
 
     def _keeps_loaded(self) -> bool:
         # Until a new subscription begins, nothing may overtake what is before it.
@@ -191,6 +233,7 @@ class Topic(Destination):
 
     def _make(self, terms: Terms, effects: list[AnyEffect]) -> Subscription:
         subscription = self.restore_subscription(self._next_list, terms)
+        self.regate_list(subscription.messages, [])
         if subscription.messages.durable:
             record = SubscriptionRecord(self.number, subscription.messages.number, terms)
             effects.append(Write(RecordKind.SUBSCRIPTION, _encode(record)))
@@ -226,6 +269,11 @@ class Topic(Destination):
         if terms.name:
             self._by_key[terms.key] = subscription
         return subscription
+
+    @property
+    def next_list(self) -> int:
+        """The number that the next subscription gets."""
+        return self._next_list
 
     def forget_subscription(self, number: int) -> None:
         """Recovery: it was unsubscribed."""
@@ -300,4 +348,9 @@ class Topic(Destination):
     def figures(self) -> Figures:
         figures = super().figures()
         figures.subscriptions = len(self.subscriptions)
+        kept = self._kept_for_others()
+        if kept is not None:
+            figures.subscriptions -= 1
+            figures.depth -= kept.depth
+            figures.kept_for_others = kept.depth
         return figures

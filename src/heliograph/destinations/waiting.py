@@ -14,11 +14,13 @@ from collections.abc import Iterable, Iterator
 from typing import Protocol
 
 from heliograph.destinations.effects import AnyEffect, Release, ReleasePage
-from heliograph.destinations.pages import Page, assemble, records_of
+from heliograph.destinations.pages import Page, assemble, entries_of, in_order, pages_of, records_of
 from heliograph.model.block import Block, Span
 from heliograph.model.ids import ConsumerId
 from heliograph.model.limits import PAGE_BYTES
 
+Ranges = list[tuple[int, int]]
+NO_NUMBER = 2**63  # behind every other
 # What a loaded span costs in memory besides its bytes.
 OVERHEAD_BYTES = 400
 
@@ -48,6 +50,9 @@ class Level(Protocol):
     def put_back(self, spans: list[Span]) -> None: ...
 
     def put_back_cold(self, page: Page) -> None: ...
+
+    def lay_out(self, spans: list[Span], pages: list[Page]) -> None:
+        """Messages that were kept elsewhere take their places among all others."""
 
     def settled(self, position: int, count: int, origin: int, effects: list[AnyEffect]) -> None: ...
 
@@ -149,7 +154,45 @@ class Waiting:
             self._cold.appendleft(page)
         self.messages += page.messages
 
+    def lay_out(self, spans: list[Span], pages: list[Page]) -> None:
+        """Everything is in the order of numbers then. What is in memory behind something that is on disk goes there
+        too, if it can."""
+        loaded = sorted([*self._hot, *spans], key=number_of)
+        cold = [*self._cold, *pages]
+        self.clear()
+        behind = min((page.first for page in cold), default=NO_NUMBER)
+        for span in loaded:
+            cut = min(max(span.start, behind - span.block.number), span.stop)
+            if cut < span.stop and (span.block.position or span.block.positions is not None):
+                cold += _cold_pages_of(span.part(cut, span.stop))
+                span = span.part(span.start, cut)  # noqa: PLW2901 - what is left of it
+            if span.start < span.stop:
+                self._hot.append(span)
+                self._charge(span.block)
+                self.messages += span.stop - span.start
+        self.restore(in_order(cold))
+
     # ---- out
+
+    def extract(self, ranges: Ranges) -> tuple[list[Span], list[Page]]:
+        """Take out what has these numbers, given in order. The rest stays where it is."""
+        hot, cold = list(self._hot), list(self._cold)
+        self.clear()
+        spans: list[Span] = []
+        pages: list[Page] = []
+        for span in hot:
+            for part, is_chosen in cut_span(span, ranges):
+                if is_chosen:
+                    spans.append(part)
+                else:
+                    self._hot.append(part)
+                    self._charge(part.block)
+                    self.messages += part.stop - part.start
+        for page in cold:
+            chosen, rest = cut_page(page, ranges)
+            pages += chosen
+            self.restore(rest)
+        return spans, pages
 
     def take(self, limit: int, _consumer: ConsumerId, _effects: list[AnyEffect]) -> Span | None:
         """Up to `limit` messages from the head, or None while the head is not in memory."""
@@ -255,3 +298,43 @@ def stays_loaded(block: Block) -> bool:
 
 def number_of(span: Span) -> int:
     return span.block.number + span.start
+
+
+def cut_span(span: Span, ranges: Ranges) -> Iterator[tuple[Span, bool]]:
+    """The parts of a span that have numbers within ranges, given in order, and the others."""
+    number, start = span.block.number, span.start
+    for first, last in ranges:
+        low = min(max(first - number, start), span.stop)
+        high = min(max(last - number + 1, low), span.stop)
+        if start < low < high:
+            yield span.part(start, low), False
+        if low < high:
+            yield span.part(low, high), True
+            start = high
+    if start < span.stop:
+        yield (span.part(start, span.stop) if start > span.start else span), False
+
+
+def cut_page(page: Page, ranges: Ranges) -> tuple[list[Page], list[Page]]:
+    """The same of a page: parts within ranges, and the others. A page that is on one side stays itself."""
+    chosen: list[Page] = []
+    rest: list[Page] = []
+    start = page.first
+    for first, last in ranges:
+        low, high = max(first, start), min(last, page.next - 1)
+        if low <= high:
+            if start < low:
+                rest.append(page.between(start, low - 1))
+            is_whole = low == page.first and high == page.next - 1
+            chosen.append(page if is_whole else page.between(low, high))
+            start = high + 1
+    if start == page.first:
+        return [], [page]
+    if start < page.next:
+        rest.append(page.between(start, page.next))
+    return [part for part in chosen if len(part)], [part for part in rest if len(part)]
+
+
+def _cold_pages_of(span: Span) -> list[Page]:
+    block = span.block
+    return pages_of(entries_of(span), block.size // block.count, persistent=block.persistent)

@@ -62,6 +62,16 @@ class RecordKind(enum.IntEnum):
     FINISHED = 20
     DOCUMENT = 21
     PATH = 22
+    ENTERED = 25
+    IN_FORCE = 26
+    WHOLE = 27
+    HELD = 28
+    JOINED = 29
+    MISSED = 30
+    KNOWN = 31
+    MERGED = 32
+    UNRESTRICTED = 34
+    ENROLMENT = 35
 
 
 _SPILLED: Final = 2

@@ -52,6 +52,10 @@ _TOTALS_AT: Final = 20
 _BODY_BYTES = struct.Struct("<I")
 _BODY_BYTES_AT: Final = 24
 
+# Where the header has the lane, and behind it the sequence of the first message.
+_LANE = struct.Struct("<16sQ")
+_LANE_AT: Final = 32
+
 PADDING = tuple(b"\0" * (-size % 8) for size in range(8))
 
 
@@ -397,6 +401,12 @@ def parse_trusted(buffer: bytes | memoryview, position: int = 0, *, keep: bool =
         header[17],
         position,
     )
+
+
+def lane_and_first(buffer: bytes | memoryview) -> tuple[LaneId, int]:
+    """The lane of a block and the sequence of its first message, and nothing else of its header."""
+    lane, first = _LANE.unpack_from(buffer, _LANE_AT)
+    return LaneId(lane), first
 
 
 def verify_checksum(buffer: bytes) -> bool:

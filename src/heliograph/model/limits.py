@@ -74,6 +74,9 @@ MAX_CONSUMER_NUMBER = 0xFFFFFFFF
 MAX_CONNECTIONS = 20_000
 MAX_TEMPORARIES_PER_CONNECTION = 1000
 MAX_DESTINATIONS = 100_000
+# Ranges of messages of one destination that were accepted in restricted views. Each view adds one at most, until the
+# cluster is whole; a network that flaps for a day makes some hundreds.
+MAX_STAMP_RANGES = 1000
 MAX_ACK_RANGES = 4096
 # Sessions whose client went away are remembered this long, so that a resend is recognised.
 SESSION_MEMORY_SECONDS = 24 * 3600
@@ -87,6 +90,8 @@ SESSION_LEASE_SECONDS = 60.0
 CLOSE_RECONNECT_SECONDS = 2.0
 # Ranges of delivery tags in one claim. With 64-bit numbers as many as fit a control frame.
 MAX_CLAIM_RANGES = 2048
+# Nodes of each kind that belong to a sub-cluster: their names go with every hello.
+MAX_ENROLLED = 200
 # Addresses that a welcome lists; a client tries them in turn.
 MAX_ADVERTISED = 100
 # Sessions of clients that store and forward (U7): such a client may be away for a season. They are never forgotten to
@@ -313,6 +318,9 @@ NOBODY_LEADS_SECONDS = 3.0
 BODY_CACHE_BYTES = 64 * MIB
 # Views that a log remembers having come through: whoever was away for longer catches up from nothing.
 REMEMBERED_VIEWS = 1_000
+# Records after which a cluster that stays whole says so again: what is remembered for the case that it falls apart (a
+# few dozen bytes for each lane that was used, docs/decisions/0018) is as much as two times so many records touched.
+WHOLE_EVERY_RECORDS = 100_000
 # Requests that a primary remembers having carried out. One that comes twice does so within a moment of a take-over.
 REMEMBERED_REQUESTS = 10_000
 # A primary whose disk has not answered for so long lets a backup lead: as long as silence is suffered.

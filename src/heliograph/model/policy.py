@@ -49,6 +49,9 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     retention_bytes: int = 0
     # What is removed so goes to the dead message queue instead of nowhere.
     retention_to_dead: bool = False
+    # In a restricted part of a cluster, messages with a unit of order are handed out; otherwise they wait until the
+    # parts have met. Two parts may then work on one unit at a time.
+    unit_continues: bool = False
 
     @property
     def has_retention(self) -> bool:
@@ -138,6 +141,9 @@ SETTINGS: Final[dict[str, Setting]] = {
         int, 0, _MOST, "bytes that wait at most, beyond which the oldest are removed; 0: any number"
     ),
     "retention_to_dead": Setting(bool, 0, 1, "whether what is removed so goes to the dead message queue"),
+    "unit_continues": Setting(
+        bool, 0, 1, "whether units of order go on in a restricted part of a cluster, or wait until parts meet"
+    ),
 }
 assert tuple(SETTINGS) == Policy.__struct_fields__
 

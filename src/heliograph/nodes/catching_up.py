@@ -6,6 +6,9 @@
     newcomer → host    of that I do not have the blocks at these positions        (Missing, until there are none)
     host → newcomer    here they are                                              (Blocks)
 
+Who leads gets from others the branches that they have cut off, the same way: what one says of itself, then the blocks
+at some places in it (docs/decisions/0018).
+
 Every message is a length and a MessagePack array, compressed. The key in the host's hello, which only members of the
 channel heard, opens the door.
 """
@@ -16,7 +19,7 @@ import asyncio
 import hmac
 import struct
 import zlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
 from typing import Any, Final
 
@@ -24,6 +27,7 @@ import msgspec
 
 from heliograph.cluster.fork import fork_of
 from heliograph.cluster.log import ViewMark
+from heliograph.destinations.branch import Branch, decode_branch, encode_branch
 from heliograph.destinations.snapshot import CatalogueState, decode_state, encode_state
 from heliograph.destinations.state_transfer import Place, blocks_of, relocate_state
 from heliograph.journal.records import RecordKind
@@ -32,6 +36,7 @@ from heliograph.model.errors import HeliographError, StorageFull, Unavailable
 from heliograph.model.large import FileId, LargeReference, reference_of
 from heliograph.model.limits import MAX_CHUNK_BYTES
 from heliograph.nodes.awaiting import answer_to
+from heliograph.nodes.branches import Branches
 from heliograph.nodes.message_manager import MessageManager
 
 _LENGTH = struct.Struct("<I")
@@ -46,12 +51,13 @@ _CONNECT_SECONDS: Final = 2.0
 
 
 class Wanted(msgspec.Struct, array_like=True):
-    """What the newcomer has; or the file that it wants, and nothing else."""
+    """What the newcomer has; or the file, or the branch, that it wants, and nothing else."""
 
     key: bytes
     views: list[ViewMark]
     index: int
     file: bytes = b""
+    branch: bytes = b""
 
 
 class Offered(msgspec.Struct, array_like=True):
@@ -65,6 +71,12 @@ class Missing(msgspec.Struct, array_like=True):
     """Positions in the host's journal. None: that was all."""
 
     positions: list[int]
+
+
+class Pieces(msgspec.Struct, array_like=True):
+    """Places in a branch, and sizes. None: that was all."""
+
+    places: list[tuple[int, int]]
 
 
 class Blocks(msgspec.Struct, array_like=True):
@@ -95,8 +107,11 @@ async def _receive(reader: asyncio.StreamReader, kind: Any) -> Any:
 class Host:
     """Lets others catch up."""
 
-    def __init__(self, manager: Callable[[], MessageManager], key: bytes) -> None:
+    def __init__(
+        self, manager: Callable[[], MessageManager], branches: Callable[[], Branches], key: bytes
+    ) -> None:
         self._manager = manager
+        self._branches = branches
         self._key = key
         self._server: asyncio.Server | None = None
         self._tasks: dict[asyncio.Task[None], None] = {}
@@ -144,6 +159,9 @@ class Host:
         if wanted.file:
             await self._serve_file(manager, FileId(wanted.file), writer)
             return
+        if wanted.branch:
+            await self._serve_branch(wanted.branch, reader, writer)
+            return
         manager.journal.pin()
         try:
             fork = fork_of(manager.place, wanted.views, wanted.index)
@@ -156,6 +174,17 @@ class Host:
             self.served += 1
         finally:
             manager.journal.unpin()
+
+    async def _serve_branch(
+        self, branch: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        branches = self._branches()
+        await _send(writer, Blocks([encode_branch(branches.all[branch])] if branch in branches.all else []))
+        while True:
+            wanted: Pieces = await _receive(reader, Pieces)
+            if not wanted.places:
+                return
+            await _send(writer, Blocks([branches.body(branch, *place) for place in wanted.places]))
 
     async def _serve_file(self, manager: MessageManager, file: FileId, writer: asyncio.StreamWriter) -> None:
         offset = 0
@@ -170,11 +199,49 @@ async def _read(manager: MessageManager, positions: list[int]) -> list[bytes]:
     return blocks
 
 
-async def catch_up(address: str, manager: MessageManager, cut: Callable[[int], MessageManager]) -> int:
+class RemoteBranch:
+    """A branch that another message manager has cut off."""
+
+    def __init__(self, address: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._address = address
+        self._reader = reader
+        self._writer = writer
+
+    @classmethod
+    async def reach(cls, address: str, branch: bytes) -> RemoteBranch:
+        reader, writer, key = await _connect(address)
+        await _send(writer, Wanted(key, [], 0, b"", branch))
+        return cls(address, reader, writer)
+
+    async def summary(self) -> Branch | None:
+        """None: it is not there any more."""
+        said: Blocks = await _receive(self._reader, Blocks)
+        return decode_branch(said.blocks[0]) if said.blocks else None
+
+    async def bodies(self, places: list[tuple[int, int]]) -> list[bytes]:
+        await _send(self._writer, Pieces(places))
+        said: Blocks = await _receive(self._reader, Blocks)
+        return said.blocks
+
+    async def bring(self, manager: MessageManager, reference: LargeReference) -> None:
+        """The content of a large message."""
+        await bring_file(self._address, manager, reference)
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+async def catch_up(
+    address: str,
+    manager: MessageManager,
+    cut: Callable[[int], MessageManager],
+    set_aside: Callable[[MessageManager, int], Awaitable[object]],
+) -> int:
     """Bring a manager's journal to the state of the host at `address`. Returns how many blocks had to come.
 
-    `cut` makes a manager that has forgotten its log behind an index, and is called where the logs part before the
-    manager's own ends. Afterwards the journal has a snapshot of the new state: start from it.
+    `set_aside` keeps what is behind the fork, if there is anything. `cut` makes a manager that has forgotten its log
+    behind an index, and is called where the logs part before the manager's own ends. Afterwards the journal has a
+    snapshot of the new state: start from it.
     """
     reader, writer, key = await _connect(address)
     journal = manager.journal
@@ -184,6 +251,7 @@ async def catch_up(address: str, manager: MessageManager, cut: Callable[[int], M
         await _send(writer, Wanted(key, place.views, place.index))
         offered: Offered = await _receive(reader, Offered)
         if offered.fork != place.index:
+            await set_aside(manager, offered.fork)
             manager = cut(offered.fork)
             journal = manager.journal
             journal.pin()

@@ -1,7 +1,8 @@
 """The bus as a client manager of a cluster sees it: facts go out, decisions come in with their bytes.
 
 Blocks that were heard published are kept for a while, since a dispatch only names them (ARCHITECTURE: a body crosses
-the bus once). What a client manager asked and has no answer to, it asks again when another message manager leads.
+the bus once); when it may reach its client, `handing_out.py` says. What a client manager asked and has no answer
+to, it asks again when another message manager leads.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from heliograph.bus.commands import (
     ConsumerAttached,
     ConsumerDetached,
     ConsumerRetired,
+    DestinationGone,
     Dispatched,
     FetchAllowed,
     FetchBegun,
@@ -38,13 +40,11 @@ from heliograph.bus.commands import (
     Supplied,
 )
 from heliograph.bus.interface import Incarnation, Origin, Receiver
-from heliograph.cluster.bodies import Bodies
+from heliograph.cluster.handed_out import needs_majority
 from heliograph.cluster.log import name_of
-from heliograph.model.block import Block, Span
-from heliograph.model.destination import Address
 from heliograph.model.errors import Unavailable
 from heliograph.model.ids import ConsumerId, SessionId
-from heliograph.model.limits import BODY_CACHE_BYTES
+from heliograph.nodes.handing_out import AT_ONCE, HandingOut
 from heliograph.nodes.tick import Tick
 
 _NOBODY = ConsumerId(b"")
@@ -59,6 +59,13 @@ class Channel(Protocol):
     def multicast(self, command: Command) -> None: ...
 
 
+class _Consumer(msgspec.Struct):
+    """One of this client manager's."""
+
+    session: SessionId
+    waits: bool  # for most client managers to have seen what it is handed
+
+
 class ClusterClients:
     """One sub-cluster, for the client manager of this process."""
 
@@ -68,13 +75,12 @@ class ClusterClients:
         self._on_anew = on_anew
         self.channel: Channel | None = None
         self._receivers: list[tuple[Receiver, Collection[type[Command]] | None]] = []
-        self._bodies: Bodies[Block] = Bodies(BODY_CACHE_BYTES)
-        self._consumers: dict[ConsumerId, Address] = {}
+        self.handing_out = HandingOut(self._tell, self._want)
+        self._consumers: dict[ConsumerId, _Consumer] = {}
+        self._of_session: dict[SessionId, dict[ConsumerId, None]] = {}
         self._browsers: dict[ConsumerId, None] = {}
         self._unanswered: dict[int, Command] = {}
         self._downloads: dict[tuple[SessionId, int], FetchBegun] = {}
-        self._waiting: dict[ConsumerId, deque[Command]] = {}  # decisions that wait for a body
-        self._wanted: dict[ConsumerId, int] = {}  # under which tag each has asked for one
         self._unsaid: deque[Command] = deque()
         self.may_speak = True  # somebody hears it who will act upon it
         self.has_spoken = False  # since it is who it is in the channel
@@ -86,13 +92,17 @@ class ClusterClients:
 
     def multicast(self, fact: Command) -> None:
         if isinstance(fact, ConsumerAttached):
-            self._consumers[fact.consumer] = fact.address
+            self.handing_out.drop(fact.consumer)  # what it claims is all that it has
+            self._consumers[fact.consumer] = _Consumer(fact.session, needs_majority(fact))
+            self._of_session.setdefault(fact.session, {})[fact.consumer] = None
             if fact.browse:
                 self._browsers[fact.consumer] = None
         elif isinstance(fact, ConsumerDetached):
             self._detached(fact.consumer)
         elif isinstance(fact, FetchBegun | FetchAllowed | FetchEnded | SessionLost | SessionClosed):
             self._note_download(fact)
+            if isinstance(fact, SessionLost):
+                self._lost(fact.session)
         request = getattr(fact, "request", 0)
         if request:
             self._unanswered[request] = fact
@@ -113,11 +123,23 @@ class ClusterClients:
         elif (download := self._downloads.get((fact.session, fact.transfer))) is not None:
             download.allowed = max(download.allowed, fact.allowed)
 
-    def _detached(self, consumer: ConsumerId) -> None:
-        self._consumers.pop(consumer, None)
+    def _lost(self, session: SessionId) -> None:
+        """Nobody is there any more to hand anything to. Who claims its consumers says what came through."""
+        for consumer in self._of_session.pop(session, ()):
+            self._forget(consumer)
+
+    def _forget(self, consumer: ConsumerId) -> None:
+        known = self._consumers.pop(consumer, None)
+        of_session = self._of_session.get(known.session) if known is not None else None
+        if known is not None and of_session is not None:
+            del of_session[consumer]
+            if not of_session:
+                del self._of_session[known.session]
         self._browsers.pop(consumer, None)
-        self._waiting.pop(consumer, None)
-        self._wanted.pop(consumer, None)
+        self.handing_out.drop(consumer)
+
+    def _detached(self, consumer: ConsumerId) -> None:
+        self._forget(consumer)
         for request, asked in list(self._unanswered.items()):
             if isinstance(asked, ConsumerAttached) and asked.consumer == consumer:
                 del self._unanswered[request]
@@ -135,30 +157,32 @@ class ClusterClients:
 
     # ---- deliveries
 
-    def on_apply(self, _origin: Origin, commands: list[Command]) -> None:
+    def on_apply(self, _origin: Origin, commands: list[Command], place: int = AT_ONCE) -> None:
+        """`place`: of the view; `AT_ONCE` if nobody waits for others in it."""
         for command in commands:
             kind = type(command)
             if kind is Published:
-                self._keep(name_of(command.block), command.block)  # type: ignore[attr-defined]
+                self.handing_out.keep(name_of(command.block), command.block)  # type: ignore[attr-defined]
             elif isinstance(command, Logged):
-                self.on_decisions(command.decisions)
+                self.on_decisions(command.decisions, place)
             elif kind in DECISIONS:
                 self._other(command)
         self._tick.ask()
 
-    def on_decisions(self, decisions: list[Command]) -> None:
+    def on_decisions(self, decisions: list[Command], place: int = AT_ONCE) -> None:
         """What the primary decided in one tick."""
         for decision in decisions:
             if isinstance(decision, Dispatched | Parcelled):
-                self._hand_out(decision)
+                consumer = self._consumers.get(decision.consumer)
+                if consumer is not None:  # else another client manager's, or gone
+                    self.handing_out.hand_out(decision, place if consumer.waits else AT_ONCE)
             else:
                 self._other(decision)
 
     def _other(self, command: Command) -> None:
         if isinstance(command, Supplied):
-            self._keep(command.name, command.block)
-            for consumer in list(self._waiting):
-                self._try_again(consumer)
+            self.handing_out.keep(command.name, command.block)
+            self.handing_out.supplied()
             return
         if isinstance(command, Leads):
             if command.anew:
@@ -174,24 +198,23 @@ class ClusterClients:
                 download.offset += len(command.data)
         if isinstance(command, Answered | Rejected):
             self._answered(self._unanswered.pop(command.request, None))
-        waiting = self._waiting.get(getattr(command, "consumer", _NOBODY))
-        if waiting is not None:
-            waiting.append(command)  # in order
-        else:
+        elif isinstance(command, DestinationGone):
+            for consumer in command.consumers:  # and all that they could be handed
+                self.handing_out.drop(consumer)
+        if not self.handing_out.follows(getattr(command, "consumer", _NOBODY), command):
             self._tell(command)
 
     def _answered(self, fact: Command | None) -> None:
         """What was handed out before a rollback, or before a consumer retired, went back with it. If it still waits
-        for its bytes it must not come behind the answer, as if it were new."""
+        here it must not come behind the answer, as if it were new."""
         if isinstance(fact, RollbackAsked):
             for _, consumer, _ in fact.consumers:
-                self._waiting.pop(consumer, None)
+                self.handing_out.drop(consumer)
         elif isinstance(fact, ConsumerRetired):
-            self._waiting.pop(fact.consumer, None)
+            self.handing_out.drop(fact.consumer)
 
-    def _keep(self, name: bytes, block: Block) -> None:
-        # A copy: a message manager in the same process lets go of the bytes when it likes.
-        self._bodies.add(name, msgspec.structs.replace(block), block.size)
+    def _want(self, consumer: ConsumerId, tag: int) -> None:
+        self.multicast(BodyWanted(consumer, tag))
 
     def _tell(self, command: Command) -> None:
         kind = type(command)
@@ -199,77 +222,19 @@ class ClusterClients:
             if kinds is None or kind in kinds:
                 receive(command)
 
-    # ---- bodies
+    # ---- another view, another leads
 
-    def _hand_out(self, decision: Dispatched | Parcelled) -> None:
-        consumer = decision.consumer
-        if consumer not in self._consumers:
-            return  # another client manager's, or gone
-        if consumer in self._waiting:
-            self._waiting[consumer].append(decision)
-        elif not self._embody(decision):
-            self._waiting[consumer] = deque([decision])
-            self._want(consumer, decision)
-        else:
-            self._tell(decision)
-
-    def _embody(self, decision: Dispatched | Parcelled) -> bool:
-        """Put the bytes to what names them. Whether they are here."""
-        if isinstance(decision, Dispatched):
-            whole = self._whole(decision.span)
-            if whole is not None:
-                decision.span = whole
-            return whole is not None
-        spans = [self._whole(span) for span in decision.spans]
-        found = [span for span in spans if span is not None]
-        if len(found) == len(spans):
-            decision.spans = found
-        return len(found) == len(spans)
-
-    def _whole(self, span: Span) -> Span | None:
-        named = span.block
-        if named.buffer is not None:
-            return span
-        block = self._bodies.get(name_of(named))
-        if block is None:
-            return None
-        block.number = named.number
-        return Span(block, span.start, span.stop, span.deliveries, span.origin)
-
-    def _try_again(self, consumer: ConsumerId) -> None:
-        waiting = self._waiting.pop(consumer)
-        while waiting:
-            decision = waiting.popleft()
-            if isinstance(decision, Dispatched | Parcelled) and not self._embody(decision):
-                waiting.appendleft(decision)
-                self._waiting[consumer] = waiting
-                self._want(consumer, decision)
-                return
-            self._tell(decision)
-        self._wanted.pop(consumer, None)
-
-    def _want(self, consumer: ConsumerId, decision: Dispatched | Parcelled) -> None:
-        """Ask for the first bytes that are not here, once: whatever is supplied, all who wait try again."""
-        tag = decision.tag
-        for span in decision.spans if isinstance(decision, Parcelled) else ():
-            if self._whole(span) is None:
-                break
-            tag += span.stop - span.start
-        if self._wanted.get(consumer) != tag:
-            self._wanted[consumer] = tag
-            self.multicast(BodyWanted(consumer, tag))
-
-    # ---- another leads
+    def view_ended(self) -> None:
+        """What was handed out in it and most client managers have not seen goes back: the managers know the same."""
+        self.handing_out.view_ended()
+        self._tick.ask()
 
     def _ask_again(self) -> None:
         for fact in list(self._unanswered.values()):
             again = msgspec.structs.replace(fact, again=True) if isinstance(fact, Settled) else fact
             self._unsaid.append(again)
         self._unsaid.extend(msgspec.structs.replace(each) for each in self._downloads.values())
-        self._wanted.clear()
-        for consumer, (first, *_) in list(self._waiting.items()):
-            assert isinstance(first, Dispatched | Parcelled), "it waits for its bytes"
-            self._want(consumer, first)
+        self.handing_out.ask_again()
         self._end_browsing()
         self.go_on()
 
@@ -282,12 +247,11 @@ class ClusterClients:
 
     def forget(self) -> None:
         """This process is somebody else in the channel now: nothing it had asked or was told counts."""
-        self._bodies.clear()
+        self.handing_out.clear()
         self._consumers.clear()
+        self._of_session.clear()
         self._browsers.clear()
         self._unanswered.clear()
         self._downloads.clear()
-        self._waiting.clear()
-        self._wanted.clear()
         self._unsaid.clear()
         self.has_spoken = False

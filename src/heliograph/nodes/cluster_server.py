@@ -136,6 +136,7 @@ class ClusterServer:
                 clients=clients,
                 record=self._events.record,
                 essentials=self._essentials,
+                dispatch_majority=cluster.dispatch_majority,
             )
 
     @property

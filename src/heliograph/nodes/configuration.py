@@ -272,6 +272,13 @@ class ClusterSettings(_Section, frozen=True):
             description="Among message managers that are equally up to date the lowest leads; then the name decides.",
         ),
     ] = 0
+    dispatch_majority: Annotated[
+        bool,
+        Meta(
+            description="A client gets a message of a queue or of a shared subscription when more than half of the"
+            " client managers know of it. Without this, nodes that lose each other may hand it out twice."
+        ),
+    ] = True
 
     @property
     def all_sub_clusters(self) -> tuple[str, ...]:
@@ -387,6 +394,7 @@ _ESSENTIAL: Final = (
     "sessions.",
     "cluster.message_managers",
     "cluster.sub_clusters",
+    "cluster.dispatch_majority",
 )
 
 

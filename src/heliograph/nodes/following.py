@@ -35,6 +35,7 @@ from heliograph.bus.commands import (
     Stored,
 )
 from heliograph.bus.interface import Incarnation
+from heliograph.cluster.handed_out import Handed, needs_majority
 from heliograph.cluster.log import LOCAL, LogPlace, name_of
 from heliograph.cluster.requests import RecentRequests
 from heliograph.destinations.recovery import Given
@@ -48,7 +49,7 @@ from heliograph.nodes.large_store import CONCERNED, FETCHES
 from heliograph.nodes.leading import Leading
 from heliograph.nodes.message_manager import MessageManager
 
-_BLOCKS = (RecordKind.PUBLISHED, RecordKind.STAGED, RecordKind.ADOPTED)
+_BLOCKS = (RecordKind.PUBLISHED, RecordKind.STAGED, RecordKind.ADOPTED, RecordKind.JOINED)
 # Hand-outs that are looked through for those that are over.
 _PRUNE_AT = 2_000
 
@@ -95,6 +96,7 @@ class Following:
         self._consumers: dict[ConsumerId, Known] = {}
         self._attaching: dict[ConsumerId, ConsumerAttached] = {}
         self._given: list[Given] = []
+        self._dropped: list[Handed] = []  # of that: what no client was given, and the log need not say so yet
         self._prune_at = _PRUNE_AT
         self._unconfirmed: dict[
             LaneId, int
@@ -186,6 +188,7 @@ class Following:
             self._answered.add(request)
         self._unconfirmed = dict(introduction.unconfirmed)
         self._given.clear()
+        self._dropped.clear()
         for consumer, tag, first, last in introduction.given:
             self._was_given_numbers(consumer, tag, first, last)
         self.is_synchronised = True
@@ -341,6 +344,35 @@ class Following:
             self._given = self._manager.recovery.still_given(self._given)
             self._prune_at = max(_PRUNE_AT, 2 * len(self._given))
 
+    # ---- the end of a view
+
+    def targets(self) -> Callable[[ConsumerId], Incarnation | None]:
+        """The client manager that hands a consumer what most of them have seen. None for one whose session is on its
+        way to another: it is given nothing more, and its client says what it holds."""
+        moving = {fact.session: None for _, _, fact in self._facts if isinstance(fact, SessionResumed)}
+
+        def target_of(consumer: ConsumerId) -> Incarnation | None:
+            known = self._consumers.get(consumer)
+            if known is None or known.standing.lease_seconds or not needs_majority(known.attached):
+                return None
+            session = known.attached.session
+            return self.sessions.get(session) if session not in moving else None
+
+        return target_of
+
+    def was_dropped(self, dropped: list[Handed]) -> None:
+        """The client managers of these consumers have dropped what they were to hand out. The primary takes it back;
+        if it ends before anybody hears of that, whoever takes over does."""
+        self._dropped = [handed for handed in self._dropped if handed.consumer in self._consumers]
+        for handed in dropped:
+            known = self._consumers[handed.consumer]
+            if handed.persistent:
+                self._dropped.append(handed)
+            else:  # it ends with the primary that had it, and the consumer can take as many others
+                standing = known.standing
+                credit = standing.credit + handed.last - handed.first + 1
+                known.standing = msgspec.structs.replace(standing, credit=credit)
+
     # ---- the disk
 
     def wrote_block(self, kind: int, destination: int, list_number: int, block: Block) -> None:
@@ -379,6 +411,13 @@ class Following:
             except Unavailable:
                 return  # `on_flow` says when
             self._said = stored
+
+    def is_attended(self, address: Address, number: int) -> bool:
+        """Whether anybody consumes from a list of a destination; -1: from any."""
+        return any(
+            known.attached.address == address and number in (-1, known.standing.list)
+            for known in self._consumers.values()
+        )
 
     # ---- catching up
 
@@ -422,6 +461,7 @@ class Following:
                 away=standing.lease_seconds > 0,
             )
             manager.restore_attendant(known.attached, standing.lease_seconds)
+        lead.take_back(self._dropped)
         manager.large.takes_over()
         self._restore_producers(lead)
         for lane, last in self._unconfirmed.items():

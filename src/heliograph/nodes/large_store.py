@@ -236,6 +236,11 @@ class LargeStore:
         """Whoever sends to us now hears how far it is."""
         self._carry_out(self._uploads.advances())
 
+    def keep(self, files: dict[FileId, None]) -> None:
+        """Whoever set aside a branch of the log needs these. What nobody does any more goes."""
+        former, self._references.kept = self._references.kept, files
+        self.counted_anew(list(former), 1)
+
     def references(self) -> list[FileId]:
         return self._references.files()
 

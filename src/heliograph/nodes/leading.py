@@ -11,6 +11,8 @@ import itertools
 from collections import deque
 from collections.abc import Callable, Collection
 
+import msgspec
+
 from heliograph.bus.commands import (
     Answered,
     ChunkRead,
@@ -42,6 +44,7 @@ from heliograph.bus.commands import (
 )
 from heliograph.bus.interface import Incarnation
 from heliograph.cluster.bodies import Bodies
+from heliograph.cluster.handed_out import Handed, needs_majority, parts_of
 from heliograph.cluster.log import LOCAL, name_of
 from heliograph.cluster.requests import RecentRequests
 from heliograph.destinations.competing import Consumer
@@ -100,6 +103,39 @@ class Leading:
         self._flying: deque[Command] = deque()
         self._may_say = False
         manager.shipping = self
+
+    # ---- taking in a branch (docs/decisions/0018)
+
+    @property
+    def has_said_all(self) -> bool:
+        """Whether nothing waits to be said, or for its delivery."""
+        return not (self._unsaid or self._flying or self._decisions or self._records)
+
+    def introduces_itself(self) -> Logged:
+        """All that this log does not say, as whoever has just caught up is told it."""
+        self._manager.end_of_tick()
+        self.end_of_tick()
+        self._introduces = True
+        introduction = self._log()
+        assert not introduction.records, "all that was written has left"
+        return introduction
+
+    def goes_on_as(self, manager: MessageManager) -> None:
+        """The same log is read again by another manager. Consumers and what was asked are told by who takes over."""
+        self._manager = manager
+        self._requests = RecentRequests()
+        self._consumers.clear()
+        self._attached, self._touched = [], {}
+        self._here = manager.journal.stored_lsn
+        manager.shipping = self
+
+    def ships(self, kind: int, destination: int, list_number: int, payload: bytes) -> None:
+        """A record that is written by who takes in a branch, and counted there."""
+        if kind not in LOCAL:
+            self._records.append(Shipped(kind, destination, list_number, payload))
+
+    def stored_by_backups(self) -> dict[Incarnation, int]:
+        return dict(self._there)
 
     # ---- what comes in
 
@@ -391,6 +427,52 @@ class Leading:
             if first <= tag < first + _count(span) and span.block.buffer is not None:
                 self._decisions.append(Supplied(name_of(span.block), span.block))
                 self._manager.ask_for_tick()
+
+    # ---- what was handed out in vain
+
+    def targets(self) -> Callable[[ConsumerId], Incarnation | None]:
+        """The client manager that hands a consumer what most of them have seen."""
+        return self._target_of
+
+    def _target_of(self, consumer: ConsumerId) -> Incarnation | None:
+        attached = self._consumers.get(consumer)
+        if attached is None or not needs_majority(attached):
+            return None
+        return self.sessions.get(attached.session)
+
+    def decide_afresh(self, dropped: list[Handed]) -> None:
+        """PROTOCOL 2 and 4: a view that does not go on from the last one. What was handed out and no client has goes
+        back: what was `dropped`, and what nobody has heard of yet, which must not be said again."""
+        unheard: list[Handed] = []
+        self._decisions = self._without_dispatches(self._decisions, unheard)
+        for waiting in (self._unsaid, self._flying):
+            for at, command in enumerate(waiting):
+                if isinstance(command, Logged):
+                    kept = self._without_dispatches(command.decisions, unheard)
+                    waiting[at] = msgspec.structs.replace(command, decisions=kept)
+        self.take_back(dropped + unheard)
+
+    def _without_dispatches(self, decisions: list[Command], unheard: list[Handed]) -> list[Command]:
+        kept = []
+        for decision in decisions:
+            is_dispatch = isinstance(decision, Dispatched | Parcelled)
+            if is_dispatch and self._target_of(decision.consumer) is not None:  # type: ignore[attr-defined]
+                unheard += parts_of(decision, 0)
+            else:
+                kept.append(decision)
+        return kept
+
+    def take_back(self, dropped: list[Handed]) -> None:
+        """These were never given to a client: they take their old places, without a mark."""
+        by_address: dict[Address, list[tuple[ConsumerId, int, int]]] = {}
+        for handed in dropped:
+            attached = self._consumers.get(handed.consumer)
+            if attached is not None:
+                self._touched[handed.consumer] = None
+                tags = (handed.consumer, handed.first, handed.last)
+                by_address.setdefault(attached.address, []).append(tags)
+        for address, of_consumers in by_address.items():
+            self._manager.take_back(address, of_consumers)
 
     # ---- saying
 

@@ -59,6 +59,7 @@ from heliograph.destinations.effects import (
     Bury,
     Continue,
     Load,
+    Missed,
     Multicast,
     Note,
     Persist,
@@ -74,12 +75,14 @@ from heliograph.destinations.events import (
     BlocksStored,
     ConsumerAway,
     ConsumersGone,
+    DispatchesDropped,
     PageLoaded,
     Swept,
     TimeCame,
     TurnCame,
 )
 from heliograph.destinations.intake import number_mark
+from heliograph.destinations.ledger import MissedRecord, encode_record
 from heliograph.destinations.pages import Page
 from heliograph.destinations.recovery import CatalogueRecovery, Claim, Given, Inheritance
 from heliograph.destinations.snapshot import encode_state, snapshot_of
@@ -91,7 +94,7 @@ from heliograph.journal.records import RecordKind
 from heliograph.model.block import LARGE, Block, Span, parse_trusted
 from heliograph.model.destination import Address
 from heliograph.model.errors import CorruptJournal, HeliographError, StorageFull, Unavailable
-from heliograph.model.ids import ConsumerId, IdIssuer, SessionId
+from heliograph.model.ids import ConsumerId, IdIssuer, LaneId, SessionId
 from heliograph.model.large import FileId, LargeReference, reference_of
 from heliograph.model.limits import (
     KEPT_SESSION_SECONDS,
@@ -164,6 +167,7 @@ class MessageManager:
     ) -> None:
         self._bus = bus
         self._tick = tick
+        self.folder, self.disk = directory.parent, disk
         self._in_memory = in_memory
         self._kept_seconds = kept_seconds
         self._loop = asyncio.get_running_loop()
@@ -204,7 +208,7 @@ class MessageManager:
         self.recovered_messages = 0
         self._is_tight = False
         self.recovery: CatalogueRecovery | None = None  # while it follows, which may be for ever
-        self.place = LogPlace()
+        self.place = LogPlace(reader=self.catalogue.ledger if is_replicated else None)
         self.shipping: Shipping | None = None
 
     # ---- life
@@ -514,6 +518,13 @@ class MessageManager:
         self.catalogue.attendance.attached(command.session, command.consumer, command.address, number)
         self.run(destination, destination.handle(command, self.microseconds()))
 
+    def take_back(self, address: Address, of_consumers: list[tuple[ConsumerId, int, int]]) -> None:
+        """Consumers were never given what they have under these tags, first and last."""
+        destination = self.catalogue.by_address.get(address)
+        if destination is not None:
+            self.run(destination, destination.handle(DispatchesDropped(of_consumers), self.microseconds()))
+            self._tick.ask()
+
     def lease_of(self, consumer: ConsumerId) -> float:
         """For how many seconds a consumer that is away is waited for; 0: it is there."""
         until = self.catalogue.attendance.away_until(consumer)
@@ -572,9 +583,23 @@ class MessageManager:
                 self._wake(destination, due)
             case Bury():
                 self._gravedigger.bury(destination, effect)
+            case Missed(lane, first, last):
+                self._miss(destination, lane, first, last)
             case Administer(block):
                 # Not at once: whoever published it is not through with it yet.
                 self._loop.call_soon(self.administrator.by_message, block)
+
+    def _miss(self, destination: Destination, lane: LaneId, first: int, last: int) -> None:
+        """P7: where there is another part, it may have what a lane goes on behind."""
+        if self.catalogue.is_replicated:
+            destination.intake.miss(lane, first, last)
+            record = encode_record(MissedRecord(lane, first, last))
+            self.append(RecordKind.MISSED, destination.number, 0, record)
+
+    def became_whole(self) -> None:
+        """Every message manager has all that any had."""
+        self.run(None, self.catalogue.views.becomes_whole())
+        self.catalogue.became_whole()
 
     def answer_when_stored(self, request: int, body: dict[str, Any]) -> None:
         """Answer when all that was written so far is stored."""
@@ -623,6 +648,11 @@ class MessageManager:
         is_stored = self.store(kind, destination, block)
         assert is_stored, "room was reserved"
         self._persisting.append((lsn, destination, block))
+
+    @property
+    def is_all_stored(self) -> bool:
+        """Whether nobody waits for the disk, here or elsewhere."""
+        return not (self._persisting or self._noting) and self.journal.is_all_stored
 
     def ask_for_tick(self) -> None:
         self._tick.ask()

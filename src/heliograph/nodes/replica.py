@@ -8,12 +8,14 @@
     following   | view, another leads, it has the log  | following
     following   | view, it leads                       | leading (takes over)
     following   | its log and the primary's part       | away, and enters again
+    leading     | a branch is offered                  | merging (as if it followed itself)
+    merging     | taken in, or the view ends           | leading (takes over from itself)
     leading     | view, it leads                       | leading
     leading     | view, another leads                  | away, and enters again
     any         | left the channel                     | away
 
-Which it is follows from the view alone (`cluster/roles.py`); what it does there is in `leading.py`, `following.py`
-and `catching_up.py`.
+Which it is follows from the view alone (`cluster/roles.py`); what it does there is in `leading.py`, `following.py`,
+`catching_up.py` and `reunion.py`.
 """
 
 from __future__ import annotations
@@ -30,15 +32,23 @@ from heliograph.bus.commands import (
     AMONG_NODES,
     DECISIONS,
     BodyWanted,
+    BranchOffered,
     Command,
+    DispatchSeen,
     Leads,
     Logged,
     Stored,
     Synchronised,
+    UnionComplete,
 )
 from heliograph.bus.interface import Incarnation, Origin, Receiver
 from heliograph.bus.presence import MESSAGE_MANAGER, NodeState
-from heliograph.cluster.roles import Roles, has_log_of, roles_in
+from heliograph.cluster.dispatch_rules import Situation
+from heliograph.cluster.handed_out import Handed, HandedOut
+from heliograph.cluster.log import Enrolled, LogPlace
+from heliograph.cluster.partition_state import Enrolment, State, UnrestrictedView
+from heliograph.cluster.roles import Roles, has_log_of
+from heliograph.cluster.standing import Standing
 from heliograph.cluster.view import View
 from heliograph.journal.records import RecordKind
 from heliograph.model.errors import ClientFault, HeliographError, Unavailable
@@ -49,6 +59,7 @@ from heliograph.nodes.event_log import Record, ignore
 from heliograph.nodes.following import Following, LostPlace
 from heliograph.nodes.leading import Leading
 from heliograph.nodes.message_manager import MessageManager
+from heliograph.nodes.reunion import Reunion
 from heliograph.nodes.tick import Tick
 
 # How soon a manager that could not catch up tries again.
@@ -59,7 +70,14 @@ _LOOK_AGAIN_SECONDS: Final = 0.01
 _KEY_BYTES: Final = 16
 # Whoever told managers to go on without one hears that they do, before all clients have to come again.
 _ANSWER_FIRST_SECONDS: Final = 0.3
-_AMONG_MANAGERS = (Stored, Synchronised, BodyWanted)
+_AMONG_MANAGERS = (Stored, Synchronised, BodyWanted, BranchOffered, UnionComplete)
+# `Seen` keeps these.
+_OF_CLIENT_MANAGERS = (DispatchSeen,)
+_encode = msgspec.msgpack.Encoder().encode
+
+
+def _encoded(known: msgspec.Struct | None) -> bytes:
+    return _encode(known) if known is not None else b""
 
 
 class Channel(Protocol):
@@ -118,9 +136,7 @@ class Replica:
         self.channel: Channel | None = None
         self.roles: Roles | None = None
         self._view: View | None = None
-        self._holders: dict[
-            bytes, str
-        ] = {}  # stores that have the log in this view, and the nodes whose they are
+        self._standing: Standing | None = None
         self._leading: Leading | None = None
         self._following: Following | None = None
         self._is_installed = False
@@ -128,12 +144,15 @@ class Replica:
         self._is_full = False
         self._is_stuck = False
         self._known_clients: tuple[Incarnation, ...] = ()
+        self._forget_bodies = False  # somebody is new, and has heard none yet
+        self._dropped: list[Handed] = []  # what it handed out in the last view, and no client has
         self._unread: list[Command] = []  # decisions that came before it had the log they go on from
         self._catching_up: asyncio.Task[None] | None = None
         self._bringing: asyncio.Task[None] | None = None
-        self.host = Host(lambda: self.manager, clock.secret(_KEY_BYTES))
+        self.host = Host(lambda: self.manager, lambda: self.reunion.branches, clock.secret(_KEY_BYTES))
         self._forcing: deque[tuple[int, Callable[[], None]]] = deque()
         self.manager = make_manager(self._bus)
+        self.reunion = Reunion(self, self.manager)
         tick.add_write(self._end_of_tick)
 
     # ---- life
@@ -141,7 +160,9 @@ class Replica:
     async def open(self, host: str) -> None:
         """`host`: where others reach this one to catch up."""
         await self.host.start(host)
+        self.manager.large.keep(self.reunion.branches.files())
         self.manager.open()
+        self.reunion.branches.still_in_log(self.manager.place.index, self.manager.place.chain)
         self._following = self._follow()
 
     async def hand_over(self) -> bool:
@@ -159,6 +180,7 @@ class Replica:
         return True
 
     async def stop(self) -> None:
+        self.reunion.suspend()
         for task in (self._catching_up, self._bringing):
             if task is not None:
                 task.cancel()
@@ -184,9 +206,10 @@ class Replica:
             lineage_id=place.views[-1].id if place.views else b"",
             index=place.index,
             chain=place.chain,
-            holders=place.holders,
-            holder_names=place.holder_names,
-            disowned=place.disowned,
+            reach=place.reach,
+            record=_encoded(place.unrestricted),
+            enrolment=_encoded(place.enrolment),
+            proposed=_encoded(place.proposed),
             is_synchronised=self._leading is not None or follows,
             is_leading=self._leading is not None,
             is_leaving=self._is_leaving or self._is_full or self._lacks_content,
@@ -233,6 +256,76 @@ class Replica:
         """Whether it leads, and another could."""
         return self._leading is not None and self._leading.has_backup
 
+    # ---- for the reunion
+
+    @property
+    def is_installed(self) -> bool:
+        return self._is_installed
+
+    @property
+    def leading(self) -> Leading | None:
+        return self._leading
+
+    @property
+    def is_following(self) -> bool:
+        return self._following is not None and self._following.is_synchronised
+
+    def say(self, command: Command) -> None:
+        """Raises Unavailable."""
+        self._say(command)
+
+    def record(self, event: str, **fields: object) -> None:
+        self._record(event, **fields)
+
+    def address_of(self, who: Incarnation) -> str:
+        """Where a message manager of the view is reached. Raises Unavailable."""
+        if self.roles is None or who not in self.roles.states:
+            raise Unavailable("it is not here any more", code="catch-up-failed")
+        return self.roles.states[who].address
+
+    def everybody_is_here(self) -> bool:
+        """Whether all who belong to the sub-cluster are here, and follow."""
+        standing, leading, roles = self._standing, self._leading, self.roles
+        if standing is None or leading is None or roles is None:
+            return False
+        if standing.partition.state is not State.A or not standing.is_in_force:
+            return False
+        me = self.channel.incarnation if self.channel is not None else None
+        return all(who == me or who in leading.backups for who in roles.states)
+
+    @property
+    def may_act(self) -> bool:
+        """Whether the view lets who leads decide anything."""
+        return self._standing is not None and self._standing.may_act
+
+    def retreat(self) -> MessageManager:
+        """Read the journal again, and do not act."""
+        self._leading = self._bus.leading = None
+        self._reopen()
+        return self.manager
+
+    def goes_on_leading(self, leading: Leading) -> None:
+        self._leading = self._bus.leading = leading
+        self._regate()
+
+    def became_whole(self) -> None:
+        """Every message manager has all that any had: nothing waits any more."""
+        self.manager.became_whole()
+        self._regate()
+
+    def _regate(self) -> None:
+        """What may be handed out is another matter from here on."""
+        assert self._standing is not None, "who leads is in a view"
+        views = self.manager.catalogue.views
+        situation = Situation(
+            state=self._standing.partition.state,
+            is_in_force=self._standing.is_in_force,
+            is_whole=not views.is_parted,
+        )
+        for destination, effects in views.regate(situation):
+            self.manager.run(destination, effects)
+        self.manager.ask_for_tick()
+
     def _say(self, command: Command) -> None:
         """Raises Unavailable."""
         if self.channel is None:
@@ -246,6 +339,8 @@ class Replica:
         is_own = self.channel is not None and sender == self.channel.incarnation
         for command in commands:
             kind = type(command)
+            if self.reunion.keeps(origin, command):
+                continue
             if kind in DECISIONS:
                 if self._leading is None:
                     self._decided(command)
@@ -253,7 +348,7 @@ class Replica:
                     self._leading.heard_own(command)
             elif kind in _AMONG_MANAGERS:
                 self._among_managers(sender, command)
-            elif kind not in AMONG_NODES:
+            elif kind not in AMONG_NODES and kind not in _OF_CLIENT_MANAGERS:
                 self._fact(origin, command)
 
     def _fact(self, origin: Origin, fact: Command) -> None:
@@ -264,8 +359,10 @@ class Replica:
             self._following.heard(sender, sequence, fact)
 
     def _among_managers(self, sender: Incarnation, fact: Command) -> None:
-        if isinstance(fact, Synchronised) and self._is_installed:
-            self._also_holds(sender)
+        if isinstance(fact, BranchOffered | UnionComplete):
+            if self._is_installed:
+                self.reunion.heard(sender, fact)
+            return
         if self._leading is None:
             return
         if isinstance(fact, Stored):
@@ -290,9 +387,17 @@ class Replica:
 
     def _read(self, following: Following, decision: Command) -> None:
         if isinstance(decision, Logged):
+            was_synchronised = following.is_synchronised
             following.logged(decision)
+            if following.is_synchronised and not was_synchronised:
+                self._has_caught_up()
         else:
             following.decided(decision)
+
+    def _has_caught_up(self) -> None:
+        """The others may count on it, which takes a view: in an unrestricted one it is fixed who has the log."""
+        if self._standing is not None and self._standing.is_left_out:
+            self._tell_nodes_changed()
 
     def _lost_place(self, lost: LostPlace) -> None:
         """The others must not count on this manager, and it has to catch up."""
@@ -307,18 +412,30 @@ class Replica:
     # ---- views
 
     def on_suspend(self) -> None:
+        self.reunion.suspend()
         self._is_installed = False
         if self._leading is not None:
             self._leading.suspend()
+            self._enter_no_view()
 
-    def on_install(self, view: View) -> None:
+    def view_ended(self, handed_out: HandedOut, came: Collection[Incarnation]) -> None:
+        """`came`: who is straight from the view that is over together with this member."""
+        side = self._leading or self._following
+        assert side is not None, "it follows or leads"
+        dropped = handed_out.dropped(came, side.targets())
+        if isinstance(side, Following):
+            side.was_dropped(dropped)
+        else:
+            self._dropped = dropped
+
+    def on_install(self, view: View, roles: Roles, standing: Standing) -> None:
         assert self.channel is not None, "a view is installed by a member"
+        self.reunion.suspend()
+        self.reunion.installed()
         self._is_installed = True
-        roles = self.roles = roles_in(view)
+        self.roles, self._standing = roles, standing
         self._view = view
-        self._holders = {
-            state.store: state.name for who, state in roles.states.items() if who not in roles.others
-        }
+        self._adopt(roles)
         me = self.channel.incarnation
         if roles.primary == me:
             self._lead(view, roles)
@@ -377,13 +494,12 @@ class Replica:
     async def _catch_up_from(self, address: str) -> None:
         following = self._following
         assert following is not None
-        blocks = await catch_up(address, self.manager, self._cut)
+        blocks = await catch_up(address, self.manager, self._cut, self._set_aside)
         if self._following is not following:
             return  # it began anew meanwhile
         self._reopen()
         following.goes_on_as(self.manager)
         if self._view is not None and self.roles is not None and self.roles.primary is not None:
-            self._holders[self.manager.journal.store_id.encode()] = self.name
             self._entered(self._view)
             self.manager.journal.sync_now()
         self._record("replica-caught-up", index=self.manager.place.index, blocks=blocks)
@@ -417,22 +533,44 @@ class Replica:
             with contextlib.suppress(Unavailable):
                 self._say(Synchronised(self.manager.place.index))
 
+    async def _set_aside(self, manager: MessageManager, fork: int) -> None:
+        """What this part did is for all to have."""
+        branch = await self.reunion.branches.set_aside(manager, fork)
+        self._record("branch-set-aside", fork=fork, index=branch.index, branch=branch.id.hex())
+
     def _cut(self, index: int) -> MessageManager:
         """Where our log parts from the host's, it ends."""
         self._reopen(index)
         return self.manager
 
     def _reopen(self, until: int | None = None) -> None:
+        before = self.manager.place
         self.manager.stop(led=False)
         self.manager = self._make_manager(self._bus)
+        self.manager.large.keep(self.reunion.branches.files())
         try:
             self.manager.open(until)
         except (HeliographError, OSError) as error:
             # Nothing may be written to a journal that could not be read: this node stops, as if it had just started.
             self.manager.journal_failed(error)
             raise
+        if until is None:
+            self.reunion.branches.still_in_log(self.manager.place.index, self.manager.place.chain)
         if self._following is not None:
             self.manager.shipping = self._following  # it says when something is on disk
+        self._still_know(before)
+
+    def _still_know(self, before: LogPlace) -> None:
+        """Whatever becomes of the log: what this manager has once had on disk of the cluster counts."""
+        now = self.manager.place
+        record, enrolment, proposed = before.unrestricted, before.enrolment, before.proposed
+        if record is not None and (now.unrestricted is None or now.unrestricted.number < record.number):
+            self._note(RecordKind.UNRESTRICTED, _encode(record))
+        if enrolment is not None and (now.enrolment is None or now.enrolment.epoch < enrolment.epoch):
+            self._note(RecordKind.ENROLMENT, _encode(Enrolled(enrolment, is_settled=True)))
+        settled = now.enrolment.epoch if now.enrolment is not None else 0
+        if proposed is not None and proposed.epoch > settled and now.proposed is None:
+            self._note(RecordKind.ENROLMENT, _encode(Enrolled(proposed, is_settled=False)))
 
     # ---- leading
 
@@ -446,9 +584,36 @@ class Replica:
         self.manager.journal.sync_now()  # PROTOCOL 3: before it acts in the view
         newcomers = [who for who in roles.client_managers if who not in self._known_clients]
         self._known_clients = roles.client_managers
+        self._forget_bodies = self._forget_bodies or bool(newcomers)
         leading.only_these_follow(list(roles.backups))
-        leading.install(forget_bodies=bool(newcomers))
+        dropped, self._dropped = self._dropped, []
+        leading.decide_afresh(dropped)
         leading.only_these_are_here(view.members)
+        state = roles.partition.state
+        takes_along = state is not State.D and self._standing is not None and self._standing.takes_along
+        self.manager.run(None, self.manager.catalogue.views.enter(view.id, state, takes_along=takes_along))
+        self._regate()
+        if state is State.D:
+            self._act()
+
+    def _enter_no_view(self) -> None:
+        """What comes now counts for the view that is made, if all went well; or else for none."""
+        self.manager.run(None, self.manager.catalogue.views.enter(b"", State.D))
+
+    def on_in_force(self) -> None:
+        """The view is unrestricted for all: who leads begins to decide."""
+        if self._leading is not None and self._view is not None:
+            self.manager.run(None, self.manager.catalogue.views.comes_into_force())
+            self._regate()
+            self._act()
+            if self._is_leaving and self._has_backup:
+                self._tell_nodes_changed()  # there may be one that can lead only now
+
+    def _act(self) -> None:
+        assert self._leading is not None
+        self._leading.install(forget_bodies=self._forget_bodies)
+        self._forget_bodies = False
+        self.manager.ask_for_tick()
 
     def _begin_to_lead(self, view: View) -> None:
         following = self._following
@@ -464,6 +629,7 @@ class Replica:
         )
         self._leading = self._bus.leading = leading
         if took_over:
+            self._enter_no_view()
             following.take_over(leading)
         else:
             self.manager.lead()
@@ -479,23 +645,35 @@ class Replica:
         self._catching_up = None
 
     def _entered(self, view: View) -> None:
-        """PROTOCOL 3: who had the log in a view is on disk before anybody counts on it."""
-        record = self.manager.place.enter(view.number, view.id, self._holders)
+        """Where the log was when the view began: there it may part from others."""
+        record = self.manager.place.enter(view.number, view.id)
         self.manager.append(RecordKind.VIEW, 0, 0, record)
 
-    def _also_holds(self, who: Incarnation) -> None:
-        """Another has the log now, and may take over: those who have it too remember not to lead without it."""
-        if self.roles is None or self._view is None or who not in self.roles.states:
-            return
-        store = self.roles.states[who].store
-        if store in self._holders:
-            return
-        self._holders[store] = self.roles.states[who].name
-        has_log = self._leading is not None or (self._following is not None and self._following.has_log)
-        if has_log:
-            self._entered(self._view)
-            if self._leading is not None:
-                self.manager.journal.sync_now()
+    # ---- what the cluster is (docs/decisions/0014)
+
+    def record_view(self, record: UnrestrictedView, then: Callable[[], None]) -> None:
+        """PROTOCOL 3: this view is on disk before anybody acts in it. `then` is called when it is."""
+        self._note(RecordKind.UNRESTRICTED, _encode(record))
+        self.force(then)
+
+    def enrolled(self, enrolment: Enrolment, *, is_settled: bool, then: Callable[[], None]) -> None:
+        """Who belongs to the cluster. `then` is called when it is on disk."""
+        known = self.manager.place.enrolment
+        if known is None or known.epoch < enrolment.epoch:
+            self._note(RecordKind.ENROLMENT, _encode(Enrolled(enrolment, is_settled)))
+        self.force(then)
+
+    def _adopt(self, roles: Roles) -> None:
+        """Others know a newer one: before it is known here too, this manager has no part in it."""
+        newest, known = roles.partition.enrolment, self.manager.place.enrolment
+        is_told = any(state.enrolment for state in roles.states.values())
+        if newest is not None and is_told and (known is None or known.epoch < newest.epoch):
+            self.enrolled(newest, is_settled=True, then=self._tell_nodes_changed)
+
+    def _note(self, kind: RecordKind, payload: bytes) -> None:
+        """A record of this journal alone."""
+        self.manager.place.add(kind, 0, 0, payload)
+        self.manager.append(kind, 0, 0, payload)
 
     def go_on_without(self, name: str) -> bool:
         """An operator says that a message manager is gone for good (PROTOCOL 8): this one does not wait for it, and
@@ -505,18 +683,17 @@ class Replica:
             raise ClientFault(
                 f"node {name[:60]} is here: stop it first, if it is to go", code="node-not-awaited"
             )
-        if roles.primary is not None:
-            raise ClientFault(
-                f"nobody waits for node {name[:60]}: {roles.states[roles.primary].name} leads",
-                code="node-not-awaited",
-            )
-        record = self.manager.place.without(name)
-        if record is None:
+        known = self.manager.place.enrolment
+        if known is None or name not in dict(known.message_managers):
             return False
-        self.manager.append(RecordKind.VIEW, 0, 0, record)
+        left = tuple(entry for entry in known.message_managers if entry[0] != name)
+        decreed = Enrolment(known.epoch + 1, left, known.client_managers)
+        self.enrolled(decreed, is_settled=True, then=self._decreed)
         self._record("replica-goes-on-without", which=name, index=self.manager.place.index)
-        asyncio.get_running_loop().call_later(_ANSWER_FIRST_SECONDS, self._tell_nodes_changed)
         return True
+
+    def _decreed(self) -> None:
+        asyncio.get_running_loop().call_later(_ANSWER_FIRST_SECONDS, self._tell_nodes_changed)
 
     def _tell_nodes_changed(self) -> None:
         if self.channel is not None:
@@ -530,6 +707,7 @@ class Replica:
 
     def begin_anew(self) -> None:
         """Forget everything but the journal."""
+        self.reunion.stop()
         self._leading = self._bus.leading = None
         self._forcing.clear()
         self._unread.clear()
@@ -544,6 +722,7 @@ class Replica:
     # ---- the disk
 
     def _end_of_tick(self) -> None:
+        self.reunion.look()
         self.manager.end_of_tick()
         if self.manager.journal.is_full != self._is_full:
             self._note_full(self.manager.journal.is_full)

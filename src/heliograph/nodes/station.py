@@ -8,20 +8,33 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from typing import Final, Protocol
 
 import msgspec
 
-from heliograph.bus.commands import AMONG_NODES, Command
+from heliograph.bus.commands import (
+    AMONG_NODES,
+    OF_THE_VIEW,
+    Command,
+    Enrolled,
+    EnrolmentSeen,
+    ViewRecorded,
+)
 from heliograph.bus.interface import ChannelBus, Damage, Incarnation, Origin
 from heliograph.bus.presence import CLIENT_MANAGER, NodeState
+from heliograph.cluster.log import decode_enrolment
+from heliograph.cluster.partition_state import Enrolment
 from heliograph.cluster.roles import Roles, roles_in
+from heliograph.cluster.standing import Standing
 from heliograph.cluster.view import View, straight
-from heliograph.model.errors import HeliographError
+from heliograph.model.errors import HeliographError, Unavailable
 from heliograph.nodes.cluster_clients import ClusterClients
 from heliograph.nodes.cluster_member import LEFT, ClusterMember
 from heliograph.nodes.event_log import Record
+from heliograph.nodes.handing_out import AT_ONCE
 from heliograph.nodes.replica import Replica
+from heliograph.nodes.seen import Seen
 
 # The bus could not be entered: nothing was heard since the last time.
 _NOT_ENTERED: Final = "bus-unavailable"
@@ -66,14 +79,21 @@ class Station:
         clients: ClusterClients | None,
         record: Record,
         essentials: tuple[tuple[str, str], ...],
+        dispatch_majority: bool = True,
     ) -> None:
+        """`dispatch_majority`: clients get what most client managers have seen (P5)."""
         self.sub_cluster = sub_cluster
         self.replica = replica
         self.clients = clients
         self.roles: Roles | None = None  # of the last view
+        self.standing: Standing | None = None  # and how it stands
+        self._was_in_force = False
         self._household = household
         self._record = record
         self._essentials = essentials
+        self._unsaid: list[Callable[[], None]] = []
+        self._dispatch_majority = dispatch_majority
+        self._seen = Seen(self._say, asyncio.get_running_loop().call_soon, speaks=clients is not None)
         self._left = asyncio.Event()
         self._is_in = False  # in a view, which may be over
         self._left_because = ""
@@ -96,16 +116,33 @@ class Station:
                 part.channel = self.member
         self.member.start()
 
+    def _say(self, word: Command) -> None:
+        """Raises Unavailable."""
+        self.member.multicast(word)
+
     async def wait_left(self) -> None:
         await self._left.wait()
 
     def _nodes(self) -> tuple[NodeState, ...]:
         states = []
         if self.replica is not None:
-            states.append(self.replica.state)
+            states.append(self._with_past(self.replica.state))
         if self.clients is not None:
             states.append(NodeState(self._household.name, CLIENT_MANAGER))
         return tuple(msgspec.structs.replace(state, essentials=self._essentials) for state in states)
+
+    def _with_past(self, state: NodeState) -> NodeState:
+        """What the message manager says of the last view."""
+        standing = self.standing
+        if standing is None:
+            return state
+        reached = standing.reached
+        return msgspec.structs.replace(
+            state,
+            clients=standing.partition.clients,
+            reached=msgspec.msgpack.encode(reached) if reached is not None else b"",
+            elders=standing.elders,
+        )
 
     @property
     def lacks(self) -> str:
@@ -138,10 +175,17 @@ class Station:
     # ---- the channel
 
     def on_apply(self, origin: Origin, commands: list[Command], _position: int) -> None:
+        if any(isinstance(command, OF_THE_VIEW) for command in commands):
+            commands = self._of_the_view(origin.incarnation, commands)
+        place = self.member.delivered
+        is_seen_more = self._seen.on_apply(origin.incarnation, commands, place)
+        handed_out = self._seen.handed_out
         if self.replica is not None:
             self.replica.on_apply(origin, commands)
         if self.clients is not None:
-            self.clients.on_apply(origin, commands)
+            self.clients.on_apply(origin, commands, AT_ONCE if handed_out.is_waived else place)
+            if is_seen_more and self.member.incarnation is not None:
+                self.clients.handing_out.seen(handed_out.seen_by_most(self.member.incarnation))
         for command in commands:
             if isinstance(command, AMONG_NODES):
                 self._household.among_nodes(self, command)
@@ -156,43 +200,119 @@ class Station:
             self.replica.on_suspend()
 
     def on_install(self, view: View) -> None:
+        roles = roles_in(view)
         try:
-            self._household.check_belongs(self, roles_in(view))
+            self._household.check_belongs(self, roles)
         except HeliographError as error:
             self._household.failed_with(error)
             self.member.leave()
             return
+        me = self.member.incarnation
+        assert me is not None, "a view is installed by a member"
+        came = came_with(view, me)
+        self.roles, self.standing, self._was_in_force = roles, Standing(view, roles, me), False
         if self.replica is not None:
-            self.replica.on_install(view)
-        self.roles = roles_in(view)
-        self._let_clients_speak(view, self.roles)
+            self.replica.view_ended(self._seen.handed_out, came)
+            self.replica.on_install(view, roles, self.standing)
+        self._seen.installed(roles.client_managers if self._dispatch_majority else ())
+        self._let_clients_speak(roles, came)
         self._household.installed(self, view)
         if not self._is_in:
             self._is_in, self._left_because = True, ""
             self._record("node-entered-the-channel", members=len(view.members))
         self._household.changed(self)
 
-    def _let_clients_speak(self, view: View, roles: Roles) -> None:
+    def _let_clients_speak(self, roles: Roles, came: tuple[Incarnation, ...]) -> None:
         """What clients want is said where somebody leads, and to one who heard all that was said before. Otherwise
         it would be lost with nobody knowing: a primary that comes from another part of a cut asks for nothing."""
         clients = self.clients
         if clients is None:
             return
-        me, primary = self.member.incarnation, roles.primary
-        assert me is not None, "a view is installed by a member"
-        came_along = primary is not None and primary in (me, *straight(view).get(me, ()))
-        if clients.has_spoken and not came_along:
+        primary = roles.primary
+        if clients.has_spoken and primary not in came:
             self._household.begin_anew(self)
+        clients.view_ended()
         if primary is not None and not clients.may_speak:
             self._record("message-manager-found", leads=roles.states[primary].name)
         clients.may_speak = primary is not None
         clients.go_on()
 
-    def on_arrive(self, incarnation: Incarnation, agrees: bool) -> None: ...
+    def on_arrive(self, incarnation: Incarnation, agrees: bool) -> None:
+        if self.standing is not None:
+            self.standing.arrived(incarnation)
+            self._look_at_standing(self.standing)
+
+    # ---- what the view is (docs/decisions/0014)
+
+    def _of_the_view(self, sender: Incarnation, commands: list[Command]) -> list[Command]:
+        """What members say about the view itself. Returns the rest."""
+        standing = self.standing
+        assert standing is not None, "it was said in a view"
+        for command in commands:
+            if isinstance(command, ViewRecorded):
+                standing.recorded(sender)
+            elif isinstance(command, EnrolmentSeen):
+                standing.seen(sender, command.epoch)
+            elif isinstance(command, Enrolled):
+                self._enrolled(standing, decode_enrolment(command.enrolment), command.is_settled)
+        self._look_at_standing(standing)
+        return [command for command in commands if not isinstance(command, OF_THE_VIEW)]
+
+    def _enrolled(self, standing: Standing, enrolment: Enrolment, is_settled: bool) -> None:
+        if is_settled:
+            standing.settled(enrolment.epoch)
+        else:
+            standing.proposes(enrolment)
+        seen = partial(self._say_in, standing, EnrolmentSeen(enrolment.epoch))
+        if self.replica is not None:
+            self.replica.enrolled(enrolment, is_settled=is_settled, then=seen)
+        else:
+            seen()
+
+    def _look_at_standing(self, standing: Standing) -> None:
+        """Something was heard: what follows from it here?"""
+        record = standing.take_record()
+        if record is not None:
+            assert self.replica is not None, "only message managers record"
+            self.replica.record_view(record, partial(self._say_in, standing, ViewRecorded()))
+        if standing.is_in_force and not self._was_in_force:
+            self._was_in_force = True
+            if self.replica is not None:
+                self.replica.on_in_force()
+            if standing.is_primary:
+                self._propose(standing)
+        settled = standing.take_settled()
+        if settled is not None:
+            self._say_in(standing, Enrolled(msgspec.msgpack.encode(settled), is_settled=True))
+
+    def _propose(self, standing: Standing) -> None:
+        """M14: who is new belongs to the sub-cluster from now on."""
+        wanted = standing.wanted_enrolment()
+        assert self.replica is not None, "the primary keeps messages"
+        if wanted is not None:
+            self._say_in(standing, Enrolled(msgspec.msgpack.encode(wanted), is_settled=False))
+        elif self.replica.manager.place.enrolment is None and standing.partition.enrolment is not None:
+            first = msgspec.msgpack.encode(standing.partition.enrolment)
+            self._say_in(standing, Enrolled(first, is_settled=True))
+
+    def _say_in(self, standing: Standing, command: Command) -> None:
+        """In this view or not at all. If the bus takes no more now, it is said when it does."""
+        if self.standing is not standing or not self.member.is_installed:
+            return
+        try:
+            self.member.multicast(command)
+        except Unavailable:
+            self._unsaid.append(partial(self._say_in, standing, command))
 
     def on_flow(self, may_send: bool) -> None:
+        if may_send:
+            unsaid, self._unsaid = self._unsaid, []
+            for say in unsaid:
+                say()
         if self.replica is not None:
             self.replica.on_flow(may_send)
+        if may_send:
+            self._seen.go_on()
         if self.clients is not None and may_send:
             self.clients.go_on()
 
@@ -210,6 +330,8 @@ class Station:
         if why != self._left_because:
             self._record("node-left-the-channel", why=why)
         self._is_in, self._left_because = False, why
+        self.standing, self._was_in_force = None, False
+        self._seen.installed(())
         if self.clients is not None:
             self.clients.may_speak = False
         if why != _NOT_ENTERED:
@@ -217,3 +339,8 @@ class Station:
             if self.replica is not None:
                 self.replica.begin_anew()
         self.member.re_enter()
+
+
+def came_with(view: View, me: Incarnation) -> tuple[Incarnation, ...]:
+    """Those who are straight from the last view of this member together with it, itself included."""
+    return straight(view).get(me) or (me,)

@@ -39,13 +39,13 @@ class Cluster:
             client_manager=name if is_client else "",
             message_manager="" if is_client else name,
             last=self.view,
-            was_in_force=True,
             clients=self.clients,
+            reached=None if is_client else self.record,
+            elders=() if is_client else self.record.stores,
             store=b"" if is_client else store(name),
             is_synchronised=not is_client,
             record=None if is_client else self.record,
             reach=0 if is_client else 100,
-            chain=0 if is_client else 5,
             enrolment=None if is_client else self.enrolment,
         )
 
@@ -55,9 +55,8 @@ class Cluster:
 
     def restart(self, *names: str) -> None:
         for name in names:
-            self.but(
-                name, who=who(name + "'"), last=NO_VIEW, was_in_force=False, clients=(), is_synchronised=False
-            )
+            gone = {"last": NO_VIEW, "reached": None, "elders": (), "clients": (), "is_synchronised": False}
+            self.but(name, who=who(name + "'"), **gone)
 
     def part(self, *names: str) -> Partition:
         """These are in a view now; those who were in W came from there together."""
@@ -124,13 +123,16 @@ def test_a_primary_may_be_ahead_of_what_was_delivered() -> None:
     part = cluster.part("m1", "m2", "c1")
     assert (part.rule, part.unrestricted, part.primary) == (3, (who("m1"), who("m2")), who("m1"))
     cluster.but("m1", is_leaving=True)
-    assert cluster.part("m1", "m2", "c1").primary == who("m2")
+    part = cluster.part("m1", "m2", "c1")
+    assert (part.unrestricted, part.primary) == ((who("m2"),), who("m2")), (
+        "m1 may have more than was delivered"
+    )
 
 
 def test_whole_again_the_managers_that_were_restricted_are_not_of_u() -> None:
     cluster = Cluster(3, 3)
     newer = UnrestrictedView(9, Stamp(b"X" * 24), (store("m1"),))
-    cluster.but("m1", record=newer, last=newer.id, clients=(who("c1"), who("c2")))
+    cluster.but("m1", record=newer, reached=newer, last=newer.id, clients=(who("c1"), who("c2")))
     part = cluster.part("m1", "m2", "m3", "c3")
     assert (part.state, part.rule, part.unrestricted) == (State.A, 1, (who("m1"),))
     assert part.managers == (who("m1"), who("m2"), who("m3")), "all of them must have come"
@@ -150,10 +152,13 @@ def test_who_has_an_older_configuration_adopts_the_newer_first() -> None:
     assert cluster.part("m1", "m2", "c1").rule == 2
 
 
-def test_without_a_client_manager_or_a_message_manager_there_is_nothing_to_decide() -> None:
-    cluster = Cluster(1, 2)
-    assert cluster.part("m1", "m2").state is State.D
-    assert cluster.part("c1").primary is None
+def test_message_managers_need_no_client_manager_to_go_on_with() -> None:
+    """They hand out nothing, and are ready when one comes."""
+    assert Cluster(1, 2).part("m1", "m2").state is State.A
+
+
+def test_without_a_message_manager_there_is_nothing_to_decide() -> None:
+    assert Cluster(1, 2).part("c1").primary is None
     assert partition_in([], {}).state is State.D
 
 
@@ -237,8 +242,8 @@ class TestInForce:
     def test_who_has_caught_up_records_behind_those_who_were_of_u(self) -> None:
         cluster = Cluster(1, 2)
         cluster.record = UnrestrictedView(7, cluster.view, (store("m1"),))
-        cluster.but("m1", record=cluster.record)
-        cluster.but("m2", record=None)
+        cluster.but("m1", record=cluster.record, reached=cluster.record, elders=cluster.record.stores)
+        cluster.but("m2", record=None, reached=cluster.record, elders=cluster.record.stores)
         view = InForce(cluster.part("m1", "m2", "c1"))
         for name in ("m1", "m2"):
             view.arrived(who(name))
@@ -252,3 +257,34 @@ class TestInForce:
             view.arrived(who(name))
             view.recorded(who(name))
         assert (view.have_arrived, view.is_in_force, view.awaited) == (False, False, ())
+
+
+class TestReached:
+    """A second change comes before a view is in force."""
+
+    def setup_method(self) -> None:
+        """V follows W: m3 is lost, m1 and m2 are in V, where all have arrived and nobody has recorded it."""
+        self.cluster = Cluster(3, 3)
+        self.view = UnrestrictedView(8, Stamp(b"V" * 24), (store("m1"), store("m2")))
+        self.cluster.view = self.view.id
+        for name in ("m1", "m2"):
+            self.cluster.but(name, last=self.view.id, reached=self.view, elders=self.view.stores)
+        for name in ("c1", "c2", "c3"):
+            self.cluster.but(name, last=self.view.id)
+
+    def test_most_go_on_from_a_view_that_all_have_reached(self) -> None:
+        part = self.cluster.part("m1", "c1", "c2")
+        assert (part.rule, part.unrestricted, part.elders) == (2, (who("m1"),), (who("m1"),))
+
+    def test_not_from_one_that_somebody_may_not_have_come_to(self) -> None:
+        """Then others may still go on from W."""
+        for name in ("m1", "m2"):
+            self.cluster.but(name, reached=None)
+        assert self.cluster.part("m1", "c1", "c2").state is State.D
+
+    def test_not_with_one_that_was_not_unrestricted_in_w(self) -> None:
+        """Others may have only W on disk, and be all of its U."""
+        for name in ("m1", "m2"):
+            self.cluster.but(name, elders=(store("m2"),))
+        assert self.cluster.part("m1", "c1", "c2").state is State.D
+        assert self.cluster.part("m1", "m2", "c1", "c2").rule == 2

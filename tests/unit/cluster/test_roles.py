@@ -1,57 +1,84 @@
-"""Who leads in a view (M9): a function of what its members say of themselves."""
+"""Who is what in a view (M9): a function of what its members say of themselves. Who leads in which partition state is
+told in `test_partition_state.py`."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import msgspec
 import pytest
 
-from heliograph.bus.interface import NO_VIEW, Incarnation, Ring
+from heliograph.bus.interface import NO_VIEW, Incarnation, Ring, Stamp
 from heliograph.bus.presence import CLIENT_MANAGER, MESSAGE_MANAGER, Company, Hello, NodeState
-from heliograph.cluster.roles import roles_in
+from heliograph.cluster.partition_state import Enrolment, State, UnrestrictedView
+from heliograph.cluster.roles import Roles, roles_in
 from heliograph.cluster.view import formed
 
 pytestmark = pytest.mark.req("M9")
 
+LAST = UnrestrictedView(5, Stamp(b"L" * 24), (b"one", b"two"))
+CONFIGURED = Enrolment(1, (("one", b"one"), ("two", b"two")), ("client",))
 
-def manager(name: str, **other: object) -> NodeState:
-    known = NodeState(name, MESSAGE_MANAGER, store=name.encode(), holders=(name.encode(),), cluster=b"here")
+
+def manager(name: str, **other: Any) -> NodeState:
+    known = NodeState(
+        name,
+        MESSAGE_MANAGER,
+        store=name.encode(),
+        cluster=b"here",
+        record=msgspec.msgpack.encode(LAST),
+        enrolment=msgspec.msgpack.encode(CONFIGURED),
+    )
     return msgspec.structs.replace(known, **other)
 
 
-def leader(*nodes: NodeState) -> str | None:
+def new(name: str, **other: Any) -> NodeState:
+    return NodeState(name, MESSAGE_MANAGER, store=name.encode(), **other)
+
+
+def roles(*nodes: NodeState) -> Roles:
     hellos = tuple(
         (Incarnation(bytes([number]) * 16), _hello(node)) for number, node in enumerate(nodes, start=1)
     )
-    roles = roles_in(formed(_hello(nodes[0]).company, hellos))
-    return None if roles.primary is None else roles.states[roles.primary].name
+    return roles_in(formed(_hello(nodes[0]).company, hellos))
+
+
+def leader(*nodes: NodeState) -> str | None:
+    found = roles(*nodes)
+    return None if found.primary is None else found.states[found.primary].name
 
 
 def _hello(node: NodeState) -> Hello:
     return Hello(Company(Ring(1, 1), (), ()), NO_VIEW, 6, (), b"", b"", b"", 0, (node,))
 
 
-def test_of_those_who_have_the_log_the_most_senior_leads() -> None:
-    one, two = (manager(name, lineage=5, is_synchronised=True) for name in ("one", "two"))
-    assert (
-        leader(msgspec.structs.replace(one, seniority=2), msgspec.structs.replace(two, seniority=1)) == "two"
-    )
-    assert leader(one, msgspec.structs.replace(two, is_leading=True)) == "two", "a change costs a pause"
+def test_the_longest_log_leads_and_seniority_breaks_the_tie() -> None:
+    assert leader(manager("one", reach=(7, 0)), manager("two", reach=(9, 0))) == "two"
+    assert leader(manager("one", reach=(9, 0)), manager("two", reach=(9, 0))) == "one", "enrolled first"
     assert leader(manager("client", role=CLIENT_MANAGER)) is None
 
 
 def test_one_that_was_stopped_for_long_does_not_lead_because_it_never_noticed() -> None:
     """It had the log five views ago, and takes itself for synchronised; the others were on, and have restarted."""
-    slept = manager("slept", lineage=5, is_synchronised=True, index=900)
-    back = manager("back", lineage=6, index=700)
-    assert leader(slept, back) == "back"
-    assert leader(slept, msgspec.structs.replace(back, holders=(b"back", b"missing"))) is None, (
-        "it may know more"
-    )
-    assert leader(slept, msgspec.structs.replace(back, lineage=5)) == "slept"
+    older = UnrestrictedView(4, Stamp(b"K" * 24), (b"one", b"two"))
+    slept = manager("one", is_synchronised=True, reach=(900, 0), record=msgspec.msgpack.encode(older))
+    assert leader(slept, manager("two", reach=(700, 0))) == "two"
 
 
 def test_nobody_leads_while_one_is_missing_that_may_know_the_end() -> None:
-    waits = manager("waits", lineage=5, holders=(b"waits", b"missing"))
-    assert leader(waits) is None
-    assert leader(waits, manager("missing", lineage=4)) == "waits"
-    assert leader(manager("first", holders=(), expected=2)) is None
+    alone = roles(manager("one"))
+    assert (alone.primary, alone.missing, alone.partition.state) == (None, ("two",), State.D)
+
+
+def test_at_the_very_first_start_nobody_leads_before_as_many_are_here_as_are_expected() -> None:
+    assert leader(new("one", expected=2)) is None
+    first = roles(new("one", seniority=2, expected=2), new("two", seniority=1, expected=2))
+    assert (leader(new("one", seniority=2), new("two", seniority=1)), first.partition.state) == (
+        "two",
+        State.A,
+    )
+
+
+def test_whose_data_is_of_another_cluster_has_no_say() -> None:
+    found = roles(manager("one"), manager("two"), manager("three", cluster=b"there", reach=(99, 0)))
+    assert len(found.states) == 2

@@ -1,0 +1,143 @@
+"""What it costs that most client managers have to see a dispatch before a client gets it (P5).
+
+Two clusters of ours on one ring, with three client managers, a primary and a backup each, which differ in
+`cluster.dispatch_majority` alone. They are measured in turns, a few seconds each, so that whatever else the machine
+does happens to both.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any, Final
+
+from benchmarks.bus import round_trip_us
+from benchmarks.processes import BenchmarkError, Child
+from benchmarks.report import number, table
+from heliograph.cli.dev_cluster import DevCluster
+from heliograph.model.errors import HeliographError
+
+CLIENT_MANAGERS: Final = 3
+MESSAGE_MANAGERS: Final = 2
+SIZE: Final = 256
+RATES: Final = (100, 1000)
+"""Messages a second whose way is timed: few enough that nothing waits for anything else."""
+LATENCY_SECONDS: Final = 4
+START_SECONDS: Final = 60.0
+LONGEST_SECONDS: Final = 90
+WITH, WITHOUT = "with", "without"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MajorityFigures:
+    """One round: each figure with the rule and without it."""
+
+    messages_per_second: dict[str, float]
+    p50_ms: dict[str, dict[str, float]]
+    """By messages a second."""
+    round_trip_ms: float
+
+
+def measure_majority(folder: Path, rounds: int, messages: int) -> list[MajorityFigures]:
+    """Raises BenchmarkError."""
+    with _two_clusters(folder) as (clusters, ring):
+        for cluster in clusters.values():
+            _bench(folder, cluster.url, "queue", messages // 4)
+        return [_round(folder, clusters, ring, messages) for _ in range(rounds)]
+
+
+@contextmanager
+def _two_clusters(folder: Path) -> Iterator[tuple[dict[str, DevCluster], DevCluster]]:
+    """The ring is the first one's."""
+    clusters: dict[str, DevCluster] = {}
+    for name in (WITH, WITHOUT):
+        clusters[name] = DevCluster(
+            folder / name,
+            client_managers=CLIENT_MANAGERS,
+            message_managers=MESSAGE_MANAGERS,
+            settings={"cluster": {"dispatch_majority": name == WITH}},
+            beside=clusters.get(WITH),
+        )
+    try:
+        for cluster in clusters.values():
+            cluster.start()
+            cluster.wait(START_SECONDS)
+        yield clusters, clusters[WITH]
+    except HeliographError as error:
+        raise BenchmarkError(f"the cluster did not start: {error}") from None
+    finally:
+        for cluster in reversed(clusters.values()):
+            cluster.stop()
+
+
+def _round(folder: Path, clusters: dict[str, DevCluster], ring: DevCluster, messages: int) -> MajorityFigures:
+    rates = {name: _bench(folder, each.url, "queue", messages) for name, each in clusters.items()}
+    latency: dict[str, dict[str, float]] = {}
+    for rate in RATES:
+        latency[str(rate)] = {
+            name: _bench(folder, each.url, "latency", rate * LATENCY_SECONDS, "--rate", str(rate))["p50_ms"]
+            for name, each in clusters.items()
+        }
+    assert ring.ring is not None, "the first cluster began it"
+    figures = MajorityFigures(
+        messages_per_second={name: said["messages_per_second"] for name, said in rates.items()},
+        p50_ms=latency,
+        round_trip_ms=round_trip_us(ring.ring) / 1000,
+    )
+    print(f"  {_shown(figures)}", flush=True)
+    return figures
+
+
+def _bench(folder: Path, url: str, workload: str, messages: int, *more: str) -> Any:
+    command = [sys.executable, "-m", "heliograph.cli.main", "bench", "run", "--json", "--url", url]
+    command += ["--workload", workload, "--messages", str(messages), "--size", str(SIZE), *more]
+    with Child(command, folder=folder, name="helio", piped=True) as child:
+        try:
+            output, _ = child.process.communicate(timeout=LONGEST_SECONDS)
+        except subprocess.TimeoutExpired:
+            raise BenchmarkError(f"helio bench run --workload {workload} took too long") from None
+        if child.process.returncode:
+            raise BenchmarkError(f"helio bench run failed: {child.complaint()}")
+    return json.loads(output)
+
+
+def _shown(figures: MajorityFigures) -> str:
+    parts = [f"{name} {rate:,.0f} /s" for name, rate in figures.messages_per_second.items()]
+    for rate, latencies in figures.p50_ms.items():
+        parts += [f"p50 at {rate}/s {name} {p50:.2f} ms" for name, p50 in latencies.items()]
+    return "  ".join([*parts, f"round trip {figures.round_trip_ms:.2f} ms"])
+
+
+# ---- what it comes to
+
+
+def kept(runs: Sequence[MajorityFigures]) -> float:
+    """The throughput with the rule as a share of that without: the median of all rounds."""
+    return median(run.messages_per_second[WITH] / run.messages_per_second[WITHOUT] for run in runs)
+
+
+def round_trips(runs: Sequence[MajorityFigures]) -> float:
+    """By how many round trips of the bus a message takes longer: the worst of all rates."""
+    trip = median(run.round_trip_ms for run in runs)
+    return max(
+        (median(run.p50_ms[rate][WITH] for run in runs) - median(run.p50_ms[rate][WITHOUT] for run in runs))
+        / trip
+        for rate in runs[0].p50_ms
+    )
+
+
+def section(runs: Sequence[MajorityFigures]) -> str:
+    rows = []
+    for name in (WITH, WITHOUT):
+        rates = [run.messages_per_second[name] for run in runs]
+        latencies = [median(run.p50_ms[rate][name] for run in runs) for rate in runs[0].p50_ms]
+        rows.append([name, number(median(rates)), *(number(each, 2) for each in latencies)])
+    head = ["the rule", "messages/s", *(f"p50 ms at {rate}/s" for rate in runs[0].p50_ms)]
+    trip = median(run.round_trip_ms for run in runs)
+    return f"{table(head, rows)}\nA round trip of the bus takes {trip:.2f} ms.\n"

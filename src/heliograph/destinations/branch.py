@@ -1,0 +1,304 @@
+"""What a log has since the cluster was whole, told so that it can be compared with another one and taken into it
+(docs/decisions/0018).
+
+An `Account` is of one destination: which sequences of which lanes it has taken, and which of those wait. Both sides
+give one; `summary_of` puts them in the words of `cluster/merging.py`, which says what is missing where.
+What waits is found by number in a snapshot of the destination; whose messages these are say the headers of their
+blocks, which the shell reads.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator
+from operator import attrgetter
+
+import msgspec
+
+from heliograph.cluster.merging import LaneSummary, Place, Summary, done_of
+from heliograph.cluster.ranges import NONE, Ranges, common, minus, union
+from heliograph.destinations.catalogue import Catalogue
+from heliograph.destinations.documents import Document
+from heliograph.destinations.pages import Entry
+from heliograph.destinations.snapshot import DestinationState, SubscriptionState
+from heliograph.destinations.subscriptions import Terms
+from heliograph.model.block import Block, parse_trusted
+from heliograph.model.destination import Address, Kind, kind_of
+from heliograph.model.ids import ConsumerId, LaneId
+from heliograph.model.policy import Policy
+
+ALL_THAT_FOLLOWS = 1 << 62
+SOMEBODY = ConsumerId(b"")  # the log does not say who had it
+# Places that are no subscriptions: those have a client and a name.
+MOVED = "\0moved"
+NUMBERS = "\0numbers"
+_number = attrgetter("number")
+
+ByLane = dict[LaneId, Ranges]
+
+
+class Body(msgspec.Struct, array_like=True):
+    """A block in a branch file, and which of its messages somebody wants."""
+
+    first: int
+    last: int
+    offset: int
+    size: int
+
+
+class Account(msgspec.Struct, array_like=True):
+    """One destination."""
+
+    address: str
+    is_deleted: bool = False
+    policy: Policy | None = None
+    known: ByLane = {}
+    moved: ByLane = {}  # of lanes that lead elsewhere
+    done: dict[int, Ranges] = {}  # by list: messages that are older than the account, by number
+    waiting: ByLane = {}  # in any list: there is a body
+    moved_waiting: ByLane = {}
+    seen: dict[str, ByLane] = {}  # what waits and was handed out before, by list: "", or the subscription
+    wanted_by: dict[str, ByLane] = {}  # what waits for each durable subscription
+    bodies: dict[LaneId, list[Body]] = {}
+    moved_bodies: dict[LaneId, list[Body]] = {}
+
+
+class Branch(msgspec.Struct, array_like=True):
+    """What a log had behind a fork."""
+
+    id: bytes
+    store: bytes
+    fork: int
+    index: int  # where it ended
+    chain: int
+    accounts: list[Account] = []
+    opened: list[bytes] = []  # sessions, as the journal keeps them
+    closed: list[bytes] = []
+    outcomes: list[tuple[bytes, int, bool]] = []
+    subscribed: list[tuple[str, Terms]] = []
+    ended: list[tuple[str, Terms]] = []
+    documents: list[Document] = []
+    files: list[bytes] = []  # that hold the content of large messages
+
+
+encode_branch = msgspec.msgpack.Encoder().encode
+decode_branch = msgspec.msgpack.Decoder(Branch).decode
+
+
+def key_of(terms: Terms) -> str:
+    return f"{terms.client}\0{terms.name}"
+
+
+# ---- what lies in a destination
+
+
+class Lying(msgspec.Struct):
+    """What a destination holds, by number: in any list, and for each durable subscription; of both, what was handed
+    out before, or is; and the block at each position, by the number that its first message has."""
+
+    waiting: Ranges = NONE
+    seen: dict[str, Ranges] = {}
+    wanted_by: dict[str, Ranges] = {}
+    list_of: dict[str, int] = {}
+    positions: dict[int, int] = {}
+
+
+def lying_in(state: DestinationState, base: int) -> Lying:
+    """What is as young as the account."""
+    found = Lying()
+    entries = [
+        entry
+        for level in state.levels
+        for entry in (
+            *(each for page in level.pages for each in page.entries()),
+            *map(_out, level.dispatched),
+        )
+    ]
+    waiting = [_add(found, "", entries, base)]
+    for subscription in state.subscriptions:
+        name = key_of(subscription.terms) if subscription.terms.durable else ""
+        numbers = _add(found, name, _entries_for(state, subscription), base)
+        waiting.append(numbers)
+        if name:
+            found.wanted_by[name] = numbers
+            found.list_of[name] = subscription.number
+    found.waiting = union(*waiting)
+    return found
+
+
+def _out(entry: Entry) -> Entry:
+    """With a consumer: handed out."""
+    return entry._replace(deliveries=entry.deliveries + 1)
+
+
+def _add(found: Lying, name: str, entries: Iterable[Entry], base: int) -> Ranges:
+    waiting: list[tuple[int, int]] = []
+    seen: list[tuple[int, int]] = []
+    for entry in entries:
+        if entry.number >= base:
+            found.positions[entry.position] = entry.number - entry.start
+            waiting.append((entry.number, entry.last))
+            if entry.deliveries:
+                seen.append((entry.number, entry.last))
+    found.seen[name] = union(found.seen.get(name, NONE), seen)
+    return union(waiting)
+
+
+def _entries_for(state: DestinationState, subscription: SubscriptionState) -> Iterator[Entry]:
+    """What it has yet to read waits like what it has read and not settled."""
+    cursors = {cursor.priority: cursor for cursor in subscription.cursors}
+    terms = subscription.terms
+    for sequence in state.sequences:
+        if (sequence.selector, sequence.without) == (terms.selector, terms.without):
+            cursor = cursors.get(sequence.priority)
+            begins = cursor.next_number if cursor is not None else subscription.begins
+            for entry in (each for page in sequence.pages for each in page.entries()):
+                if entry.last >= begins:
+                    skipped = max(begins - entry.number, 0)
+                    yield entry._replace(
+                        number=entry.number + skipped,
+                        start=entry.start + skipped,
+                        messages=entry.messages - skipped,
+                        deliveries=int(cursor is not None and entry.last < cursor.seen),
+                    )
+    for cursor in subscription.cursors:
+        yield from cursor.waiting
+        yield from map(_out, cursor.dispatched)
+
+
+class Layout:
+    """Which message has which number."""
+
+    def __init__(self) -> None:
+        self._blocks: list[Block] = []
+        self._is_sorted = True
+
+    def add(self, header: Block, number: int) -> None:
+        header.number = number
+        self._blocks.append(header)
+        self._is_sorted = False
+
+    def blocks(self) -> list[Block]:
+        if not self._is_sorted:
+            self._blocks.sort(key=_number)
+            self._is_sorted = True
+        return self._blocks
+
+    def of_numbers(self, numbers: Ranges) -> Iterator[tuple[Block, int, int]]:
+        """Blocks with the first and the last number of each range in them."""
+        blocks = self.blocks()
+        for first, last in numbers:
+            at = max(bisect_right(blocks, first, key=_number) - 1, 0)
+            while at < len(blocks) and blocks[at].number <= last:
+                block = blocks[at]
+                low, high = max(first, block.number), min(last, block.number + block.count - 1)
+                if low <= high:
+                    yield block, low, high
+                at += 1
+
+    def by_lane(self, numbers: Ranges) -> ByLane:
+        found: dict[LaneId, list[tuple[int, int]]] = {}
+        for block, low, high in self.of_numbers(numbers):
+            shift = block.first - block.number
+            found.setdefault(block.lane, []).append((low + shift, high + shift))
+        return {lane: union(ranges) for lane, ranges in found.items()}
+
+    def numbers_of(self, lane: LaneId, sequences: Ranges, among: Ranges) -> Ranges:
+        """Where these are, among those numbers."""
+        found: list[tuple[int, int]] = []
+        for block in self.blocks():
+            if block.lane == lane:
+                shift = block.number - block.first
+                here = common(sequences, ((block.first, block.last),))
+                found += [(first + shift, last + shift) for first, last in here]
+        return common(union(found), among)
+
+
+# ---- accounts
+
+
+def account_of(catalogue: Catalogue, state: DestinationState, lying: Lying, layout: Layout) -> Account:
+    """Of the lanes that the ledger knows."""
+    ledger, address = catalogue.ledger, Address(state.address)
+    known = {
+        LaneId(lane): since(catalogue.known_of(address, LaneId(lane)), first)
+        for lane, first in ledger.lanes_of(state.number).items()
+    }
+    moved = {LaneId(lane): ranges for lane, ranges in ledger.moved_to(state.number).items()}
+    account = Account(state.address, False, state.policy, known, moved, ledger.done_of(state.number))
+    fill(account, lying, layout)
+    return account
+
+
+def account_like(catalogue: Catalogue, other: Account, number: int) -> Account:
+    """Of the same lanes, as far as they are known here."""
+    address = Address(other.address)
+    known = {lane: catalogue.known_of(address, lane) for lane in other.known}
+    moved = {LaneId(lane): ranges for lane, ranges in catalogue.ledger.moved_to(number).items()}
+    return Account(other.address, False, None, known, moved, catalogue.ledger.done_of(number))
+
+
+def fill(account: Account, lying: Lying, layout: Layout) -> None:
+    """What waits, by lane. What was moved and what came by itself are told apart: a lane leads to one place."""
+    for lane, ranges in layout.by_lane(lying.waiting).items():
+        moved = common(ranges, account.moved.get(lane, NONE))
+        account.moved_waiting[lane] = moved
+        account.waiting[lane] = common(minus(ranges, moved), account.known.get(lane, NONE))
+    account.seen = {name: layout.by_lane(numbers) for name, numbers in lying.seen.items()}
+    account.wanted_by = {name: layout.by_lane(numbers) for name, numbers in lying.wanted_by.items()}
+
+
+def since(known: Ranges, first: int) -> Ranges:
+    return common(known, ((first, ALL_THAT_FOLLOWS),))
+
+
+def deleted_accounts(catalogue: Catalogue) -> list[Account]:
+    """Of destinations that ended: all that was known of them is done."""
+    found = []
+    for ended in catalogue.ledger.deleted():
+        address = Address(ended.address)
+        if address not in catalogue.by_address:
+            known = {
+                LaneId(lane): since(catalogue.known_of(address, LaneId(lane)), first)
+                for lane, first in ended.lanes.items()
+            }
+            done: dict[int, Ranges] = {0: ((1, ended.base - 1),)} if ended.base > 1 else {}
+            found.append(Account(ended.address, True, None, known, {}, done))
+    return found
+
+
+def summary_of(store: bytes, accounts: Iterable[Account]) -> Summary:
+    lanes: dict[Place, LaneSummary] = {}
+    for account in accounts:
+        address = Address(account.address)
+        for lane, known in account.known.items():
+            done = minus(known, account.waiting.get(lane, NONE))
+            held = NONE if is_topic(account.address) else _seen(account, "", lane, done)
+            lanes[address, "", lane] = LaneSummary(known, done_of(done), _by_somebody(held))
+            for name, wanted in account.wanted_by.items():
+                done = minus(known, wanted.get(lane, NONE))
+                held = _seen(account, name, lane, done)
+                lanes[address, name, lane] = LaneSummary(NONE, done_of(done), _by_somebody(held))
+        for lane, moved in account.moved.items():
+            done = minus(moved, account.moved_waiting.get(lane, NONE))
+            lanes[address, MOVED, lane] = LaneSummary(moved, done_of(done))
+        for number, numbers in account.done.items():
+            lanes[address, f"{NUMBERS}{number}", LaneId(b"")] = LaneSummary(NONE, done_of(numbers))
+    return Summary(store, lanes)
+
+
+def _seen(account: Account, name: str, lane: LaneId, done: Ranges) -> Ranges:
+    seen = account.seen.get(name, {}).get(lane, NONE)
+    return minus(common(seen, account.known.get(lane, NONE)), done)
+
+
+def _by_somebody(ranges: Ranges) -> tuple[tuple[ConsumerId, Ranges], ...]:
+    return ((SOMEBODY, ranges),) if ranges else ()
+
+
+def is_topic(address: str) -> bool:
+    return kind_of(Address(address)) is Kind.TOPIC
+
+
+def header_of(buffer: bytes) -> Block:
+    return parse_trusted(buffer, keep=False)

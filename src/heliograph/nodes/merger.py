@@ -1,0 +1,453 @@
+"""The primary takes in what another part had (P6, docs/decisions/0018).
+
+It does so while it does not act, in the state that a backup is in: each record is written, told to the backups, and
+given to recovery, which knows what to make of it. What to write says the plan; a block and all that is noted of its
+messages leave in one tick.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Awaitable, Callable
+from typing import Final, Protocol
+
+import msgspec
+
+from heliograph.bus.interface import Incarnation
+from heliograph.cluster.merging import Keeping, Marking, Plan, Transfer, plan_of
+from heliograph.cluster.ranges import NONE, Ranges, common, minus, union
+from heliograph.destinations.branch import (
+    ALL_THAT_FOLLOWS,
+    MOVED,
+    NUMBERS,
+    Account,
+    Body,
+    Branch,
+    Layout,
+    Lying,
+    account_like,
+    fill,
+    header_of,
+    is_topic,
+    key_of,
+    lying_in,
+    summary_of,
+)
+from heliograph.destinations.catalogue import Catalogue, DestinationRecord, SessionRecord
+from heliograph.destinations.documents import encode_document
+from heliograph.destinations.intake import number_mark
+from heliograph.destinations.ledger import KnownRecord, encode_record
+from heliograph.destinations.moving import copies_of
+from heliograph.destinations.snapshot import decode_state
+from heliograph.destinations.subscriptions import SubscriptionRecord, Terms
+from heliograph.destinations.topic import Topic
+from heliograph.destinations.transactions import CommitRecord
+from heliograph.journal.records import Record, RecordKind
+from heliograph.model.block import LARGE, Span, parse_trusted
+from heliograph.model.destination import Address
+from heliograph.model.errors import StorageFull
+from heliograph.model.ids import LaneId, SessionId
+from heliograph.model.large import FileId, LargeReference, reference_of
+from heliograph.nodes.branches import layout_of, read
+from heliograph.nodes.message_manager import MessageManager
+
+_PAIR = struct.Struct("<QQ")
+# Bodies that are asked for in one go.
+_BATCH: Final = 256
+_decode_session = msgspec.msgpack.Decoder(SessionRecord).decode
+
+
+class Source(Protocol):
+    """Where a branch is."""
+
+    async def bodies(self, places: list[tuple[int, int]]) -> list[bytes]:
+        """The blocks at these places."""
+
+    async def bring(self, manager: MessageManager, reference: LargeReference) -> None:
+        """The content of a large message."""
+
+
+class Attendance(Protocol):
+    """Who is there while nobody acts."""
+
+    sessions: dict[SessionId, Incarnation]
+
+    def is_attended(self, address: Address, number: int) -> bool:
+        """Whether anybody consumes from a list, or from any of a destination, -1."""
+
+
+class Ledge(msgspec.Struct):
+    """One destination of the branch, as it is here."""
+
+    number: int
+    theirs: Account
+    ours: Account
+    lying: Lying
+    layout: Layout
+    joined: Ranges = NONE  # numbers
+
+
+class Merger:
+    """Takes in one branch."""
+
+    def __init__(
+        self,
+        manager: MessageManager,
+        ship: Callable[[int, int, int, bytes], None],
+        end_of_tick: Callable[[], None],
+        attendance: Attendance,
+    ) -> None:
+        """`ship` tells the backups of a record; `end_of_tick` lets what was written leave."""
+        assert manager.recovery is not None, "who merges does not act"
+        self._manager = manager
+        self._ship = ship
+        self._end_of_tick = end_of_tick
+        self._attendance = attendance
+        self._is_attended = attendance.is_attended
+        self.taken = 0  # messages
+
+    async def take_in(self, branch: Branch, source: Source, rest: Callable[[], Awaitable[None]]) -> None:
+        """`rest`: called between portions. Raises StorageFull, or what the source raises: then more is for another
+        time."""
+        self._take_sessions(branch)
+        self._take_documents(branch)
+        self._take_subscriptions(branch)
+        ledges = {account.address: await self._ledge(account) for account in branch.accounts}
+        plan = plan_here(branch, [ledge.ours for ledge in ledges.values()])
+        for transfer in plan.transfers:
+            await self._join(ledges[transfer.place[0]], transfer, plan, source)
+            await rest()
+        for marking in plan.markings:
+            self._mark(ledges[marking.place[0]], marking)
+        for keeping in plan.keepings:
+            ledge = ledges[keeping.place[0]]
+            self._was_seen(ledge, keeping, minus(ledge.lying.waiting, ledge.joined))
+        for ledge in ledges.values():
+            self._bury(ledge)
+        self._end_subscriptions(branch)
+        self._close_sessions(branch)
+        self._write(RecordKind.MERGED, 0, 0, branch.id)
+        self._end_of_tick()
+
+    # ---- who and what there is
+
+    def _take_sessions(self, branch: Branch) -> None:
+        catalogue = self._manager.catalogue
+        closed = dict.fromkeys(catalogue.ledger.closed())
+        for payload in branch.opened:
+            session = SessionId(_decode_session(payload).session)
+            if session not in catalogue.sessions and session not in closed:
+                self._write(RecordKind.SESSION, 0, 0, payload)
+        for identity, number, is_committed in branch.outcomes:
+            session = SessionId(identity)
+            known = catalogue.transactions.outcomes().get(session, (0, False))
+            if number > known[0] and session in catalogue.sessions:
+                record = CommitRecord(session, number, is_committed, [], [])
+                assert self._manager.recovery is not None
+                if not self._manager.recovery.has_stages(session):
+                    self._write(RecordKind.COMMITTED, 0, 0, encode_record(record))
+
+    def _close_sessions(self, branch: Branch) -> None:
+        """Who closed a session in one part does not come back to it; unless somebody has it open."""
+        known = self._manager.catalogue.sessions
+        for each in branch.closed:
+            session = SessionId(each)
+            if session in known and session not in self._attendance.sessions:
+                record = SessionRecord(session, known[session].user, b"", closed=True)
+                self._write(RecordKind.SESSION, 0, 0, encode_record(record))
+
+    def _take_documents(self, branch: Branch) -> None:
+        """M14: the higher version wins."""
+        here = self._manager.catalogue.documents.by_key
+        for document in branch.documents:
+            if document.key not in here or document.version > here[document.key].version:
+                self._write(RecordKind.DOCUMENT, 0, 0, encode_document(document))
+
+    def _take_subscriptions(self, branch: Branch) -> None:
+        for address, terms in branch.subscribed:
+            topic = self._manager.catalogue.by_number[self._number_of(address)]
+            if isinstance(topic, Topic) and list_named(topic, terms) is None:
+                record = SubscriptionRecord(topic.number, topic.next_list, terms)
+                self._write(RecordKind.SUBSCRIPTION, 0, 0, encode_record(record))
+
+    def _end_subscriptions(self, branch: Branch) -> None:
+        for address, terms in branch.ended:
+            topic = self._manager.catalogue.by_address.get(Address(address))
+            if not isinstance(topic, Topic):
+                continue
+            number = list_named(topic, terms)
+            if number is not None and not self._is_attended(topic.address, number):
+                record = SubscriptionRecord(topic.number, number, terms, ended=True)
+                self._write(RecordKind.SUBSCRIPTION, 0, 0, encode_record(record))
+
+    def _number_of(self, address: str, account: Account | None = None) -> int:
+        """The destination's, which is made if need be."""
+        catalogue = self._manager.catalogue
+        found = catalogue.by_address.get(Address(address))
+        if found is not None:
+            return found.number
+        policy = account.policy if account is not None else None
+        record = DestinationRecord(catalogue.next_number, address, policy)
+        self._write(RecordKind.DESTINATION, 0, 0, encode_record(record))
+        return record.number
+
+    # ---- messages
+
+    async def _ledge(self, theirs: Account) -> Ledge:
+        catalogue = self._manager.catalogue
+        address = Address(theirs.address)
+        has_bodies = bool(theirs.bodies or theirs.moved_bodies)
+        if address not in catalogue.by_address and (theirs.is_deleted or not has_bodies):
+            return Ledge(0, theirs, account_like(catalogue, theirs, 0), Lying(), Layout())
+        number = self._number_of(theirs.address, theirs)
+        ours = account_like(catalogue, theirs, number)
+        lying, layout = await lying_here(self._manager, number)
+        fill(ours, lying, layout)
+        return Ledge(number, theirs, ours, lying, layout)
+
+    async def _join(self, ledge: Ledge, transfer: Transfer, plan: Plan, source: Source) -> None:
+        """In the order of the sequences, and before what waits here behind them (P7): that takes its place anew."""
+        _, kind, lane = transfer.place
+        bodies = (ledge.theirs.moved_bodies if kind == MOVED else ledge.theirs.bodies).get(lane, [])
+        wanted = [body for body in bodies if common(transfer.sequences, ((body.first, body.last),))]
+        behind = await self._behind(ledge, transfer)
+        wanted.sort(key=_first)
+        for start in range(0, len(wanted), _BATCH):
+            batch = wanted[start : start + _BATCH]
+            found = await source.bodies([(body.offset, body.size) for body in batch])
+            for part in [part for buffer in found for part in _parts(buffer, transfer.sequences)]:
+                await self._bring_content(part, source)
+                while behind and behind[0][0] < header_of(part).first:
+                    self._publish_again(ledge, behind.pop(0), plan)
+                self._publish(ledge, part, kind, plan)
+            self._end_of_tick()
+        for again in behind:
+            self._publish_again(ledge, again, plan)
+        self._end_of_tick()
+
+    async def _bring_content(self, buffer: bytes, source: Source) -> None:
+        """M6: before there is a message that refers to it."""
+        block = parse_trusted(buffer)
+        if block.flags & LARGE:
+            reference = reference_of(block)
+            if self._manager.large.lacks([FileId(reference.file)]):
+                await source.bring(self._manager, reference)
+
+    async def _behind(self, ledge: Ledge, transfer: Transfer) -> list[tuple[int, bytes, int, int]]:
+        """What waits in this queue of a lane, was never handed out, and follows on what comes: sequence, block, first
+        and last number."""
+        address, kind, lane = transfer.place
+        if kind or is_topic(address):
+            return []
+        follows = ((transfer.sequences[0][0] + 1, ALL_THAT_FOLLOWS),)
+        unseen = minus(ledge.ours.waiting.get(lane, NONE), ledge.ours.seen.get("", {}).get(lane, NONE))
+        numbers = ledge.layout.numbers_of(lane, common(unseen, follows), ledge.lying.waiting)
+        found = []
+        for block, low, high in list(ledge.layout.of_numbers(numbers)):
+            (buffer,) = await read(self._manager, [block.position])
+            shift = block.first - block.number
+            for part in _parts(buffer, ((low + shift, high + shift),)):
+                header = header_of(part)
+                found.append((header.first, part, header.first - shift, header.last - shift))
+        return sorted(found)
+
+    def _publish_again(self, ledge: Ledge, again: tuple[int, bytes, int, int], plan: Plan) -> None:
+        _, buffer, low, high = again
+        self._note(RecordKind.DONE, ledge.number, 0, ((low, high),))
+        ledge.lying.waiting = minus(ledge.lying.waiting, ((low, high),))
+        self._publish(ledge, buffer, "", plan)
+
+    def _publish(self, ledge: Ledge, buffer: bytes, kind: str, plan: Plan) -> None:
+        block = parse_trusted(buffer)
+        destination = self._manager.catalogue.by_number[ledge.number]
+        block.number = destination.intake.next_number
+        record = RecordKind.ADOPTED if kind == MOVED else RecordKind.JOINED
+        self._write(record, ledge.number, number_mark(block), buffer, bulky=True)
+        header = header_of(buffer)
+        ledge.layout.add(header, block.number)
+        self.taken += block.count
+        here = ((block.number, block.number + block.count - 1),)
+        ledge.lying.waiting = union(ledge.lying.waiting, here)
+        for name in ledge.lying.wanted_by:
+            self._mark_list(ledge, name, block.lane, here)
+        ledge.joined = union(ledge.joined, here)
+        for keeping in plan.keepings:
+            if keeping.place[0] == ledge.theirs.address and keeping.place[2] == block.lane and kind != MOVED:
+                self._was_seen(ledge, keeping, here)
+
+    def _mark_list(self, ledge: Ledge, name: str, lane: LaneId, here: Ranges) -> None:
+        """A subscription of both parts may be done with it there."""
+        theirs = ledge.theirs.wanted_by.get(name)
+        if theirs is not None:
+            done = minus(ledge.theirs.known.get(lane, NONE), theirs.get(lane, NONE))
+            numbers = ledge.layout.numbers_of(lane, done, here)
+            self._note(RecordKind.DONE, ledge.number, ledge.lying.list_of[name], numbers)
+
+    def _was_seen(self, ledge: Ledge, keeping: Keeping, among: Ranges) -> None:
+        """Whoever had it may have seen it: when it is handed out again, it says so."""
+        _, name, lane = keeping.place
+        if name and name not in ledge.lying.list_of:
+            return
+        numbers = ledge.layout.numbers_of(lane, keeping.sequences, among)
+        list_number = ledge.lying.list_of[name] if name else 0
+        self._note(RecordKind.DISPATCHED, ledge.number, list_number, numbers)
+        self._note(RecordKind.RETURNED, ledge.number, list_number, numbers)
+
+    def _mark(self, ledge: Ledge, marking: Marking) -> None:
+        address, kind, lane = marking.place
+        if kind.startswith(NUMBERS):
+            # Of a destination that was made anew since, the same numbers are other messages.
+            common_to_all = ((1, self._manager.catalogue.ledger.last_base_of(ledge.number) - 1),)
+            numbers = common(marking.sequences, common_to_all)
+            self._note(RecordKind.DONE, ledge.number, int(kind[len(NUMBERS) :]), numbers)
+        elif kind == "":
+            self._know(ledge, lane, minus(marking.sequences, ledge.ours.known.get(lane, NONE)))
+            if not is_topic(address):
+                self._done_here(ledge, 0, lane, marking.sequences, ledge.lying.waiting)
+        elif kind == MOVED:
+            self._done_here(ledge, 0, lane, marking.sequences, ledge.lying.waiting)
+        elif kind in ledge.lying.list_of:
+            wanted = ledge.lying.wanted_by[kind]
+            self._done_here(ledge, ledge.lying.list_of[kind], lane, marking.sequences, wanted)
+
+    def _done_here(
+        self, ledge: Ledge, list_number: int, lane: LaneId, sequences: Ranges, among: Ranges
+    ) -> None:
+        if ledge.number:
+            numbers = ledge.layout.numbers_of(lane, sequences, among)
+            self._note(RecordKind.DONE, ledge.number, list_number, numbers)
+
+    def _know(self, ledge: Ledge, lane: LaneId, sequences: Ranges) -> None:
+        """Done elsewhere, and never here: whoever sends it again must not succeed."""
+        if not sequences:
+            return
+        if not ledge.number:
+            if ledge.theirs.is_deleted:
+                return  # nobody sends to it, and if it is made again, it is another
+            ledge.number = self._number_of(ledge.theirs.address, ledge.theirs)
+        self._write(RecordKind.KNOWN, ledge.number, 0, encode_record(KnownRecord(lane, sequences)))
+
+    def _bury(self, ledge: Ledge) -> None:
+        """It was deleted there. If nothing came here that they did not know, it is deleted here."""
+        if not (ledge.theirs.is_deleted and ledge.number) or self._is_attended(
+            Address(ledge.theirs.address), -1
+        ):
+            return
+        catalogue = self._manager.catalogue
+        address = Address(ledge.theirs.address)
+        for name in catalogue.ledger.lanes_of(ledge.number):
+            known = catalogue.known_of(address, LaneId(name))
+            if minus(known, ledge.theirs.known.get(LaneId(name), NONE)):
+                return
+        record = DestinationRecord(ledge.number, ledge.theirs.address, deleted=True)
+        self._write(RecordKind.DESTINATION, 0, 0, encode_record(record))
+
+    # ---- writing
+
+    def _note(self, kind: int, destination: int, list_number: int, numbers: Ranges) -> None:
+        if numbers:
+            payload = b"".join(_PAIR.pack(first, last) for first, last in numbers)
+            self._write(kind, destination, list_number, payload)
+
+    def _write(
+        self, kind: int, destination: int, list_number: int, payload: bytes, *, bulky: bool = False
+    ) -> None:
+        manager = self._manager
+        lsn = manager.journal.next_lsn
+        position = manager.journal.append(
+            kind, destination, list_number, (payload,), len(payload), wait=True, bulky=bulky
+        )
+        if not position:
+            raise StorageFull("the disk, or the quota on it, is full: a branch cannot be taken in")
+        self._ship(kind, destination, list_number, payload)
+        assert manager.recovery is not None
+        manager.recovery.record(Record(kind, destination, list_number, lsn, position, payload))
+
+
+def plan_here(branch: Branch, ours: list[Account]) -> Plan:
+    """What is missing here of a branch."""
+    here = b"here"
+    plan = plan_of([summary_of(here, ours), summary_of(b"branch", branch.accounts)])
+    return Plan(
+        tuple(each for each in plan.markings if each.target == here),
+        tuple(each for each in plan.keepings if each.target == here),
+        (),
+        tuple(each for each in plan.transfers if each.target == here),
+    )
+
+
+async def lying_here(manager: MessageManager, number: int) -> tuple[Lying, Layout]:
+    """What a manager that does not act has in a destination, as far as it is younger than the ledger's base."""
+    assert manager.recovery is not None
+    state = manager.recovery.destination_state(number)
+    lying = lying_in(state, manager.catalogue.ledger.base_of(number))
+    return lying, await layout_of(manager, lying)
+
+
+async def has_all_of(manager: MessageManager, branch: Branch) -> bool:
+    """Whether a manager that acts has all of a branch: another wrote last what nobody heard, and this one heard the
+    same facts. Then it need not stop."""
+    catalogue = manager.catalogue
+    state = {each.address: each for each in decode_state(manager.externalise()).destinations}
+    if not _knows_the_rest(manager, branch):
+        return False
+    ours = []
+    for theirs in branch.accounts:
+        here = state.get(theirs.address)
+        if here is None:
+            ours.append(account_like(catalogue, theirs, 0))
+            continue
+        account = account_like(catalogue, theirs, here.number)
+        lying = lying_in(here, catalogue.ledger.base_of(here.number))
+        fill(account, lying, await layout_of(manager, lying))
+        ours.append(account)
+    return plan_here(branch, ours).is_empty
+
+
+def _knows_the_rest(manager: MessageManager, branch: Branch) -> bool:
+    catalogue = manager.catalogue
+    closed, ended = dict.fromkeys(catalogue.ledger.closed()), catalogue.ledger.ended()
+    sessions = [SessionId(_decode_session(payload).session) for payload in branch.opened]
+    outcomes = catalogue.transactions.outcomes()
+    here = catalogue.documents.by_key
+    return (
+        all(session in catalogue.sessions or session in closed for session in sessions)
+        and all(
+            number <= outcomes.get(SessionId(session), (number, True))[0]
+            for session, number, _ in branch.outcomes
+        )
+        and all(each.key in here and each.version <= here[each.key].version for each in branch.documents)
+        and all(_has(catalogue, *each) or each in ended for each in branch.subscribed)
+        and not any(_has(catalogue, *each) for each in branch.ended)
+        and not any(SessionId(session) in catalogue.sessions for session in branch.closed)
+        and not any(
+            each.is_deleted and Address(each.address) in catalogue.by_address for each in branch.accounts
+        )
+    )
+
+
+def _has(catalogue: Catalogue, address: str, terms: Terms) -> bool:
+    topic = catalogue.by_address.get(Address(address))
+    return isinstance(topic, Topic) and list_named(topic, terms) is not None
+
+
+def list_named(topic: Topic, terms: Terms) -> int | None:
+    """The durable subscription of that client and name."""
+    for number, subscription in topic.subscriptions.items():
+        if subscription.terms.durable and key_of(subscription.terms) == key_of(terms):
+            return number
+    return None
+
+
+def _parts(buffer: bytes, sequences: Ranges) -> list[bytes]:
+    """The block, if all of it is wanted; otherwise each message that is."""
+    block = parse_trusted(buffer)
+    wanted = common(sequences, ((block.first, block.last),))
+    if wanted == ((block.first, block.last),):
+        return [buffer]
+    spans = [Span(block, first - block.first, last - block.first + 1) for first, last in wanted]
+    return [part for span in spans for part in copies_of(span)]
+
+
+def _first(body: Body) -> int:
+    return body.first

@@ -1,0 +1,151 @@
+"""Queues and topics in a cluster that comes apart, against the rules of what may be handed out (P3, P7, P9).
+
+Everything of `test_destination_engines.py` goes on meanwhile: paging, full disks, compaction, crashes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+from hypothesis import Phase, settings
+from hypothesis import strategies as st
+from hypothesis.errors import HypothesisException
+from hypothesis.stateful import initialize, precondition, rule
+from hypothesis.stateful import run_state_machine_as_test as run_machine
+
+from heliograph.cluster.dispatch_rules import Hold, Message, Situation, own_hold
+from heliograph.cluster.partition_state import State
+from heliograph.destinations import partition_gate
+from heliograph.destinations.holding_back import HoldingBack
+from heliograph.destinations.partition_gate import PartitionGate
+from heliograph.destinations.stamps import Stamps
+from heliograph.destinations.views import Views
+from heliograph.destinations.waiting import Waiting
+from tests.properties import test_destination_engines as engines
+from tests.properties.destination_world import ADDRESSES
+from tests.properties.gated_world import PartedWorld
+from tests.properties.test_destination_engines import CREDIT, Destinations, machine_settings
+
+everything_is_small = engines.everything_is_small
+
+
+class PartedDestinations(Destinations):
+    """The same, with views that come and go."""
+
+    world: PartedWorld
+
+    @initialize(resident_bytes=st.sampled_from([0, 1500, 4000, 10**9]), credit=CREDIT)
+    def start(self, resident_bytes: int, credit: int) -> None:
+        self.world = PartedWorld(resident_bytes)
+        ann = self.world.open_session("ann", "one")
+        self.world.open_session("bob", "two")
+        for address in ADDRESSES:
+            self.world.attach(ann, address, credit)
+
+    @rule(state=st.sampled_from(State), in_force=st.booleans())
+    def enter_a_view(self, state: State, in_force: bool) -> None:
+        self.world.enter(state)
+        if in_force and state is not State.D:
+            self.world.come_into_force()
+
+    @rule()
+    def enter_a_restricted_view(self) -> None:
+        self.world.enter(State.D)
+
+    @rule(state=st.sampled_from([State.B, State.C]))
+    def enter_an_unrestricted_view(self, state: State) -> None:
+        self.world.enter(state)
+        self.world.come_into_force()
+
+    @rule()
+    def attempt_a_view(self) -> None:
+        self.world.enter(State.D, attempt=True)
+
+    @rule(state=st.sampled_from(State))
+    def enter_a_view_that_takes_along(self, state: State) -> None:
+        self.world.enter(state, takes_along=True)
+
+    @precondition(lambda self: self.world.may_come_into_force)
+    @rule()
+    def come_into_force(self) -> None:
+        self.world.come_into_force()
+
+    @rule()
+    def become_whole(self) -> None:
+        self.world.enter(State.A)
+        self.world.come_into_force()
+        self.world.become_whole()
+
+
+@pytest.mark.req("P1", "P3", "P7", "P9")
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_what_is_handed_out_in_parts_agrees_with_the_rules() -> None:
+    run_machine(PartedDestinations, settings=machine_settings(150, 50))
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(3600)
+@pytest.mark.req("P1", "P3", "P7", "P9")
+def test_what_is_handed_out_in_parts_agrees_with_the_rules_all_night() -> None:
+    run_machine(PartedDestinations, settings=machine_settings(4000, 80))
+
+
+# ---- planted bugs
+
+
+def without(hold: Hold) -> Any:
+    """A gate that does not know a reason to wait."""
+
+    def forgetful(situation: Situation, message: Message) -> Hold | None:
+        found = own_hold(situation, message)
+        return None if found is hold else found
+
+    return patch.object(partition_gate, "own_hold", forgetful)
+
+
+def _cuts_no_page(waiting: Waiting, spans: list[Any], pages: list[Any]) -> None:
+    """What returns is put behind all others."""
+    for span in spans:
+        waiting.append(span)
+    waiting.restore(pages)
+
+
+PLANTS: dict[str, Callable[[], Any]] = {
+    "an older message goes in D": lambda: without(Hold.OLDER),
+    "what a restricted part accepted goes in B": lambda: without(Hold.FROM_RESTRICTED),
+    "what was sent again is taken for new": lambda: without(Hold.SENT_AGAIN),
+    "a gap is passed over": lambda: without(Hold.GAP),
+    "a view decides before it is in force": lambda: patch.object(
+        HoldingBack, "is_closed", property(lambda _: False, lambda _, value: None), create=True
+    ),
+    "a newer message overtakes on its lane": lambda: patch.object(
+        PartitionGate, "_is_behind", lambda *_: False
+    ),
+    "what is on disk makes nobody wait": lambda: patch.object(
+        PartitionGate, "_is_in_doubt", lambda *_: False
+    ),
+    "what waited for a page waits for ever": lambda: patch.object(
+        PartitionGate, "take_cleared", lambda _: []
+    ),
+    "what returns is behind all others": lambda: patch.object(Waiting, "lay_out", _cuts_no_page),
+    "the gate is forgotten after recovery": lambda: patch.object(Views, "wait_for_view", lambda _: None),
+    "stamps are not in the snapshot": lambda: patch.object(Stamps, "state", None),
+    "a view that was entered is not replayed": lambda: patch.object(Views, "_entered", lambda *_: None),
+    "what nobody was whole for is forgotten": lambda: patch.object(Stamps, "_restrict", lambda *_: None),
+    "nothing returns": lambda: patch.object(HoldingBack, "open_gate", lambda _: None),
+}
+
+
+@pytest.mark.parametrize("name", PLANTS)
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_planted_bugs_are_found(name: str) -> None:
+    hunting = settings(
+        machine_settings(3000, 50), phases=[Phase.generate], database=None, report_multiple_bugs=False
+    )
+    with PLANTS[name](), pytest.raises((AssertionError, KeyError, HypothesisException)):
+        run_machine(PartedDestinations, settings=hunting)

@@ -1,0 +1,489 @@
+"""Parts that accepted and handed out what they liked meet again: every message once (P6, docs/decisions/0018)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from heliograph.bus.commands import Command, DestinationDeleted, Published, SessionResumed
+from heliograph.destinations.branch import Branch
+from heliograph.model.block import parse_trusted
+from heliograph.model.errors import Unavailable
+from heliograph.nodes import reunion
+from heliograph.nodes.branches import Branches
+from heliograph.nodes.merger import Merger
+from heliograph.nodes.message_manager import MessageManager
+from heliograph.nodes.replica import Replica
+from tests.properties import merging_plants as plants
+from tests.properties.parted_world import Parts
+from tests.properties.replicated_desk import Desk
+from tests.properties.replicated_managers import Node
+
+Story = Callable[[Parts], Awaitable[None]]
+
+
+def play(story: Story, base: Path, nodes: int = 2, desks: int = 2, seed: int = 0) -> None:
+    async def run() -> None:
+        world = Parts(seed, base, nodes)
+        try:
+            await world.open(desks)
+            await story(world)
+        finally:
+            await world.stop()
+
+    asyncio.run(run())
+
+
+@pytest.mark.req("P6")
+def test_what_each_part_accepted_is_there_once_when_they_meet(tmp_path: Path) -> None:
+    async def story(world: Parts) -> None:
+        here, there = world.desks
+        ours, theirs = await world.lane(here, "queue:x"), await world.lane(there, "queue:x")
+        await world.send(here, ours, 5)
+        await world.send(there, theirs, 5)
+        await world.cut([0, 1], [0, 1])
+        await world.until(lambda: len(world.leaders()) == 2, "each part has a primary")
+        await world.send(here, ours, 7)
+        await world.send(there, theirs, 9)
+        world.lose(there)
+        await world.heal()
+        await world.settled()
+        world.compare()
+        await world.take_all(here, {"queue:x": "queue:x"})
+
+    play(story, tmp_path)
+
+
+@pytest.mark.req("P6")
+def test_what_was_acknowledged_in_one_part_is_handed_out_in_none(tmp_path: Path) -> None:
+    """Its consumer had it before the cut. The other part knows only that the consumer is gone."""
+
+    async def story(world: Parts) -> None:
+        here, there = world.desks
+        ours = await world.lane(here, "queue:x")
+        taker = there.taker("queue:x", "client", alone=False, credit=10)
+        await world.send(here, ours, 10)
+        await world.until(lambda: len(taker.tags) == 10, "all of it is with the consumer")
+        await world.cut([0, 1], [0, 1])
+        await world.until(lambda: len(world.leaders()) == 2, "each part has a primary")
+        tags = sorted(taker.tags)[:6]
+        letters = [taker.tags[tag] for tag in tags]
+        there._settle(taker, tags, request=True)
+        await world.until(lambda: all(each.copies["queue:x"].is_done for each in letters), "that is stored")
+        await meet(world)
+        await world.take_all(here, {"queue:x": "queue:x"})
+
+    play(story, tmp_path)
+
+
+@pytest.mark.req("P6")
+def test_what_was_sent_to_both_parts_is_one_message(tmp_path: Path) -> None:
+    """Its sender moved, and did not know what had arrived. One part is through with some of it."""
+
+    async def story(world: Parts) -> None:
+        here, there = world.desks
+        theirs = await world.lane(there, "queue:x")
+        await world.send(there, theirs, 3)
+        heard: list[Command] = []
+        say = there.clients.multicast
+        there.clients.multicast = lambda fact: (heard.append(fact), say(fact))  # type: ignore[assignment, func-returns-value]
+        await world.cut([0, 1], [0, 1])
+        await world.until(lambda: len(world.leaders()) == 2, "each part has a primary")
+        await world.send(there, theirs, 20)
+        published = [fact for fact in heard if isinstance(fact, Published)]
+        for fact in published[: len(published) // 2]:
+            here.clients.multicast(
+                Published(fact.address, parse_trusted(fact.block.buffer or b""), resent=True)
+            )
+        await world.rest()
+        taker = there.taker("queue:x", "client", alone=False, credit=40)
+        await world.until(lambda: len(taker.tags) == 23, "all of it")
+        there._settle(taker, sorted(taker.tags)[3:6], request=True)
+        await world.until(lambda: not there.waiting, "that is stored")
+        there.detach(taker)
+        await world.until(lambda: not there.waiting, "it left")
+        await meet(world)
+        await world.take_all(here, {"queue:x": "queue:x"})
+
+    play(story, tmp_path)
+
+
+@pytest.mark.req("P6", "P7")
+def test_a_gap_that_another_part_has_is_filled(tmp_path: Path) -> None:
+    """Its sender was told yes there, moved, and went on here."""
+
+    async def story(world: Parts) -> None:
+        here, there = world.desks
+        theirs = await world.lane(there, "queue:x")
+        await world.send(there, theirs, 3)
+        await world.cut([0, 1], [0, 1])
+        await world.until(lambda: len(world.leaders()) == 2, "each part has a primary")
+        await world.send(there, theirs, 4)
+        request = here._request("session", here._no_rejection)
+        here.clients.multicast(SessionResumed(request, theirs.session, "somebody", b"token"))
+        await world.until(lambda: not here.waiting, "resumed")
+        here.senders[theirs.lane] = theirs
+        await world.send(here, theirs, 5)
+        assert world.nodes[0].manager.catalogue.by_address[theirs.address].intake.apart.missing == {
+            theirs.lane: ((4, 7),)
+        }
+        await meet(world)
+        manager = world.nodes[0].manager
+        assert not manager.catalogue.by_address[theirs.address].intake.apart.missing
+        await world.take_all(here, {"queue:x": "queue:x"})
+
+    play(story, tmp_path)
+
+
+@pytest.mark.req("P4", "P6")
+def test_a_durable_subscription_gets_what_either_part_published_once(tmp_path: Path) -> None:
+    async def story(world: Parts) -> None:
+        here, there = world.desks
+        ours, theirs = await world.lane(here, "topic:news"), await world.lane(there, "topic:news")
+        both = there.taker("topic:news", "client", alone=False, subscription="both", credit=40)
+        slow = there.taker("topic:news", "client", alone=False, subscription="slow", credit=1)
+        await world.until(lambda: not there.waiting, "subscribed")
+        await world.send(there, theirs, 4)
+        await world.cut([0, 1], [0, 1])
+        await world.until(lambda: len(world.leaders()) == 2, "each part has a primary")
+        young = there.taker("topic:news", "client", alone=False, subscription="young", credit=1)
+        await world.until(lambda: not there.waiting, "subscribed")
+        await world.send(here, ours, 6)
+        await world.send(there, theirs, 6)
+        await world.until(lambda: len(both.tags) == 10, "it has all of its part")
+        there._settle(both, sorted(both.tags)[:7], request=True)
+        await world.until(lambda: not there.waiting, "that is stored")
+        for taker in (both, slow, young):
+            there.detach(taker)
+        await world.until(lambda: not there.waiting, "they left")
+        await meet(world)
+        await world.take_all(here, {"both": "topic:news", "slow": "topic:news"})
+        here.taker("topic:news", "auto", alone=False, subscription="young", credit=40)
+        late = [
+            each for each in world.judge.letters.values() if each.lane == theirs.lane and each.sequence > 4
+        ]
+        await world.until(lambda: all("young" in each.copies for each in late), "what followed its beginning")
+
+    play(story, tmp_path)
+
+
+@pytest.mark.req("P6")
+def test_destinations_of_one_part_are_there_for_all(tmp_path: Path) -> None:
+    """Made in one part, in both, and deleted in one while the other went on with it."""
+
+    async def story(world: Parts) -> None:
+        here, there = world.desks
+        dropped = await world.lane(here, "queue:dropped")
+        kept = await world.lane(here, "queue:kept")
+        await world.send(here, dropped, 4)
+        await world.send(here, kept, 4)
+        await world.cut([0, 1], [0, 1])
+        await world.until(lambda: len(world.leaders()) == 2, "each part has a primary")
+        there.clients.multicast(DestinationDeleted(dropped.address))
+        there.clients.multicast(DestinationDeleted(kept.address))
+        await world.send(here, kept, 3)
+        for desk in (here, there):
+            await world.send(desk, await world.lane(desk, "queue:both"), 5)
+        await world.send(there, await world.lane(there, "queue:theirs"), 5)
+        await world.rest()
+        await meet(world)
+        catalogue = world.nodes[0].manager.catalogue
+        assert dropped.address not in catalogue.by_address
+        for letter in world.judge.letters.values():
+            if letter.address == dropped.address or (letter.address == kept.address and letter.sequence <= 4):
+                letter.confirmed = False  # it was deleted
+        lists = ("queue:kept", "queue:both", "queue:theirs")
+        await world.take_all(here, {each: each for each in lists})
+        assert all(
+            each.sequence > 4
+            for each in world.judge.letters.values()
+            if each.lane == kept.lane and each.copies
+        )
+
+    play(story, tmp_path)
+
+
+@pytest.mark.req("P6", "P9")
+def test_three_parts_meet_one_after_the_other(tmp_path: Path) -> None:
+    async def story(world: Parts) -> None:
+        lanes = [await world.lane(desk, "queue:x") for desk in world.desks]
+        for desk, lane in zip(world.desks, lanes, strict=True):
+            await world.send(desk, lane, 3)
+        await world.cut([0, 1, 2], [0, 1, 2])
+        await world.until(lambda: len(world.leaders()) == 3, "each part has a primary")
+        for desk, lane in zip(world.desks, lanes, strict=True):
+            await world.send(desk, lane, 8)
+        world.lose(world.desks[2])
+        await world.cut([0, 1, 1], [0, 1])
+        await world.until(lambda: len(world.leaders()) == 2, "two parts")
+        await world.send(world.desks[0], lanes[0], 3)
+        await world.send(world.desks[1], lanes[1], 3)
+        await meet(world)
+        await world.take_all(world.desks[0], {"queue:x": "queue:x"})
+
+    play(story, tmp_path, nodes=3, desks=3)
+
+
+async def meet(world: Parts) -> None:
+    """The client managers of other parts end, and the cut heals."""
+    for desk in world.desks[1:]:
+        world.lose(desk)
+    await world.heal()
+    await world.settled()
+    world.compare()
+
+
+# ---- whoever crashes when
+
+
+async def with_branch(world: Parts) -> Desk:
+    """Each part has accepted something, one message of the other is done and one is with a consumer. Its client
+    manager is gone; the cut has not healed."""
+    here, there = world.desks[:2]
+    ours, theirs = await world.lane(here, "queue:x"), await world.lane(there, "queue:x")
+    await world.send(here, ours, 5)
+    await world.cut([0, 1, *([0] * (len(world.nodes) - 2))], [0, 1])
+    await world.until(lambda: len(world.leaders()) == 2, "each part has a primary")
+    await world.send(here, ours, 5)
+    await world.send(there, theirs, 40)
+    await world.send(there, await world.lane(there, "queue:there"), 10)
+    taker = there.taker("queue:there", "client", alone=False, credit=2)
+    await world.until(lambda: len(taker.tags) == 2, "two are with a consumer")
+    there._settle(taker, [min(taker.tags)], request=True)
+    await world.until(lambda: not there.waiting, "one is done")
+    world.lose(there)
+    return here
+
+
+LISTS = {"queue:x": "queue:x", "queue:there": "queue:there"}
+
+
+async def in_the_end(world: Parts, here: Desk) -> None:
+    for node in world.nodes:
+        if node.server is None:
+            await node.start()
+    await world.settled()
+    world.compare()
+    await world.take_all(here, LISTS)
+
+
+@pytest.mark.req("P6", "P9")
+def test_a_manager_that_dies_with_its_branch_set_aside_and_its_log_not_cut_begins_again(
+    tmp_path: Path,
+) -> None:
+    """It may go on alone, and finish what the file says is waiting."""
+
+    async def story(world: Parts) -> None:
+        here = await with_branch(world)
+        _, second = world.nodes
+        cut = Replica._cut
+
+        def dies(_self: Replica, _index: int) -> MessageManager:
+            raise Unavailable("as if it died here", code="test")
+
+        Replica._cut = dies  # type: ignore[method-assign, assignment]
+        try:
+            await world.heal()
+            await world.until(lambda: bool(world.branches(second)), "it is set aside")
+            await second.die(0)
+        finally:
+            Replica._cut = cut  # type: ignore[method-assign]
+        world.bus.new_ring()
+        await world.cut([0, 1], [0])
+        await second.start()
+        await world.until(lambda: second.is_leading, "it leads alone")
+        await world.rest()
+        there = world.add_desk(1)
+        assert not world.branches(second), "what its log has need not be offered"
+        taker = there.taker("queue:there", "client", alone=False, credit=20)
+        await world.until(lambda: len(taker.tags) == 9, "the rest")
+        there._settle(taker, sorted(taker.tags)[:5], request=True)
+        await world.until(lambda: not there.waiting, "that is stored")
+        world.lose(there)
+        await world.heal()
+        await in_the_end(world, here)
+
+    play(story, tmp_path)
+
+
+@pytest.mark.req("P6", "P9")
+@pytest.mark.parametrize("records", [1, 3, 10, 25])
+def test_a_primary_that_dies_while_it_takes_in_a_branch_leaves_the_rest_to_the_next(
+    tmp_path: Path, records: int
+) -> None:
+    async def story(world: Parts) -> None:
+        here = await with_branch(world)
+        first, _, third = world.nodes
+        with dying_after(records) as written:
+            await world.heal()
+            await world.until(lambda: written[0] >= records, "it has written some of it")
+        await first.die(world.dice.choice((0, 1, 1000)))
+        await world.until(lambda: bool(world.leaders()), "another leads")
+        await in_the_end(world, here)
+        assert third.server is not None
+
+    play(story, tmp_path, nodes=3)
+
+
+@pytest.mark.req("P6", "P9")
+@pytest.mark.parametrize("records", [1, 5, 20])
+def test_a_view_that_ends_during_a_merge_ends_the_merge(tmp_path: Path, records: int) -> None:
+    async def story(world: Parts) -> None:
+        here = await with_branch(world)
+        with dying_after(records) as written:
+            await world.heal()
+            await world.until(lambda: written[0] >= records, "it has written some of it")
+            await world.cut([0, 1, 0], [0])
+            await world.until(lambda: len(world.leaders()) == 2, "each part has a primary")
+        more = await world.lane(here, "queue:x")
+        await world.send(here, more, 5)
+        await world.heal()
+        await in_the_end(world, here)
+
+    play(story, tmp_path, nodes=3)
+
+
+@pytest.mark.req("P6", "P9")
+def test_a_manager_that_dies_before_it_hears_that_all_is_there_offers_it_again(tmp_path: Path) -> None:
+    async def story(world: Parts) -> None:
+        here = await with_branch(world)
+        first, second = world.nodes
+        remove = Branches.remove
+        Branches.remove = lambda *_: None  # type: ignore[method-assign]
+        try:
+            await world.heal()
+            await world.until(lambda: bool(world.branches(second)), "it is set aside")
+            (branch,) = world.branches(second)
+            ledger = first.manager.catalogue.ledger
+            await world.until(
+                lambda: ledger.has_merged(branch) or has_merged(first, branch), "it is taken in"
+            )
+            await second.die(0)
+        finally:
+            Branches.remove = remove  # type: ignore[method-assign]
+        await in_the_end(world, here)
+
+    play(story, tmp_path)
+
+
+def has_merged(node: Node, branch: bytes) -> bool:
+    return node.manager.catalogue.ledger.has_merged(branch)
+
+
+@contextlib.contextmanager
+def dying_after(records: int) -> Iterator[list[int]]:
+    """A merge that gets no further than so many records."""
+    written = [0]
+    write, rest = Merger._write, asyncio.Event()
+
+    def some(self: Merger, *arguments: Any, **named: Any) -> None:
+        write(self, *arguments, **named)
+        written[0] += 1
+
+    async def waits(self: Merger, *arguments: Any) -> None:
+        if written[0] >= records:
+            self._end_of_tick()
+            await rest.wait()
+        await join(self, *arguments)
+
+    join = Merger._join
+    Merger._write, Merger._join = some, waits  # type: ignore[method-assign, assignment]
+    try:
+        yield written
+    finally:
+        Merger._write, Merger._join = write, join  # type: ignore[method-assign]
+        rest.set()
+
+
+@pytest.mark.req("P6")
+def test_what_is_told_is_the_difference_whatever_waits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reunion, "WHOLE_EVERY_RECORDS", 20)
+    aside: list[Branch] = []
+    set_aside = Branches.set_aside
+
+    async def notes(self: Branches, manager: MessageManager, fork: int) -> Branch:
+        aside.append(await set_aside(self, manager, fork))
+        return aside[-1]
+
+    monkeypatch.setattr(Branches, "set_aside", notes)
+
+    async def story(world: Parts) -> None:
+        here, there = world.desks
+        theirs = await world.lane(there, "queue:x")
+        await world.send(there, theirs, 600)
+        for _ in range(3):  # the cluster says that it is whole, and once more
+            await world.send(there, await world.lane(there, "queue:other"), 60)
+        await world.settled()
+        await world.cut([0, 1], [0, 1])
+        await world.until(lambda: len(world.leaders()) == 2, "each part has a primary")
+        await world.send(there, theirs, 4)
+        await meet(world)
+        accounts = [
+            account for branch in aside for account in branch.accounts if account.address == "queue:x"
+        ]
+        bodies = [body for account in accounts for each in account.bodies.values() for body in each]
+        assert sum(body.last - body.first + 1 for body in bodies) == 4
+        assert all(ranges == ((601, 604),) for account in accounts for ranges in account.known.values())
+        await world.take_all(here, {"queue:x": "queue:x", "queue:other": "queue:other"})
+
+    play(story, tmp_path)
+
+
+@pytest.mark.req("P6")
+def test_what_came_from_another_part_is_held_until_the_cluster_is_whole(tmp_path: Path) -> None:
+    """Who hands out decides by it; a WHOLE record ends it."""
+
+    async def story(world: Parts) -> None:
+        here, there = world.desks
+        theirs = await world.lane(there, "queue:x")
+        await world.cut([0, 1, 0], [0, 1])
+        await world.until(lambda: len(world.leaders()) == 2, "each part has a primary")
+        await world.send(there, theirs, 4)
+        third = world.nodes[2]
+        await third.die(0)
+        world.lose(there)
+        await world.heal()
+        await world.until(lambda: world.is_one, "one log")
+        queue = world.leaders()[0].manager.catalogue.by_address[theirs.address]
+        held = queue.stamps.held[theirs.lane]
+        assert (held.first, held.last) == (1, 4), "one is missing"
+        await third.start()
+        await world.settled()
+        await world.until(lambda: not queue.stamps.held, "the cluster is whole")
+        world.compare()
+        await world.take_all(here, {"queue:x": "queue:x"})
+
+    play(story, tmp_path, nodes=3)
+
+
+# ---- bugs that could be
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize(
+    ("plant", "story"),
+    [
+        (
+            plants.a_subscription_gets_what_it_is_done_with,
+            test_a_durable_subscription_gets_what_either_part_published_once,
+        ),
+        (plants.what_waits_behind_a_gap_goes_first, test_a_gap_that_another_part_has_is_filled),
+        (
+            plants.numbers_are_compared_that_are_not_common,
+            test_what_each_part_accepted_is_there_once_when_they_meet,
+        ),
+    ],
+    ids=lambda each: each.__name__,
+)
+def test_a_planted_bug_breaks_its_story(
+    plant: plants.Plant, story: Callable[[Path], None], tmp_path: Path
+) -> None:
+    with plant(), pytest.raises(AssertionError):
+        story(tmp_path)

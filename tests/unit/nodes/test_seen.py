@@ -1,0 +1,113 @@
+"""What a process says of what it has seen, and what it hears of others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from heliograph.bus.commands import Command, ConsumerAttached, Dispatched, DispatchSeen, Logged
+from heliograph.bus.interface import Incarnation
+from heliograph.model.block import Span, pack_lone, parse
+from heliograph.model.claim import Claim
+from heliograph.model.destination import Address
+from heliograph.model.errors import Unavailable
+from heliograph.model.ids import ConsumerId, LaneId, SessionId
+from heliograph.nodes.seen import Seen
+
+pytestmark = pytest.mark.req("P5")
+
+ME, OTHER, PRIMARY = (Incarnation(bytes([number]) * 16) for number in (1, 2, 3))
+CONSUMER = ConsumerId(b"c" * 16)
+
+
+class Story:
+    """One of two client managers."""
+
+    def __init__(self, *, speaks: bool = True) -> None:
+        self.said: list[Command] = []
+        self.is_full = False
+        self.soon: list[Callable[[], None]] = []
+        self.seen = Seen(self._say, self.soon.append, speaks=speaks)
+        self.seen.installed((ME, OTHER))
+
+    def _say(self, word: Command) -> None:
+        if self.is_full:
+            raise Unavailable("the bus is full", code="bus-full")
+        self.said.append(word)
+
+    def dispatched(self, place: int) -> None:
+        block = parse(pack_lone(b"body", lane=LaneId(b"l" * 16), sequence=place))
+        decisions: list[Command] = [Dispatched(CONSUMER, place, Span(block, 0, 1), "")]
+        self.seen.on_apply(PRIMARY, [Logged(1, 0, [], [], decisions=decisions)], place)
+
+    def turn(self) -> list[Command]:
+        """The loop goes on. What was said."""
+        soon, self.soon[:] = list(self.soon), []
+        for call in soon:
+            call()
+        said, self.said = self.said, []
+        return said
+
+
+def test_one_word_in_a_turn_covers_all_that_was_handed_out() -> None:
+    story = Story()
+    for place in (3, 4, 7):
+        story.dispatched(place)
+    assert story.turn() == [DispatchSeen(7)]
+    assert story.turn() == []
+    story.dispatched(9)
+    assert story.turn() == [DispatchSeen(9)]
+
+
+def test_what_is_not_a_dispatch_brings_no_word() -> None:
+    story = Story()
+    story.seen.on_apply(PRIMARY, [Logged(1, 0, [], [])], 3)
+    assert story.seen.on_apply(OTHER, [DispatchSeen(2)], 4), "another has seen more"
+    assert (story.soon, story.turn()) == ([], [])
+
+
+def test_a_message_manager_by_itself_says_nothing_and_counts_all_the_same() -> None:
+    story = Story(speaks=False)
+    story.dispatched(3)
+    assert story.turn() == []
+    story.seen.on_apply(OTHER, [DispatchSeen(3)], 4)
+    assert story.seen.handed_out.seen_by_most(ME) == 3
+
+
+def test_a_word_that_the_bus_has_no_room_for_is_said_when_it_has_and_covers_more() -> None:
+    story = Story()
+    story.is_full = True
+    story.dispatched(3)
+    story.turn()
+    story.dispatched(5)
+    story.turn()
+    story.is_full = False
+    story.seen.go_on()
+    story.seen.go_on()
+    assert story.turn() == [DispatchSeen(5)]
+
+
+def test_another_view_begins_with_nothing_seen_and_nothing_to_say() -> None:
+    story = Story()
+    story.is_full = True
+    story.dispatched(30)
+    story.seen.on_apply(OTHER, [DispatchSeen(30)], 31)
+    story.turn()
+    story.is_full = False
+    story.seen.installed((ME, OTHER))
+    story.seen.go_on()
+    assert story.turn() == []
+    story.dispatched(2)
+    assert story.seen.handed_out.seen_by_most(ME) == 0, "what was seen in the view before does not count"
+    assert story.turn() == [DispatchSeen(2)]
+
+
+def test_a_claim_settles_what_its_consumer_was_given_before() -> None:
+    story = Story()
+    story.dispatched(3)
+    attached = ConsumerAttached(
+        1, Address("queue:orders"), CONSUMER, SessionId(b"s" * 16), 5, claim=Claim([(3, 3)])
+    )
+    story.seen.on_apply(OTHER, [attached], 4)
+    assert story.seen.handed_out.dropped((ME, OTHER), lambda _: ME, goes_through=False) == []
