@@ -41,6 +41,7 @@ imports: $(STAMP_DEV) ## the direction of imports, and engines kept free of I/O
 
 sim: $(STAMP_DEV) ## a cluster and its clients on virtual time, under every fault, on all cores (SEEDS=200)
 	$(BIN)/python -m simulation --workload cluster --seeds 0:$(SEEDS) --shrink --processes 0 --json
+	$(BIN)/python -m simulation --workload sub-clusters --seeds 0:$$(( $(SEEDS) / 4 )) --shrink --processes 0 --json
 
 sim-partitions: $(STAMP_DEV) ## the same while the network is cut into parts and healed (SEEDS=2000)
 	$(BIN)/python -m simulation --workload partitions --seeds 0:$(SEEDS) --shrink --story --processes 0 --json

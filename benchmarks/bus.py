@@ -6,6 +6,7 @@ three hosts in network namespaces, all on the cores of this machine. One process
 - *messages*: bare messages of a size through libcpg, as many as it takes.
 - *commands*: chunks with a body of a size through the bus, packed and cut as always.
 - *latency*: one command at a time, from `multicast` to its delivery at the sender.
+- *round-trip*: the same, until the answer of another member is delivered.
 """
 
 from __future__ import annotations
@@ -103,6 +104,8 @@ class Speaker(Counter):
         self.size_to_say = 0
         self.until = 0.0
         self.heard = asyncio.Event()
+        self.answered = asyncio.Event()
+        self.answers = False
 
     def on_frame(self, origin: Origin, commands: list[Command]) -> None:
         self.last = time.perf_counter()
@@ -111,6 +114,11 @@ class Speaker(Counter):
             assert isinstance(command, ChunkSent)
             self.count += 1
             self.size += len(command.data)
+            if command.offset:
+                self.answered.set()
+            elif self.answers:
+                assert self.membership is not None
+                self.membership.multicast(ChunkSent(_SESSION, 1, 1, command.data))
         self.heard.set()
 
     def on_configuration(self, configuration: Configuration) -> None:
@@ -152,14 +160,16 @@ async def _commands(size: int, sends: bool) -> dict[str, float]:
     return _rates(speaker)
 
 
-async def _latency(size: int, sends: bool) -> dict[str, float]:
-    speaker = await _entered(f"latency-{size}")
+async def _latency(size: int, sends: bool, *, answered: bool = False) -> dict[str, float]:
+    speaker = await _entered(f"{'round-trip' if answered else 'latency'}-{size}")
+    speaker.answers = answered and not sends
     took = []
+    awaited = speaker.answered if answered else speaker.heard
     for _ in range(LATENCY_ROUNDS if sends else 0):
-        speaker.heard.clear()
+        awaited.clear()
         began = time.perf_counter()
         speaker.say(bytes(size))
-        await speaker.heard.wait()
+        await awaited.wait()
         took.append(time.perf_counter() - began)
         await asyncio.sleep(0.001)
     if not sends:
@@ -175,8 +185,10 @@ def _work(what: str, size: int, sends: bool) -> None:
     keep_large_buffers()  # as a server does
     if what == "messages":
         figures = _messages(size, sends)
+    elif what == "commands":
+        figures = uvloop.run(_commands(size, sends))
     else:
-        figures = uvloop.run((_commands if what == "commands" else _latency)(size, sends))
+        figures = uvloop.run(_latency(size, sends, answered=what == "round-trip"))
     print(json.dumps(figures), flush=True)
 
 
@@ -202,17 +214,26 @@ def _measure(hosts: list[Host], what: str, size: int) -> dict[str, Any]:
         command = host.inside(sys.executable, "-m", "benchmarks.bus", what, str(size), role)
         processes.append(subprocess.Popen(command, stdout=subprocess.PIPE))
     figures = [json.loads(process.communicate(timeout=60)[0]) for process in processes]
-    return figures[0] if what == "latency" else min(figures, key=lambda each: float(each["per_second"]))
+    return (
+        figures[0]
+        if what in {"latency", "round-trip"}
+        else min(figures, key=lambda each: float(each["per_second"]))
+    )
 
 
 def round_trip_us(host: Host) -> float:
-    """What a small command takes from `multicast` to its delivery at the sender, with three processes on a host."""
-    return float(_measure([host] * 3, "latency", LATENCY_SIZES[0])["p50_us"])
+    """What a small command and the first answer to it take, with three processes on a host."""
+    return float(_measure([host] * 3, "round-trip", LATENCY_SIZES[0])["p50_us"])
 
 
 def main() -> None:
     require_corosync()
-    sizes = {"messages": MESSAGE_SIZES, "commands": COMMAND_SIZES, "latency": LATENCY_SIZES}
+    sizes = {
+        "messages": MESSAGE_SIZES,
+        "commands": COMMAND_SIZES,
+        "latency": LATENCY_SIZES,
+        "round-trip": LATENCY_SIZES,
+    }
     wanted = sys.argv[1:] or list(sizes)
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "network").mkdir()

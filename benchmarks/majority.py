@@ -17,6 +17,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Final
 
+import psutil
+
 from benchmarks.bus import round_trip_us
 from benchmarks.processes import BenchmarkError, Child
 from benchmarks.report import number, table
@@ -27,7 +29,8 @@ CLIENT_MANAGERS: Final = 3
 MESSAGE_MANAGERS: Final = 2
 SIZE: Final = 256
 RATES: Final = (100, 1000)
-"""Messages a second whose way is timed: few enough that nothing waits for anything else."""
+"""Messages a second whose way is timed: few enough that nothing waits for anything else. They are not persistent:
+disks scatter by more than is to be seen."""
 LATENCY_SECONDS: Final = 4
 START_SECONDS: Final = 60.0
 LONGEST_SECONDS: Final = 90
@@ -39,6 +42,8 @@ class MajorityFigures:
     """One round: each figure with the rule and without it."""
 
     messages_per_second: dict[str, float]
+    cpu_us_per_message: dict[str, dict[str, float]]
+    """By role, of all processes that share it."""
     p50_ms: dict[str, dict[str, float]]
     """By messages a second."""
     round_trip_ms: float
@@ -77,21 +82,38 @@ def _two_clusters(folder: Path) -> Iterator[tuple[dict[str, DevCluster], DevClus
 
 
 def _round(folder: Path, clusters: dict[str, DevCluster], ring: DevCluster, messages: int) -> MajorityFigures:
-    rates = {name: _bench(folder, each.url, "queue", messages) for name, each in clusters.items()}
+    rates: dict[str, Any] = {}
+    costs: dict[str, dict[str, float]] = {}
+    for name, each in clusters.items():
+        before = _cpu_seconds(each)
+        rates[name] = _bench(folder, each.url, "queue", messages)
+        costs[name] = {
+            role: (after - before[role]) / messages * 1e6 for role, after in _cpu_seconds(each).items()
+        }
     latency: dict[str, dict[str, float]] = {}
     for rate in RATES:
+        timed = ("latency", rate * LATENCY_SECONDS, "--rate", str(rate), "--non-persistent")
         latency[str(rate)] = {
-            name: _bench(folder, each.url, "latency", rate * LATENCY_SECONDS, "--rate", str(rate))["p50_ms"]
-            for name, each in clusters.items()
+            name: _bench(folder, each.url, *timed)["p50_ms"] for name, each in clusters.items()
         }
     assert ring.ring is not None, "the first cluster began it"
     figures = MajorityFigures(
         messages_per_second={name: said["messages_per_second"] for name, said in rates.items()},
+        cpu_us_per_message=costs,
         p50_ms=latency,
         round_trip_ms=round_trip_us(ring.ring) / 1000,
     )
     print(f"  {_shown(figures)}", flush=True)
     return figures
+
+
+def _cpu_seconds(cluster: DevCluster) -> dict[str, float]:
+    """Of the nodes, by role."""
+    used: dict[str, float] = {}
+    for node in cluster.nodes:
+        times = psutil.Process(node.pid).cpu_times()
+        used[node.role] = used.get(node.role, 0.0) + times.user + times.system
+    return used
 
 
 def _bench(folder: Path, url: str, workload: str, messages: int, *more: str) -> Any:
@@ -109,6 +131,8 @@ def _bench(folder: Path, url: str, workload: str, messages: int, *more: str) -> 
 
 def _shown(figures: MajorityFigures) -> str:
     parts = [f"{name} {rate:,.0f} /s" for name, rate in figures.messages_per_second.items()]
+    for name, costs in figures.cpu_us_per_message.items():
+        parts += [f"{role} {name} {cost:.2f} µs" for role, cost in costs.items()]
     for rate, latencies in figures.p50_ms.items():
         parts += [f"p50 at {rate}/s {name} {p50:.2f} ms" for name, p50 in latencies.items()]
     return "  ".join([*parts, f"round trip {figures.round_trip_ms:.2f} ms"])
@@ -134,10 +158,17 @@ def round_trips(runs: Sequence[MajorityFigures]) -> float:
 
 def section(runs: Sequence[MajorityFigures]) -> str:
     rows = []
+    roles = list(runs[0].cpu_us_per_message[WITH])
     for name in (WITH, WITHOUT):
         rates = [run.messages_per_second[name] for run in runs]
         latencies = [median(run.p50_ms[rate][name] for run in runs) for rate in runs[0].p50_ms]
-        rows.append([name, number(median(rates)), *(number(each, 2) for each in latencies)])
-    head = ["the rule", "messages/s", *(f"p50 ms at {rate}/s" for rate in runs[0].p50_ms)]
+        costs = [median(run.cpu_us_per_message[name][role] for run in runs) for role in roles]
+        rows.append([name, number(median(rates)), *(number(each, 2) for each in (*costs, *latencies))])
+    head = [
+        "the rule",
+        "messages/s",
+        *(f"{role}s µs/msg" for role in roles),
+        *(f"p50 ms at {rate}/s" for rate in runs[0].p50_ms),
+    ]
     trip = median(run.round_trip_ms for run in runs)
     return f"{table(head, rows)}\nA round trip of the bus takes {trip:.2f} ms.\n"

@@ -43,7 +43,7 @@ def never_sent(history: History) -> Iterator[str]:
     """Nothing comes that was not sent there, or was refused, or that a transaction took back."""
     for place, key in history.by_place:
         sent = history.sent.get(key)
-        if sent is None or place not in history.places_of(sent):
+        if sent is None or not history.may_come_to(sent, place):
             yield f"{key} came at {place} and was never sent there"
         elif sent.was_refused:
             yield f"{key} came at {place} and was refused"
@@ -62,7 +62,9 @@ def out_of_order(history: History) -> Iterator[str]:
         sent = history.sent.get(key)
         if sent is None or len(consumers[place]) > 1 or hand_outs[0].is_marked:
             continue
-        if sent.transaction or sent.unit:  # those have rules of their own
+        if (
+            sent.transaction or sent.unit or sent.may_be_lost
+        ):  # those have rules of their own, or wait for no disk
             continue
         before = highest.get((place, sent.producer), 0)
         if sent.number < before:

@@ -16,6 +16,7 @@ from heliograph.client.connection import Connection, connect
 from heliograph.client.consumer import Consumer
 from heliograph.client.message import Message
 from heliograph.client.producer import Producer
+from heliograph.client.session import Session
 from heliograph.model.errors import HeliographError, StorageFull, TransactionRolledBack
 from simulation.history import HandOut, History, Transaction
 from simulation.machines import Machine, Process
@@ -132,9 +133,18 @@ class Sending(Client):
     """Sends, one by one and in bursts, with units of order or without."""
 
     def __init__(
-        self, scene: Scene, machine: Machine, name: str, destination: str, *, units: tuple[str, ...] = ()
+        self,
+        scene: Scene,
+        machine: Machine,
+        name: str,
+        destination: str,
+        *,
+        units: tuple[str, ...] = (),
+        fleeting: float = 0.0,
     ) -> None:
+        """`fleeting`: how many of its messages are not persistent."""
         super().__init__(scene, machine, name)
+        self._fleeting = fleeting
         self._destination = destination
         self._units = units
         self._sent = 0
@@ -153,8 +163,11 @@ class Sending(Client):
         self._sent += 1
         key = f"{self.life}:{self._sent}"
         unit = self.dice.choice(self._units) if self._units else ""
-        self.history.send(key, self._destination, unit=unit)
-        return key, {"unit_of_order": unit} if unit else {}
+        sent = self.history.send(key, self._destination, unit=unit)
+        options: dict[str, Any] = {"unit_of_order": unit} if unit else {}
+        if self._fleeting and self.world.chance(self._fleeting):
+            sent.may_be_lost, options["persistent"] = True, False
+        return key, options
 
     async def _send_one(self, producer: Producer) -> None:
         key, options = self._next()
@@ -292,46 +305,52 @@ class Receiving(Client):
 
 
 class Transacting(Client):
-    """Takes from one queue and sends to others, in transactions."""
+    """Takes from queues and sends to others, in transactions."""
 
     def __init__(
-        self, scene: Scene, machine: Machine, name: str, source: str, targets: tuple[str, ...]
+        self, scene: Scene, machine: Machine, name: str, sources: tuple[str, ...], targets: tuple[str, ...]
     ) -> None:
         super().__init__(scene, machine, name)
-        self._source = source
+        self._sources = sources
         self._targets = targets
         self._count = 0
 
     async def work(self, connection: Connection) -> None:
         session = await connection.session(acknowledge="transacted")
-        consumer = await session.consumer(self._source, credit=self.dice.choice((1, 10, 100)))
+        credit = self.dice.choice((1, 10, 100))
+        consumers = [await session.consumer(source, credit=credit) for source in self._sources]
         producers = [await session.producer(target) for target in self._targets]
         while True:
-            first = await consumer.receive(_RECEIVE_SECONDS)
-            if first is None:
-                continue
-            transaction = self._begin()
-            self._take(transaction, first)
-            for _ in range(self.dice.randint(0, 4)):
-                another = await consumer.receive(0.005)
-                if another is not None:
-                    self._take(transaction, another)
-            try:
-                await self._send(transaction, producers)
-                if self.world.chance(0.03):
-                    await self.pause(1.0)  # with everything staged and nothing decided
-                if self.world.chance(0.1):
-                    await session.rollback()
-                    self.history.decided(transaction, "rolled back")
-                else:
-                    await session.commit()
-                    self.history.decided(transaction, "committed")
-            except TransactionRolledBack:
+            consumer = self.dice.choice(consumers)
+            first = await consumer.receive(_RECEIVE_SECONDS / len(consumers))
+            if first is not None:
+                transaction = self._begin()
+                self._take(transaction, first)
+                await self._transact(session, transaction, consumers, producers)
+
+    async def _transact(
+        self, session: Session, transaction: Transaction, consumers: list[Consumer], producers: list[Producer]
+    ) -> None:
+        for _ in range(self.dice.randint(0, 4)):
+            another = await self.dice.choice(consumers).receive(0.005)
+            if another is not None:
+                self._take(transaction, another)
+        try:
+            await self._send(transaction, producers)
+            if self.world.chance(0.03):
+                await self.pause(1.0)  # with everything staged and nothing decided
+            if self.world.chance(0.1):
+                await session.rollback()
                 self.history.decided(transaction, "rolled back")
-            except HeliographError as error:
-                self.scene.heard(error)
-                if error.code != "commit-unknown":
-                    raise
+            else:
+                await session.commit()
+                self.history.decided(transaction, "committed")
+        except TransactionRolledBack:
+            self.history.decided(transaction, "rolled back")
+        except HeliographError as error:
+            self.scene.heard(error)
+            if error.code != "commit-unknown":
+                raise
 
     def _begin(self) -> Transaction:
         self._count += 1
@@ -341,7 +360,7 @@ class Transacting(Client):
 
     def _take(self, transaction: Transaction, message: Message) -> None:
         hand_out = self.history.handed(
-            self._source,
+            message.destination,
             key_of(message.body),
             self.life,
             is_marked=message.redelivered,
@@ -357,3 +376,10 @@ class Transacting(Client):
             self.history.send(key, producer.destination, transaction=transaction.name)
             transaction.sent.append(key)
             await producer.send(body_of(key, self.world))
+
+
+class Watching(Receiving):
+    """Hears every topic of a pattern as long as it is there, and nothing of what was said when it was not."""
+
+    async def _process(self, consumer: Consumer, message: Message) -> None:
+        self.history.settled(self._take(message))

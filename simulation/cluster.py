@@ -5,53 +5,70 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Final
+from typing import ClassVar, Final
+
+from msgspec.structs import replace
 
 from heliograph.model.errors import HeliographError
 from heliograph.nodes.cluster_server import ClusterServer
 from heliograph.nodes.configuration import Configuration, load
 from simulation.bus import SimBus
-from simulation.holding import Holding
+from simulation.holding import Holding, replica_of
 from simulation.machines import Machine, Process
+from simulation.network import TAME, WILD, Oddities
 from simulation.play import PORT, SETTINGS, Outcome, Play
 from simulation.supervisor import Server, Supervisor
-from simulation.weather import STORM, Plan
+from simulation.weather import KINDS, STORM, Plan, Weather
 
 _CLIENT_MANAGERS: Final = 2
-_MESSAGE_MANAGERS: Final = 3
 # How much longer senders pause than those of a single server: some runs have many messages, others more faults for
 # each of them.
 _LEISURE: Final = (4.0, 16.0, 40.0)
+# Some buses do what PROTOCOL 1 says that they can do, often; there are no cuts here, so nobody keeps a token.
+_OF_THE_BUS: Final[tuple[Oddities, ...]] = (TAME, replace(WILD, token_held=0.0))
 # When everything is calm, so long at most until all have the same log: longer than the patience of who catches up.
 _TO_AGREE_SECONDS: Final = 45.0
 
 
 class Cluster(Play):
-    """Two client managers, three message managers, one sub-cluster, one bus without oddities."""
+    """Two client managers, three message managers, one sub-cluster."""
+
+    sub_clusters: ClassVar[dict[str, int]] = {"main": 3}  # and how many message managers each has
 
     def servers(self) -> list[Supervisor]:
         self.leisure = self.world.dice.choice(_LEISURE)
-        roles = ["client-manager"] * _CLIENT_MANAGERS + ["message-manager"] * _MESSAGE_MANAGERS
-        self.bus = SimBus(self.world, len(roles))
-        nodes = [self._node(host, role) for host, role in enumerate(roles, start=1)]
-        self.holding = Holding(self.history, nodes[_CLIENT_MANAGERS:])
+        managers = [name for name, count in self.sub_clusters.items() for _ in range(count)]
+        hosts = _CLIENT_MANAGERS + len(managers)
+        self.bus = SimBus(self.world, hosts, self.world.dice.choice(_OF_THE_BUS))
+        clients = [self._node(host, "client-manager") for host in range(1, _CLIENT_MANAGERS + 1)]
+        groups: dict[str, list[Supervisor]] = {name: [] for name in self.sub_clusters}
+        for host, name in enumerate(managers, start=_CLIENT_MANAGERS + 1):
+            groups[name].append(self._node(host, "message-manager", name))
+        self.holding = Holding(self.history, *groups.values())
         self.history.on_confirmed = self.holding.confirmed
-        return nodes
+        return clients + [node for group in groups.values() for node in group]
+
+    def make_weather(self, plan: Plan) -> Weather:
+        return ClusterWeather(self.world, self.supervisors, self.clients, self.sockets, plan)
 
     def judge(self) -> list[str]:
         self._until(lambda: not self.holding.differences(), _TO_AGREE_SECONDS)
         return super().judge() + self.holding.violations + self.holding.differences()
 
-    def _node(self, host: int, role: str) -> Supervisor:
+    def _node(self, host: int, role: str, sub_cluster: str = "") -> Supervisor:
         machine = Machine(self.world, self.sockets, f"node{host}")
         machine.on_crash = partial(self.bus.crash, host)
         machine.on_boot = partial(self.bus.boot, host)
-        cluster = {
+        cluster: dict[str, object] = {
             "cluster.name": "sim",
             "cluster.role": role,
             "cluster.seniority": host,
-            "cluster.message_managers": _MESSAGE_MANAGERS,
+            "cluster.message_managers": max(self.sub_clusters.values()),
         }
+        if sub_cluster:
+            cluster["cluster.sub_cluster"] = sub_cluster
+        if len(self.sub_clusters) > 1:
+            cluster["cluster.sub_clusters"] = ", ".join(self.sub_clusters)
         configuration = load(None, {**SETTINGS, **cluster, "identity.node": host})
         return Supervisor(machine, self._server(host, configuration))
 
@@ -70,6 +87,26 @@ class Cluster(Play):
         """All client managers, each of them first in one."""
         nodes = [f"node{node}:{PORT}" for node in range(1, _CLIENT_MANAGERS + 1)]
         return tuple("helio://" + ",".join(nodes[at:] + nodes[:at]) for at in range(len(nodes)))
+
+
+class ClusterWeather(Weather):
+    """With a fault that chance alone brings about too rarely: one primary after the other is gone."""
+
+    kinds = (*KINDS, "behead")
+
+    def _behead(self) -> None:
+        """Whoever leads is killed, and whoever leads then, a few times in a row."""
+        for count in range(self.dice.randint(1, 4)):
+            self.world.after(count * self.world.between(0.05, 1.5), self._kill_who_leads)
+
+    def _kill_who_leads(self) -> None:
+        if not self._left:  # it is calm
+            return
+        for supervisor in self._supervisors:
+            replica = replica_of(supervisor)
+            if replica is not None and replica.is_leading and supervisor.process is not None:
+                supervisor.process.kill()
+                return
 
 
 class Node(ClusterServer):

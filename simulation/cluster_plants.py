@@ -167,14 +167,19 @@ CLUSTER_PLANTS: dict[str, Plant] = {
 }
 
 # No run has shown these yet. Some take a network that is cut, as the stories of replication have it; some cost no
-# more than a mark that nobody counts. They can be tried by name, and none of them is counted as caught.
+# more than a mark or a rollback, which nobody counts. They can be tried by name, and none is counted as caught.
 HIDDEN_PLANTS: dict[str, Plant] = {
+    # Each of these checks is enough: who takes another log for the primary's is found out by the chain.
     "take every log for the primary's": ((replica, "has_log_of", _yes),),
     "forget the lease": ((Leading, "__init__", _no_lease),),
     "forget what returned at a take-over": ((CatalogueRecovery, "take_over", _drop_returned),),
     "do not cut the log at the fork": ((Replica, "_cut", _not_cut),),
     "keep what is beyond the fork": ((catching_up, "fork_of", _all_in_common),),
     "skip the chain check": ((Following, "_behind", _believe_the_log),),
+    "take every log for the primary's and believe it": (
+        (replica, "has_log_of", _yes),
+        (Following, "_behind", _believe_the_log),
+    ),
     "forget sessions at a take-over": ((Following, "take_over", _forget_sessions),),
     "apply decisions of another view": ((Views, "_is_in_view", _in_any_view),),
     "forget staged blocks at a take-over": ((CatalogueRecovery, "take_over", _forget_stages),),

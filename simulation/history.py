@@ -20,6 +20,7 @@ class Sent(msgspec.Struct):
     sent_at: float
     confirmed_at: float = 0.0
     was_refused: bool = False
+    may_be_lost: bool = False  # it is not persistent
 
     @property
     def producer(self) -> str:
@@ -69,6 +70,7 @@ class History:
         self.subscriptions: dict[
             str, list[str]
         ] = {}  # of each topic, the places where its messages must arrive
+        self.audiences: dict[str, list[str]] = {}  # and those where they may
 
     def send(self, key: str, destination: str, *, unit: str = "", transaction: str = "") -> Sent:
         assert key not in self.sent
@@ -117,11 +119,14 @@ class History:
     def places_of(self, sent: Sent) -> list[str]:
         return self.subscriptions.get(sent.destination, [sent.destination])
 
+    def may_come_to(self, sent: Sent, place: str) -> bool:
+        return place in self.places_of(sent) or place in self.audiences.get(sent.destination, ())
+
     def waiting(self) -> Iterator[tuple[str, str]]:
         """Confirmed messages that nobody is through with yet, with their places."""
         happened = self._taken_by_unknown()
         for sent in self.sent.values():
-            if sent.confirmed_at:
+            if sent.confirmed_at and not sent.may_be_lost:
                 for place in self.places_of(sent):
                     found = self.by_place.get((place, sent.key))
                     settled = found and any(hand_out.settled_at for hand_out in found)

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
+import msgspec
+
 from heliograph.nodes.cluster_server import ClusterServer
 from heliograph.nodes.leading import Leading
 from heliograph.nodes.replica import Replica
@@ -23,35 +25,37 @@ if TYPE_CHECKING:
 _EVERY: Final = 4
 
 
-class Holding:
-    """Looks at disks while a run goes on."""
+class _Backups(msgspec.Struct):
+    """Those of a sub-cluster, as its primary knew them."""
 
-    def __init__(self, history: History, managers: list[Supervisor]) -> None:
-        self.violations: list[str] = []
-        self.looked = 0
-        self._history = history
-        self._managers = managers
-        self._confirmed = 0
-        self._backups: object = None  # as the primary knew them
-        self._known = 0  # how many there were
-        self._since = 0  # the index from which they had to have everything before it was confirmed
+    managers: list[Supervisor]
+    known: object = None
+    count: int = 0
+    since: int = 0  # the index from which they had to have everything before it was confirmed
 
-    def confirmed(self, key: str) -> None:
-        """A client hears now that this message is safe."""
-        self._confirmed += 1
-        if self._counts_on_backups() and self._confirmed % _EVERY == 0 and not self._may_be_done(key):
-            self.looked += 1
-            needle = f"{key}|".encode()
-            holders = sum(1 for manager in self._managers if _has(manager.machine.disk, needle))
-            if holders < 2 and self._was_written(needle):
-                self.violations.append(f"{key} was confirmed and is on {holders} disks")
+    def count_now(self) -> bool:
+        """Whether there is one primary whose backups have been the same since some index, and have that."""
+        leading = list(self._leading())
+        if len(leading) != 1:
+            self.known = None
+            return False
+        backups = leading[0]._there
+        if backups is not self.known or len(backups) != self.count:
+            self.known, self.count = backups, len(backups)
+            self.since = leading[0]._manager.place.index
+        return bool(backups) and max(backups.values()) >= self.since
+
+    def _leading(self) -> Iterator[Leading]:
+        for manager in self.managers:
+            replica = replica_of(manager)
+            if replica is not None and replica._leading is not None:
+                yield replica._leading
 
     def differences(self) -> list[str]:
-        """When it is calm one leads, all others follow, and their logs are one."""
         found = [
-            f"{manager.machine.name} is not running" for manager in self._managers if not manager.is_running
+            f"{manager.machine.name} is not running" for manager in self.managers if not manager.is_running
         ]
-        replicas = [replica for manager in self._managers if (replica := replica_of(manager)) is not None]
+        replicas = [replica for manager in self.managers if (replica := replica_of(manager)) is not None]
         leading = [replica for replica in replicas if replica.is_leading]
         if len(leading) != 1:
             return [*found, f"{len(leading)} lead"]
@@ -64,22 +68,41 @@ class Holding:
                 found.append(f"the logs of {replica.name} and of {leading[0].name} are not the same")
         return found
 
-    def _may_be_done(self, key: str) -> bool:
-        """What a consumer has need not be on any disk any more when its sender hears of it."""
-        history = self._history
-        return any((place, key) in history.by_place for place in history.places_of(history.sent[key]))
 
-    def _counts_on_backups(self) -> bool:
-        """Whether there is one primary whose backups have been the same since some index, and have that."""
-        leading = list(self._leading())
-        if len(leading) != 1:
-            self._backups = None
-            return False
-        backups = leading[0]._there
-        if backups is not self._backups or len(backups) != self._known:
-            self._backups, self._known = backups, len(backups)
-            self._since = leading[0]._manager.place.index
-        return bool(backups) and max(backups.values()) >= self._since
+class Holding:
+    """Looks at disks while a run goes on."""
+
+    def __init__(self, history: History, *sub_clusters: list[Supervisor]) -> None:
+        """`sub_clusters`: the message managers of each."""
+        self.violations: list[str] = []
+        self.looked = 0
+        self._history = history
+        self._backups = [_Backups(managers) for managers in sub_clusters]
+        self._managers = [manager for managers in sub_clusters for manager in managers]
+        self._confirmed = 0
+
+    def confirmed(self, key: str) -> None:
+        """A client hears now that this message is safe."""
+        self._confirmed += 1
+        all_count = [backups.count_now() for backups in self._backups]  # wherever it is
+        if all(all_count) and self._confirmed % _EVERY == 0 and not self._may_be_done(key):
+            self.looked += 1
+            needle = f"{key}|".encode()
+            holders = sum(1 for manager in self._managers if _has(manager.machine.disk, needle))
+            if holders < 2 and self._was_written(needle):
+                self.violations.append(f"{key} was confirmed and is on {holders} disks")
+
+    def differences(self) -> list[str]:
+        """When it is calm one leads, all others follow, and their logs are one."""
+        return [difference for backups in self._backups for difference in backups.differences()]
+
+    def _may_be_done(self, key: str) -> bool:
+        """What a consumer has need not be on any disk any more when its sender hears of it. What nobody has to get
+        need not be there at all, nor what may be lost."""
+        history = self._history
+        sent = history.sent[key]
+        places = history.places_of(sent)
+        return sent.may_be_lost or not places or any((place, key) in history.by_place for place in places)
 
     def _was_written(self, needle: bytes) -> bool:
         """Whether the one that leads now has written it at all. Otherwise another one confirmed it, that ended since:
@@ -90,12 +113,6 @@ class Holding:
             if (replica := replica_of(manager)) is not None and replica.is_leading
             for file in manager.machine.disk.files.values()
         )
-
-    def _leading(self) -> Iterator[Leading]:
-        for manager in self._managers:
-            replica = replica_of(manager)
-            if replica is not None and replica._leading is not None:
-                yield replica._leading
 
 
 def replica_of(manager: Supervisor) -> Replica | None:

@@ -60,6 +60,7 @@ class Play:
 
     leisure = 1.0
     storm_seconds = _STORM_SECONDS
+    calm_seconds = CALM_SECONDS
 
     def __init__(self, seed: int, plan: Plan) -> None:
         self.seed = seed
@@ -104,12 +105,12 @@ class Play:
             Receiving(scene, desk(), "two", "queue:many", mode=dice.choice(modes)),
             Receiving(scene, desk(), "first", "queue:units", mode=dice.choice(modes)),
             Receiving(scene, desk(), "second", "queue:units", mode="individual"),
-            Transacting(scene, desk(), "clerk", "queue:in", ("queue:out", "queue:copies")),
+            Transacting(scene, desk(), "clerk", ("queue:in",), ("queue:out", "queue:copies")),
             Receiving(scene, desk(), "out", "queue:out", mode=dice.choice(modes)),
             Receiving(scene, desk(), "viewer", "queue:large", mode="individual"),
             Receiving(scene, desk(), "copies", "queue:copies", mode=dice.choice(modes)),
             Sending(scene, desk(), "writer", "queue:solo"),
-            Sending(scene, desk(), "many", "queue:many"),
+            Sending(scene, desk(), "many", "queue:many", fleeting=0.2),
             Sending(scene, desk(), "ordered", "queue:units", units=("a", "b", "c")),
             Sending(scene, desk(), "works", "queue:in"),
             Sending(scene, desk(), "press", "topic:news"),
@@ -148,7 +149,7 @@ class Play:
         """Until everybody is through."""
         self.world.run(self.world.now + 6.0)  # who was stopped goes on, who was off comes back
         self.scene.is_sending = False
-        self._until(self._is_quiet, CALM_SECONDS)
+        self._until(self._is_quiet, self.calm_seconds)
 
     def _end(self) -> None:
         machines = [supervisor.machine for supervisor in self.supervisors]

@@ -11,17 +11,24 @@ from collections.abc import Callable, Iterator
 
 import msgspec
 
-from simulation import cluster, partitions, single
+from simulation import cluster, partitions, single, sub_clusters
 from simulation.cluster_plants import CLUSTER_PLANTS, HIDDEN_PLANTS
 from simulation.partition_plants import PARTITION_PLANTS
 from simulation.plants import PLANTS, Plant, planted
 from simulation.play import Outcome
+from simulation.sub_cluster_plants import SUB_CLUSTER_PLANTS
 from simulation.weather import STORM, Plan
 
-WORKLOADS = {"single": single.run, "cluster": cluster.run, "partitions": partitions.run}
+WORKLOADS = {
+    "single": single.run,
+    "cluster": cluster.run,
+    "sub-clusters": sub_clusters.run,
+    "partitions": partitions.run,
+}
 PLANTS_OF: dict[str, dict[str, Plant]] = {
     "single": PLANTS,
     "cluster": CLUSTER_PLANTS,
+    "sub-clusters": SUB_CLUSTER_PLANTS,
     "partitions": PARTITION_PLANTS,
 }
 

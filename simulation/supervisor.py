@@ -84,6 +84,9 @@ class Supervisor:
                 why = failed.result().code
         except (HeliographError, OSError) as error:
             why = getattr(error, "code", "") or type(error).__name__
+        except Exception as error:  # nobody knows what to do then: it is a defect
+            self.world.failures.append(error)
+            why = "defect"
         self.endings[why] = self.endings.get(why, 0) + 1
         self.world.note("ended", why)
         process.kill()

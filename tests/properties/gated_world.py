@@ -271,6 +271,18 @@ class PartedWorld(World):
     def check(self) -> None:
         super().check()
         self._check_figures()
+        self._check_stamps()
+
+    def _check_stamps(self) -> None:
+        """The engine knows where each message was accepted, as the history tells it."""
+        standing = self.catalogue.views.standing
+        assert (standing is None) == (not self.model.facts)
+        for letter in self.model.letters.values():
+            destination = self.destination(letter.address)
+            if standing is not None and destination is not None:
+                places = destination.stamps.places(standing)
+                found = [where for first, where in places if first <= letter.number][-1]
+                assert found is self.model.where(letter), "accepted elsewhere"
 
     def _check_figures(self) -> None:
         """What is shown as held back waits for a reason, and nothing is shown when all may go."""

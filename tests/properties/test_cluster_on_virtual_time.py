@@ -17,6 +17,7 @@ from simulation.cluster_plants import CLUSTER_PLANTS
 from simulation.holding import replica_of
 from simulation.machines import Machine, Process
 from simulation.runs import summarise
+from simulation.sub_cluster_plants import SUB_CLUSTER_PLANTS
 from simulation.weather import Plan
 
 ROOT = Path(__file__).parents[2]
@@ -35,6 +36,15 @@ def test_whatever_happens_a_cluster_keeps_its_promises() -> None:
     assert summary.counts["committed"] > 0
 
 
+@pytest.mark.req("M10", "M12")
+@pytest.mark.timeout(300)
+def test_whatever_happens_a_transaction_over_two_sub_clusters_takes_effect_in_both_or_in_none() -> None:
+    summary = summarise("sub-clusters", range(2))
+    assert summary.violations == {}
+    assert summary.counts["committed"] > 0
+    assert summary.counts["rolled_back"] > 0
+
+
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("name", _SOON)
 def test_a_promise_that_a_cluster_breaks_shows(name: str) -> None:
@@ -46,6 +56,22 @@ def test_a_promise_that_a_cluster_breaks_shows(name: str) -> None:
 @pytest.mark.parametrize("name", [name for name in CLUSTER_PLANTS if name not in _SOON])
 def test_every_promise_that_a_cluster_breaks_shows(name: str) -> None:
     assert summarise("cluster", range(500), plant=name, processes=os.cpu_count() or 1).violations
+
+
+@pytest.mark.nightly
+@pytest.mark.req("M10")
+@pytest.mark.timeout(7200)
+@pytest.mark.parametrize("name", SUB_CLUSTER_PLANTS)
+def test_every_promise_of_a_transaction_over_two_sub_clusters_that_is_broken_shows(name: str) -> None:
+    assert summarise("sub-clusters", range(500), plant=name, processes=os.cpu_count() or 1).violations
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(7200)
+@pytest.mark.parametrize("hundred", range(2))
+def test_two_sub_clusters_through_many_seeds(hundred: int) -> None:
+    seeds = range(hundred * 100, hundred * 100 + 100)
+    assert summarise("sub-clusters", seeds, processes=os.cpu_count() or 1).violations == {}
 
 
 @pytest.mark.nightly

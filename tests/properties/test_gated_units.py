@@ -14,6 +14,8 @@ from hypothesis.stateful import run_state_machine_as_test as run_machine
 from heliograph.cluster.dispatch_rules import Gate, Hold, Message, Situation, Where, own_hold
 from heliograph.cluster.partition_state import State
 from heliograph.destinations.effects import AnyEffect
+from heliograph.destinations.moving import Gathering
+from heliograph.destinations.pausing import Paused
 from heliograph.destinations.queue import Queue
 from heliograph.destinations.standing import Standing
 from heliograph.model.ids import LaneId, lane_of
@@ -276,6 +278,32 @@ def test_what_waits_behind_something_that_waits_makes_others_wait_whatever_their
     world.enter(State.A, in_force=True, whole=True)
     world.settle_down()
     assert sorted(taker.held) == [1, 2, 3, 4, 5]
+
+
+@pytest.mark.req("U8")
+def test_an_administrator_takes_messages_out_from_behind_the_gate_and_the_others_stay_there() -> None:
+    world = PartedOrderedWorld(Policy())
+    world.publish_on(0, [PLAIN, PLAIN])
+    world.publish_on(1, [(1, 4, "red", 0, 0)])
+    world.enter(State.D, in_force=False)
+    taker = world.takers[world.attach("", 100, prompt=False)]
+    world.settle_down()
+    world.queue.set_paused(Paused(consumption=True))
+    gathering = Gathering(world.queue, ISSUER.consumer(), None)
+    effects: list[AnyEffect] = []
+    spans, has_more = gathering.take(1, effects)
+    assert ([span.block.number + span.start for span in spans], has_more) == ([1], True)
+    world.queue.messages.removed(spans, effects)
+    world.letters[1].fate = "moved"
+    gathering.end()
+    world.queue.set_paused(Paused())
+    world._turns += 1
+    world.settle_down()
+    world.check()
+    assert (taker.held, world.queue.messages.held_back) == ([], {Hold.OLDER: 2})
+    world.enter(State.A, in_force=True, whole=True)
+    world.settle_down()
+    assert taker.held == [2, 3]
 
 
 @pytest.mark.req("P3", "P11", "U1")

@@ -10,7 +10,9 @@ import pytest
 
 from heliograph.bus.commands import RollbackAsked
 from tests.properties.replicated_desk import Sender
+from tests.properties.replicated_judge import Violation
 from tests.properties.replicated_managers import Node, knowledge
+from tests.properties.replicated_plants import a_log_is_not_cut_at_the_fork
 from tests.properties.replicated_world import WORK, Worker, World
 
 Story = Callable[[World], Awaitable[None]]
@@ -160,3 +162,9 @@ async def lane(world: World, address: str, kind: str) -> Sender:
     sender = world.desk.sender(address, kind)
     await world.until(lambda: sender.ready, lambda: "a lane")
     return sender
+
+
+def test_a_log_that_is_not_cut_at_the_fork_shows(tmp_path: Path) -> None:
+    """Chance rarely brings about what it takes."""
+    with a_log_is_not_cut_at_the_fork(), pytest.raises(Violation):
+        test_a_former_primary_has_other_messages_under_the_numbers_that_only_it_gave(tmp_path)

@@ -7,23 +7,14 @@ cannot be reached is an error for its units (`OrderBroken`) and nothing to anybo
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Unpack, cast
 
 from heliograph.client.large_source import StreamSource
 from heliograph.client.preparing import MessageOptions, OnCompletion, Outgoing, ProducerOptions, SendOptions
 from heliograph.client.producer import Producer
-from heliograph.client.sender import renewed
-from heliograph.model.distribution import (
-    UNREACHABLE,
-    Distribution,
-    HashRouting,
-    PathRouting,
-    Routing,
-    all_members,
-    member_of,
-    unit_property,
-)
+from heliograph.client.routes import Route
+from heliograph.model.distribution import UNREACHABLE, member_of
 from heliograph.model.errors import ClientFault, HeliographError, Unavailable
 from heliograph.model.limits import LARGE_THRESHOLD_BYTES
 from heliograph.model.message import Body
@@ -32,74 +23,6 @@ from heliograph.model.units import NO_UNIT, unit_for_value, unit_number
 if TYPE_CHECKING:
     from heliograph.client.sender import Sender
     from heliograph.client.session import Session
-
-
-Connected = Callable[[], Awaitable[object]]
-"""Wait until there is a connection. Raises when there will be none."""
-FindPath = Callable[[str, int], Awaitable[str]]
-"""Ask the path service for the member of a unit. Raises OrderBroken."""
-
-
-class Route:
-    """The way to a distributed destination, shared by a session's producers and consumers of it."""
-
-    def __init__(
-        self,
-        destination: str,
-        distribution: Distribution,
-        own_key: bytes,
-        *,
-        find_path: FindPath,
-        connected: Connected,
-    ) -> None:
-        self.destination = destination
-        self.is_known = True  # false while there is no connection: when there is, members may be others
-        self._own_key = own_key
-        self._find_path = find_path
-        self._connected = connected
-        self._ended: HeliographError | None = None
-        self._learn(distribution)
-
-    def learn(self, distribution: Distribution, *, is_new: bool) -> None:
-        """How the destination is distributed, as the server said last. `is_new`: the session is another one."""
-        self.is_known = True
-        if distribution != self.distribution:
-            self._learn(distribution)
-        elif is_new and isinstance(self._routing, PathRouting):
-            self._routing.forget_all()
-
-    def end(self, why: HeliographError) -> None:
-        """It is not what it was: whoever has a producer to it has to make another."""
-        self.is_known, self._ended = True, why
-
-    def _learn(self, distribution: Distribution) -> None:
-        self.distribution = distribution
-        self.unit_property = unit_property(distribution)
-        self._routing: HashRouting | PathRouting
-        if distribution.routing is Routing.PATH:
-            self._routing = PathRouting(distribution, self._own_key)
-        else:
-            self._routing = HashRouting(distribution, self._own_key)
-
-    @property
-    def members(self) -> tuple[str, ...]:
-        """Those that messages may be at, former ones too."""
-        return all_members(self.distribution)
-
-    async def member_for(self, unit: int) -> str:
-        """Raises OrderBroken if only the path service knows, and it cannot be asked."""
-        while not self.is_known:
-            await self._connected()
-        if self._ended is not None:
-            raise renewed(self._ended)
-        member = self._routing.member_for(unit)
-        if member:
-            return member
-        routing = self._routing
-        assert isinstance(routing, PathRouting), "a hash needs nobody"
-        member = await self._find_path(self.destination, unit)
-        routing.learn(unit, member)
-        return member
 
 
 class DistributedProducer(Producer):
@@ -152,6 +75,16 @@ class DistributedProducer(Producer):
             name = self._unit
         return await self._for_unit(unit_number(name) if name else NO_UNIT, timeout)
 
+    def _at_once(self, options: SendOptions) -> Producer | None:
+        """The producer for a message if everything about it is known: the usual case, and the quick one."""
+        route = self._route
+        if not route.is_known or route.unit_property or self._is_closed:
+            return None
+        name = options.get("unit_of_order") if options else None
+        if name is None:
+            name = self._unit
+        return self._producers.get(route.known_member(unit_number(name) if name else NO_UNIT))
+
     def _name_unit(self, options: dict[str, Any]) -> None:
         """Where a property is the unit of what says nothing else, it is said: the member would conclude the same, but
         only after the message has got there."""
@@ -192,7 +125,7 @@ class DistributedProducer(Producer):
 
     async def send(self, body: Body, **options: Unpack[SendOptions]) -> None:
         """Send to the member of the message's unit; see `Producer.send`. Raises OrderBroken if it is away."""
-        producer = await self._for_options(options, options.get("timeout"))
+        producer = self._at_once(options) or await self._for_options(options, options.get("timeout"))
         await producer.send(body, **options)
 
     async def try_send(self, body: Body, **options: Unpack[SendOptions]) -> bool:

@@ -17,12 +17,13 @@ from typing import TYPE_CHECKING
 
 from heliograph.client.browser import Browser
 from heliograph.client.consumer import Consumer
-from heliograph.client.distributed import Route
 from heliograph.client.incoming import Mode
 from heliograph.client.message import Received
+from heliograph.client.routes import Route
 from heliograph.client.subscribing import Terms
 from heliograph.model.distribution import UNREACHABLE
 from heliograph.model.errors import HeliographError
+from heliograph.model.limits import HANDSHAKE_SECONDS
 
 if TYPE_CHECKING:
     from heliograph.client.session import Session
@@ -43,6 +44,8 @@ class FanIn(Consumer):
         self._parts: dict[str, Consumer] = {}
         self._current: Consumer | None = None
         self._joining: asyncio.Task[None] | None = None
+        self._is_joining = False
+        self._is_wanted = True  # whether somebody wants members to be joined who is not served yet
         self._make: MakePart | None = None
 
     async def begin(self, make: MakePart) -> None:
@@ -55,25 +58,38 @@ class FanIn(Consumer):
             raise
 
     async def _join(self) -> None:
+        """One at a time, so that no member is joined twice; and once more if somebody wanted to meanwhile."""
+        self._is_joining = True
+        try:
+            while self._is_wanted:
+                self._is_wanted = False
+                for member in self._route.members:
+                    await self._join_one(member)
+        finally:
+            self._is_joining = False
+
+    async def _join_one(self, member: str) -> None:
         assert self._make is not None, "it has begun"
-        for member in self._route.members:
-            if member in self._parts or self._is_closed:
-                continue
-            try:
-                part = await self._make(member)
-            except HeliographError as refusal:
-                if refusal.code != UNREACHABLE:
-                    raise
-                continue
-            part.share_signal(self._changed)
-            self._parts[member] = part
-            self._changed.wake()
-            if self._is_closed:  # meanwhile
-                await part.leave(complete=False)
+        part = self._parts.get(member)
+        if self._is_closed or (part is not None and part.fault is None):
+            return
+        try:
+            part = await self._make(member)
+        except HeliographError as refusal:
+            if refusal.code != UNREACHABLE:
+                raise
+            return
+        part.share_signal(self._changed)
+        self._parts[member] = part
+        self._changed.wake()
+        if self._is_closed:  # meanwhile
+            await part.leave(complete=False)
 
     def join_again(self) -> None:
         """There is another connection: members may be there that were not."""
-        if self._joining is None and not self._is_closed:
+        self._is_wanted = True
+        if not self._is_joining and not self._is_closed:
+            self._is_joining = True
             self._joining = self._loop.create_task(self._join_missing())
 
     async def _join_missing(self) -> None:
@@ -108,7 +124,7 @@ class FanIn(Consumer):
     def fault(self) -> HeliographError | None:
         """When all parts have come to an end."""
         faults = [part.fault for part in self._parts.values()]
-        if self._joining is not None or len(faults) < len(self._route.members) or None in faults:
+        if self._is_joining or len(faults) < len(self._route.members) or None in faults:
             return None
         return faults[0]
 
@@ -126,13 +142,20 @@ class FanIn(Consumer):
             return
         self._is_closed = True
         self._session.forget_fan_in(self)
-        if self._joining is not None:
-            self._joining.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._joining
         self._changed.wake()
+        if self._joining is not None:
+            await self._stop_joining(self._joining)
         for part in list(self._parts.values()):
             await part.leave(complete=complete, with_session=with_session)
+
+    async def _stop_joining(self, joining: asyncio.Task[None]) -> None:
+        """What was asked of a server that is there is answered, so that nobody is left with a consumer that nobody
+        knows of."""
+        if not self._session.is_connected:
+            joining.cancel()
+        with suppress(asyncio.CancelledError, TimeoutError):
+            async with asyncio.timeout(HANDSHAKE_SECONDS):
+                await joining
 
 
 class DistributedConsumer(FanIn):

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from heliograph.client.browser import Browser
 from heliograph.client.consumer import Consumer
-from heliograph.client.distributed import DistributedProducer, Route
+from heliograph.client.distributed import DistributedProducer
 from heliograph.client.fan_in import DistributedBrowser, DistributedConsumer, FanIn
 from heliograph.client.forwarding.producer import StoringProducer
 from heliograph.client.incoming import Mode
@@ -27,6 +27,7 @@ from heliograph.client.outgoing import Lane
 from heliograph.client.preparing import MessageOptions, ProducerOptions
 from heliograph.client.producer import Producer
 from heliograph.client.requesting import is_temporary
+from heliograph.client.routes import Routes
 from heliograph.client.sender import Sender, renewed
 from heliograph.client.subscribing import ConsumerOptions, Terms, browsing, terms_of
 from heliograph.client.transaction import Transaction, not_transacted
@@ -40,7 +41,6 @@ from heliograph.frontends.native.frames import (
     Completed,
     ConsumerClosed,
     EndSubscription,
-    FindPath,
     LaneOpened,
     OpenLane,
     OpenSession,
@@ -80,7 +80,6 @@ class Session:
         self._link = link
         self._mode = mode
         self._identity = SessionId(opened.session)
-        self._first_identity = bytes(opened.session)
         self._token = opened.token
         self._wire: Wire | None = None
         self._senders: dict[str, Sender] = {}  # by destination: where new messages go
@@ -89,7 +88,7 @@ class Session:
         self._last_lane = 0
         self._consumers: dict[int, Consumer] = {}
         self._last_consumer = 0
-        self._routes: dict[str, Route] = {}  # distributed destinations (U6)
+        self._routes = Routes(link, number, bytes(opened.session))  # to distributed destinations (U6)
         self._fan_ins: list[FanIn] = []
         self._leaving: list[Consumer] = []  # closed while there was no server to tell
         self._is_stopped = False
@@ -124,29 +123,10 @@ class Session:
             try:
                 return Producer(self, await self.sender_for(destination), **options)
             except IsDistributed as found:
-                route = self._route(destination, found)
+                route = self._routes.found(destination, found)
         producer = DistributedProducer(self, route, **options)
         await producer.open_members()
         return producer
-
-    async def _find_path(self, destination: str, unit: int) -> str:
-        answer = await self._link.request(
-            lambda: FindPath(request=0, number=self.number, destination=destination, unit=unit), Answer
-        )
-        return str(answer.body["member"])
-
-    def _route(self, destination: str, found: IsDistributed) -> Route:
-        """All producers and consumers of the session share it. Where what has no unit goes, its name decides."""
-        route = self._routes.get(destination)
-        if route is None:
-            route = self._routes[destination] = Route(
-                destination,
-                found.distribution,
-                self._first_identity,
-                find_path=self._find_path,
-                connected=self._link.ready,
-            )
-        return route
 
     async def reply(self, destination: str, body: Body, options: MessageOptions) -> None:
         """What `Message.reply` does. Temporary queues come and go, and get lanes of sessions that do too."""
@@ -229,7 +209,7 @@ class Session:
             try:
                 return await self._browse(terms, message_type)
             except IsDistributed as found:
-                route = self._route(destination, found)
+                route = self._routes.found(destination, found)
         browser = DistributedBrowser(self, route, terms, message_type)
         await browser.begin(lambda member: self._browse(terms.at(member, len(route.members)), message_type))
         return browser
@@ -246,7 +226,7 @@ class Session:
             try:
                 return await self._consume(terms, message_type)
             except IsDistributed as found:
-                route = self._route(terms.destination, found)
+                route = self._routes.found(terms.destination, found)
         consumer = DistributedConsumer(self, route, terms, self._mode, message_type)
         self._fan_ins.append(consumer)
         await consumer.begin(lambda member: self._consume(terms.at(member, len(route.members)), message_type))
@@ -261,6 +241,10 @@ class Session:
     def forget_fan_in(self, consumer: FanIn) -> None:
         if consumer in self._fan_ins:
             self._fan_ins.remove(consumer)
+
+    @property
+    def is_connected(self) -> bool:
+        return self._wire is not None
 
     def report(self, error: HeliographError) -> None:
         """Something happened that nobody waits for."""
@@ -495,8 +479,7 @@ class Session:
         self._wire = None
         if self.transaction is not None:
             self.transaction.lost()
-        for route in self._routes.values():
-            route.is_known = False
+        self._routes.lose()
         for sender in self._lanes.values():
             sender.detach()
         for consumer in self._consumers.values():
@@ -505,12 +488,17 @@ class Session:
     async def resume(self, wire: Wire) -> None:
         """Carry the session over to a new connection."""
         opened, is_new = await self._reopen(wire)
-        known = {number: last for number, _destination, last in opened.lanes}
+        known = {
+            number: last
+            for number, destination, last in opened.lanes
+            # A destination that is distributed by now has another name there (U6).
+            if number in self._lanes and self._lanes[number].destination == destination
+        }
         if is_new:
             self._identity = SessionId(opened.session)
             self._was_lost = True
         self._token = opened.token
-        await self._learn_routes(wire)
+        self._last_lane = await self._routes.learn(wire, self._last_lane + 1, is_new=self._was_lost) - 1
         for number, sender in sorted(self._lanes.items()):
             await self._resume_lane(wire, number, sender, known.get(number))
         if self.transaction is not None:
@@ -532,27 +520,6 @@ class Session:
                     code="session-lost",
                 )
             )
-
-    async def _learn_routes(self, wire: Wire) -> None:
-        """Members may have been added or removed while there was no connection, before anything is sent to them."""
-        for destination, route in list(self._routes.items()):
-            # Nothing is opened unless it is not distributed any more.
-            asking = OpenLane(
-                request=0, number=self.number, lane=self._last_lane + 1, destination=destination
-            )
-            try:
-                await wire.request(asking, LaneOpened)
-            except IsDistributed as found:
-                route.learn(found.distribution, is_new=self._was_lost)
-            except ConnectionLost:
-                raise
-            except HeliographError as refusal:
-                route.end(refusal)
-                del self._routes[destination]
-            else:
-                self._last_lane += 1
-                route.end(ClientFault(f"{destination} is not distributed any more", code="routing-changed"))
-                del self._routes[destination]
 
     async def _reopen(self, wire: Wire) -> tuple[SessionOpened, bool]:
         if not self._identity:  # it was made while there was no server

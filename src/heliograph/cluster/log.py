@@ -40,6 +40,7 @@ class ViewMark(msgspec.Struct, frozen=True, array_like=True):
     number: int
     id: bytes
     index: int
+    is_retracted: bool = False  # it did not have the log of this view after all
 
 
 class Reader(Protocol):
@@ -121,7 +122,17 @@ class LogPlace:
         self._entered(mark)
         return _encode(mark)
 
+    def retract(self, identity: bytes) -> bytes:
+        """This log is not that of the view, as was thought when it was entered: nobody may conclude from it where the
+        two part. Returns the record of it."""
+        mark = ViewMark(self.lineage, identity, self.index, is_retracted=True)
+        self._entered(mark)
+        return _encode(mark)
+
     def _entered(self, mark: ViewMark) -> None:
+        if mark.is_retracted:
+            self.views = [each for each in self.views if each.id != mark.id]
+            return
         self.views.append(mark)
         if len(self.views) > 2 * REMEMBERED_VIEWS:
             del self.views[:REMEMBERED_VIEWS]

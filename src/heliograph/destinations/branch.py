@@ -78,6 +78,8 @@ class Branch(msgspec.Struct, array_like=True):
     subscribed: list[tuple[str, Terms]] = []
     ended: list[tuple[str, Terms]] = []
     documents: list[Document] = []
+    placed: list[bytes] = []  # destinations of other sub-clusters, as the journal keeps them
+    paths: list[bytes] = []  # units of distributed destinations, as the journal keeps them
     files: list[bytes] = []  # that hold the content of large messages
 
 

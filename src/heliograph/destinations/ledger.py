@@ -35,6 +35,13 @@ class _Destination(msgspec.Struct, array_like=True):
     deleted: bool = False
 
 
+class _Path(msgspec.Struct, array_like=True):
+    """What matters here of the record of one."""
+
+    address: str
+    unit: int
+
+
 class _Session(msgspec.Struct, array_like=True):
     """What matters here of the record of one."""
 
@@ -96,6 +103,8 @@ class Chapter(msgspec.Struct, array_like=True):
     merged: dict[bytes, bool] = {}  # branches
     staged: dict[bytes, list[Stage]] = {}  # what each session has staged in its open transaction
     promised: dict[bytes, list[Stage]] = {}  # the same, of prepared transactions
+    placed: dict[str, bytes] = {}  # destinations of other sub-clusters: records of where they were placed
+    paths: dict[str, bytes] = {}  # units of distributed destinations: records of where they are
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -105,6 +114,7 @@ _decode_session = msgspec.msgpack.Decoder(_Session).decode
 _decode_subscription = msgspec.msgpack.Decoder(SubscriptionRecord).decode
 _decode_commit = msgspec.msgpack.Decoder(CommitRecord).decode
 _decode_prepared = msgspec.msgpack.Decoder(PreparedRecord).decode
+_decode_path = msgspec.msgpack.Decoder(_Path).decode
 _decode_known = msgspec.msgpack.Decoder(KnownRecord).decode
 encode_record = _encode
 decode_known = _decode_known
@@ -153,12 +163,15 @@ class Ledger:
         elif kind == RecordKind.SESSION:
             self._session(_decode_session(payload), bytes(payload))
         elif kind == RecordKind.DESTINATION:
-            self._destination(_decode_destination(payload))
+            self._destination(_decode_destination(payload), bytes(payload))
         elif kind == RecordKind.SUBSCRIPTION:
             record = _decode_subscription(payload)
             if record.terms.durable:
                 chapter, address = self._now, self._addresses.get(record.destination, "")
                 (chapter.ended if record.ended else chapter.subscribed).append((address, record.terms))
+        elif kind == RecordKind.PATH:
+            path = _decode_path(payload)
+            self._now.paths[f"{path.unit} {path.address}"] = bytes(payload)
         elif kind == RecordKind.MERGED:
             self._now.merged[bytes(payload)] = True
 
@@ -208,9 +221,10 @@ class Ledger:
         else:
             self._now.opened[record.session] = payload
 
-    def _destination(self, record: _Destination) -> None:
-        if not record.number:
-            return  # it is another sub-cluster's
+    def _destination(self, record: _Destination, payload: bytes) -> None:
+        if not record.number:  # it is another sub-cluster's
+            self._now.placed[record.address] = payload
+            return
         if record.deleted:
             self._delete(record.number)
         else:
@@ -286,6 +300,12 @@ class Ledger:
 
     def ended(self) -> list[tuple[str, Terms]]:
         return [*self._before.ended, *self._now.ended]
+
+    def placed(self) -> list[bytes]:
+        return list({**self._before.placed, **self._now.placed}.values())
+
+    def paths(self) -> list[bytes]:
+        return list({**self._before.paths, **self._now.paths}.values())
 
     def has_merged(self, branch: bytes) -> bool:
         return branch in self._now.merged or branch in self._before.merged

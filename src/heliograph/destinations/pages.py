@@ -11,7 +11,7 @@ from array import array
 from collections.abc import Iterable, Iterator
 from heapq import heappop, heappush
 from itertools import groupby, repeat
-from operator import attrgetter
+from operator import add, attrgetter
 from typing import NamedTuple
 
 from heliograph.model import block as blocks
@@ -76,6 +76,16 @@ class Page:
     def oldest(self) -> int:
         """The lowest number of a message in it."""
         return self.first if self._numbers is None else min(self._numbers)
+
+    @property
+    def newest(self) -> int:
+        """The highest number of a message in it."""
+        if self._numbers is None:
+            return self.next - 1
+        if self._counts is None:
+            return max(self._numbers)
+        ends: Iterator[int] = map(add, self._numbers, self._counts)
+        return max(ends) - 1
 
     @property
     def full(self) -> bool:
@@ -286,12 +296,12 @@ def in_order(pages: Iterable[Page]) -> list[Page]:
     found: list[Page] = []
     among: list[Page] = []
     behind = 0
-    for page in sorted(pages, key=attrgetter("first")):
-        if page.first >= behind:
+    for page in sorted(pages, key=attrgetter("oldest")):
+        if page.oldest >= behind:
             found += _joined(among)
             among = []
         among.append(page)
-        behind = max(behind, page.next)
+        behind = max(behind, page.newest + 1)
     return found + _joined(among)
 
 
@@ -306,11 +316,11 @@ def _joined(pages: list[Page]) -> list[Page]:
 
 
 def _in_order(pages: list[Page]) -> Iterator[tuple[Entry, int]]:
-    """The entries of pages that are ordered by their first, and whether each ends with the process: no more of
+    """The entries of pages that are ordered by their oldest, and whether each ends with the process: no more of
     them at once than where pages overlap."""
     ahead: list[tuple[Entry, int]] = []
     for page in pages:
-        while ahead and ahead[0][0].number < page.first:
+        while ahead and ahead[0][0].number < page.oldest:
             yield heappop(ahead)
         for item in zip(page.entries(), page.spilled(), strict=True):
             heappush(ahead, item)

@@ -107,9 +107,9 @@ class PartitionGate:
     def keep_page(self, priority: int, page: Page) -> None:
         self._pages.append((priority, page))
         self._unread.append(page)
-        self._lowest_unread = min(self._lowest_unread, page.first)
+        self._lowest_unread = min(self._lowest_unread, page.oldest)
         self.messages += page.messages
-        hold = self._rule(self._wheres[bisect_right(self._starts, page.first) - 1], None, False, False)
+        hold = self._rule(self._wheres[bisect_right(self._starts, page.oldest) - 1], None, False, False)
         assert hold is not None, "a page is cut where places are"
         self.reasons[hold] = self.reasons.get(hold, 0) + page.messages
 

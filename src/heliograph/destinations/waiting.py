@@ -160,7 +160,7 @@ class Waiting:
         loaded = sorted([*self._hot, *spans], key=number_of)
         cold = [*self._cold, *pages]
         self.clear()
-        behind = min((page.first for page in cold), default=NO_NUMBER)
+        behind = min((page.oldest for page in cold), default=NO_NUMBER)
         for span in loaded:
             cut = min(max(span.start, behind - span.block.number), span.stop)
             if cut < span.stop and (span.block.position or span.block.positions is not None):
@@ -319,19 +319,20 @@ def cut_page(page: Page, ranges: Ranges) -> tuple[list[Page], list[Page]]:
     """The same of a page: parts within ranges, and the others. A page that is on one side stays itself."""
     chosen: list[Page] = []
     rest: list[Page] = []
-    start = page.first
+    oldest, newest = page.oldest, page.newest
+    start = oldest
     for first, last in ranges:
-        low, high = max(first, start), min(last, page.next - 1)
+        low, high = max(first, start), min(last, newest)
         if low <= high:
             if start < low:
                 rest.append(page.between(start, low - 1))
-            is_whole = low == page.first and high == page.next - 1
+            is_whole = (low, high) == (oldest, newest)
             chosen.append(page if is_whole else page.between(low, high))
             start = high + 1
-    if start == page.first:
+    if start == oldest:
         return [], [page]
-    if start < page.next:
-        rest.append(page.between(start, page.next))
+    if start <= newest:
+        rest.append(page.between(start, newest))
     return [part for part in chosen if len(part)], [part for part in rest if len(part)]
 
 

@@ -228,6 +228,7 @@ def _add_the_rest(manager: MessageManager, state: CatalogueState, branch: Branch
     branch.subscribed = [each for each in _unlike(ledger.subscribed()) if _exists(manager, *each)]
     branch.ended = [each for each in _unlike(ledger.ended()) if not _exists(manager, *each)]
     branch.documents = list(state.documents)
+    branch.placed, branch.paths = ledger.placed(), ledger.paths()
 
 
 def _unlike(subscriptions: list[tuple[str, Terms]]) -> list[tuple[str, Terms]]:

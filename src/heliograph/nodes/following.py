@@ -55,10 +55,11 @@ _PRUNE_AT = 2_000
 
 
 class LostPlace(HeliographError):
-    """This manager's log and the primary's are not one: it has to catch up."""
+    """This manager cannot go on from its log: it has to catch up. `is_parted`: its log is not the primary's."""
 
-    def __init__(self, sentence: str) -> None:
+    def __init__(self, sentence: str, *, is_parted: bool = False) -> None:
         super().__init__(sentence, code="log-parted")
+        self.is_parted = is_parted
 
 
 class Known(msgspec.Struct):
@@ -158,7 +159,7 @@ class Following:
         known = place.index + 1 - logged.first
         if known > len(logged.records):
             if logged.introduction is not None:
-                raise LostPlace(f"the primary's log ends before {place.index}, which is ours")
+                raise LostPlace(f"the primary's log ends before {place.index}, which is ours", is_parted=True)
             return []
         checked = LogPlace(logged.first - 1, logged.chain)
         for shipped in logged.records[: max(known, 0)]:
@@ -166,7 +167,8 @@ class Following:
         if (checked.index, checked.chain) != (place.index, place.chain):
             raise LostPlace(
                 f"the primary's log goes on at {logged.first} (chain {logged.chain}), ours at"
-                f" {place.index + 1} (chain {place.chain})"
+                f" {place.index + 1} (chain {place.chain})",
+                is_parted=True,
             )
         return logged.records[known:]
 

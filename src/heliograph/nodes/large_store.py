@@ -98,7 +98,7 @@ class LargeStore:
     def start(
         self,
         is_remembered: Callable[[SessionId], bool],
-        refers_to: Callable[[FileId], LargeReference] | None = None,
+        refers_to: Callable[[FileId], LargeReference | None] | None = None,
     ) -> None:
         """After recovery: keep what messages refer to, and what a client may go on with; the rest goes.
 
@@ -107,7 +107,8 @@ class LargeStore:
         found = self._files.open()
         for file, session in list(found.items()):
             if self._references.is_referenced(file):
-                if session and refers_to is not None and not self._is_whole(refers_to(file)):
+                reference = refers_to(file) if session and refers_to is not None else None
+                if reference is not None and not self._is_whole(reference):
                     self._files.discard(file)
                     del found[file]
                     continue

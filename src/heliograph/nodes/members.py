@@ -32,6 +32,7 @@ from heliograph.model.distribution import (
     member_of,
     unreachable,
 )
+from heliograph.model.limits import MAX_DESTINATIONS
 
 # What whoever asks for is told at once that it cannot be had, instead of being left to wait.
 _WISHES: Final = (DestinationWanted, ConsumerAttached, UploadBegun, FetchBegun)
@@ -56,6 +57,8 @@ class Members:
             place = self._distributions.split(address)
             if not place[1]:
                 return None
+            if len(self._places) >= MAX_DESTINATIONS:  # names that clients made up: more than there can be
+                self._places.pop(next(iter(self._places)))
             self._places[address] = place
         return place
 

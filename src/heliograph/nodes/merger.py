@@ -38,6 +38,7 @@ from heliograph.destinations.documents import encode_document
 from heliograph.destinations.intake import number_mark
 from heliograph.destinations.ledger import KnownRecord, encode_record
 from heliograph.destinations.moving import copies_of
+from heliograph.destinations.paths import PathRecord
 from heliograph.destinations.snapshot import decode_state
 from heliograph.destinations.subscriptions import SubscriptionRecord, Terms
 from heliograph.destinations.topic import Topic
@@ -54,6 +55,8 @@ from heliograph.nodes.message_manager import MessageManager
 _PAIR = struct.Struct("<QQ")
 # Bodies that are asked for in one go.
 _BATCH: Final = 256
+_decode_destination = msgspec.msgpack.Decoder(DestinationRecord).decode
+_decode_path = msgspec.msgpack.Decoder(PathRecord).decode
 _decode_session = msgspec.msgpack.Decoder(SessionRecord).decode
 
 
@@ -111,6 +114,7 @@ class Merger:
         time."""
         self._take_sessions(branch)
         self._take_documents(branch)
+        self._take_places(branch)
         self._take_subscriptions(branch)
         ledges = {account.address: await self._ledge(account) for account in branch.accounts}
         plan = plan_here(branch, [ledge.ours for ledge in ledges.values()])
@@ -155,6 +159,13 @@ class Merger:
             if session in known and session not in self._attendance.sessions:
                 record = SessionRecord(session, known[session].user, b"", closed=True)
                 self._write(RecordKind.SESSION, 0, 0, encode_record(record))
+
+    def _take_places(self, branch: Branch) -> None:
+        """Where destinations and units are that were placed there, if nobody placed them here (U6)."""
+        for payload in _unplaced(self._manager.catalogue, branch):
+            self._write(RecordKind.DESTINATION, 0, 0, payload)
+        for payload in _unrouted(self._manager.catalogue, branch):
+            self._write(RecordKind.PATH, 0, 0, payload)
 
     def _take_documents(self, branch: Branch) -> None:
         """M14: the higher version wins."""
@@ -420,10 +431,31 @@ def _knows_the_rest(manager: MessageManager, branch: Branch) -> bool:
         and all(_has(catalogue, *each) or each in ended for each in branch.subscribed)
         and not any(_has(catalogue, *each) for each in branch.ended)
         and not any(SessionId(session) in catalogue.sessions for session in branch.closed)
+        and not _unplaced(catalogue, branch)
+        and not _unrouted(catalogue, branch)
         and not any(
             each.is_deleted and Address(each.address) in catalogue.by_address for each in branch.accounts
         )
     )
+
+
+def _unplaced(catalogue: Catalogue, branch: Branch) -> list[bytes]:
+    found = []
+    for payload in branch.placed:
+        record = _decode_destination(payload)
+        address = Address(record.address)
+        if not record.deleted and address not in catalogue.placements and address not in catalogue.by_address:
+            found.append(payload)
+    return found
+
+
+def _unrouted(catalogue: Catalogue, branch: Branch) -> list[bytes]:
+    found = []
+    for payload in branch.paths:
+        record = _decode_path(payload)
+        if record.member and not catalogue.paths.member_of(Address(record.address), record.unit):
+            found.append(payload)
+    return found
 
 
 def _has(catalogue: Catalogue, address: str, terms: Terms) -> bool:

@@ -229,9 +229,12 @@ class MessageManager:
         if self.catalogue.is_replicated:
             self.large.start(self.catalogue.sessions.__contains__, self._reference_to)
 
-    def _reference_to(self, file: FileId) -> LargeReference:
-        position = next(at for at, named in self.catalogue.large.pairs() if named == file)
-        return reference_of(parse_trusted(self.journal.read_now(position)))
+    def _reference_to(self, file: FileId) -> LargeReference | None:
+        """None: the messages that referred to it are over, as recovery will find."""
+        for position, named in self.catalogue.large.pairs():
+            if named == file and self.journal.has_segment_of(position):
+                return reference_of(parse_trusted(self.journal.read_now(position)))
+        return None
 
     def externalise(self) -> bytes:
         """The state at this index, as another manager could start from it."""

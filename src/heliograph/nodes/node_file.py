@@ -50,7 +50,7 @@ class Folder:
             return msgspec.json.decode(self._disk.read(self._folder / _NAME), type=NodeFile)
         except FileNotFoundError:
             return None
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise HeliographError(
                 f"{self._folder / _NAME} cannot be read ({error}): it says whose data this is; put it back from a"
                 " copy, or remove it if you are sure",

@@ -406,6 +406,8 @@ class Replica:
         assert following is not None
         following.has_log = following.is_synchronised = False
         self._unread.clear()
+        if lost.is_parted and self._view is not None:
+            self.manager.append(RecordKind.VIEW, 0, 0, self.manager.place.retract(self._view.id))
         if self.channel is not None:
             self.channel.nodes_changed()
 
@@ -483,6 +485,13 @@ class Replica:
             if self._following is not None and not self._following.has_log:
                 await asyncio.sleep(_TRY_AGAIN_SECONDS)
 
+    def _primary(self) -> str:
+        """Where whoever leads can be asked. It has the content of every large message; a backup may wait for it."""
+        roles = self.roles
+        if roles is None or roles.primary is None:
+            return ""
+        return roles.states[roles.primary].address
+
     def _host(self) -> str:
         """M9: backups are preferred, the primary has enough to do."""
         roles, me = self.roles, self.channel.incarnation if self.channel is not None else None
@@ -492,13 +501,17 @@ class Replica:
         return roles.states[hosts[0] if hosts else roles.primary].address
 
     async def _catch_up_from(self, address: str) -> None:
-        following = self._following
+        following, view = self._following, self._view
         assert following is not None
         blocks = await catch_up(address, self.manager, self._cut, self._set_aside)
         if self._following is not following:
             return  # it began anew meanwhile
         self._reopen()
         following.goes_on_as(self.manager)
+        if self._view is not view:
+            # The host may be in another part by now, or have cut off what it gave: this is not the log of the view.
+            self._record("replica-caught-up-too-late", index=self.manager.place.index)
+            return
         if self._view is not None and self.roles is not None and self.roles.primary is not None:
             self._entered(self._view)
             self.manager.journal.sync_now()
@@ -523,7 +536,7 @@ class Replica:
         while following is not None and following is self._following and following.lacking:
             reference = next(iter(following.lacking.values()))
             try:
-                await bring_file(self._host(), self.manager, reference)
+                await bring_file(self._primary(), self.manager, reference)
             except (OSError, EOFError, TimeoutError, HeliographError, msgspec.DecodeError) as error:
                 self._lost_place(LostPlace(f"the content of a large message could not be had: {error}"))
                 return

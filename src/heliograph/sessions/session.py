@@ -154,12 +154,12 @@ class Session:
             if parse_pattern(command.destination) is not None:
                 raise ClientFault("messages are sent to one topic, not to a pattern", code="pattern-invalid")
             address = self._admission.checked(command.destination, Right.SEND)
+            distribution = self._admission.distribution_of(address)
+            if distribution is not None:
+                return [TellDistributed(command.request, distribution)]
             lane = self._checked_lane(command.lane, address)
         except HeliographError as error:
             return [Fail(command.request, error.code, error.sentence)]
-        distribution = self._admission.distribution_of(address)
-        if distribution is not None:
-            return [TellDistributed(command.request, distribution)]
         request = self._requests.ask(OpenLane, command.request, command.lane, address)
         return [Multicast(DestinationWanted(request, address, self._admission.may_create(address), lane))]
 
