@@ -22,7 +22,7 @@ from heliograph.bus.interface import NO_VIEW, Configuration, Incarnation, Origin
 from heliograph.cluster.partition_state import Partition
 from heliograph.cluster.partition_table import START, TRANSITIONS
 from heliograph.model import block as blocks
-from heliograph.model.block import LARGE, Block, Span
+from heliograph.model.block import LARGE, Span
 from heliograph.model.ids import ConsumerId, LaneId
 from simulation.partition_story import Story
 from simulation.world import World
@@ -82,13 +82,17 @@ class Watch:
         for ask in asked:
             ask()
 
-    def published(self, block: Block) -> None:
+    def published(self, node: str, stamp: Stamp, command: Published) -> None:
         """Its bytes have the keys of its messages, unless they are elsewhere."""
-        if block.flags & LARGE or block.buffer is None or (block.lane, block.first) in self._keys:
+        block = command.block
+        if block.flags & LARGE or block.buffer is None:
             return
-        for number, body in enumerate(blocks.unpack(block.buffer).bodies):
+        again = " again" if command.resent else ""
+        where = f"by {node} in {name_of(stamp)} on lane {block.lane[-6:].hex()}"
+        for sequence, body in enumerate(blocks.unpack(block.buffer).bodies, start=block.first):
             key = bytes(body).partition(b"|")[0].decode(errors="replace")
-            self._keys[block.lane, block.first + number] = key
+            self._keys[block.lane, sequence] = key
+            self.story.tell(f"is published{again} {where}, {sequence}", key)
 
     def attached(self, command: ConsumerAttached) -> None:
         name = command.subscription
@@ -162,7 +166,7 @@ class Ear:
 
     def says(self, command: Command) -> None:
         if isinstance(command, Published):
-            self._watch.published(command.block)
+            self._watch.published(self._node, self._stamp, command)
         elif isinstance(command, ConsumerAttached):
             self._watch.attached(command)
         elif isinstance(command, Logged):
