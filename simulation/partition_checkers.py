@@ -28,7 +28,7 @@ class Judge:
         self._managers = managers
 
     def violations(self) -> list[str]:
-        return [*self._two_in_force(), *self._given_while_held()]
+        return [*self._watch.faults, *self._two_in_force(), *self._given_while_held()]
 
     # ---- at most one part hands out old messages
 

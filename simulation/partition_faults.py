@@ -3,10 +3,13 @@ one is noticed or while parts merge, and everything off at once. In between, par
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from functools import partial
 from typing import Final
 
+from heliograph.model.errors import ClientFault
+from heliograph.nodes.replica import Replica
 from simulation.clients import Client
 from simulation.cuts import Cuts
 from simulation.disk import SimDisk
@@ -52,6 +55,9 @@ _CUT_SECONDS: Final = (0.2, 8.0)
 # How long somebody who merges is given until something happens again.
 _MERGE_SECONDS: Final = (0.0, 1.0)
 
+# How long it takes until the others are in a view without a node that was switched off.
+OPERATOR_SECONDS: Final = 3.0
+
 
 class PartitionWeather(Weather):
     """Of a cluster on a bus."""
@@ -82,7 +88,7 @@ class PartitionWeather(Weather):
         self._story: Story = watch.story
         self._holdings = holdings
         self._is_over = False
-        self._has_new_disk = False
+        self.with_new_disk: Supervisor | None = None
 
     def end(self) -> None:
         """What is under way still happens; nothing new does."""
@@ -205,13 +211,35 @@ class PartitionWeather(Weather):
 
     def _replace_disk(self) -> bool:
         """A node comes back with nothing. Where it had the only copy of something, that would be lost rightly: so
-        only once in a run, and when all have everything."""
+        only once in a run, and when all have everything. Its old disk is waited for until an operator says that it
+        is lost."""
         machine = self._supervisor.machine
-        if self._has_new_disk or not machine.is_up or len(self._network.parts) > 1:
+        if self.with_new_disk is not None or not machine.is_up or len(self._network.parts) > 1:
             return False
         if replica_of(self._supervisor) is None or any(holding.differences() for holding in self._holdings):
             return False
-        self._has_new_disk = True
+        self.with_new_disk = self._supervisor
         self._supervisor.power_off(self.world.between(0.05, 2.0))
         machine.disk = SimDisk(self.world)
         return True
+
+    def give_up_old_disk(self) -> None:
+        """What an operator does who knows that a disk is lost: while its node is off, the others are told to go on
+        without it (`helio cluster remove`); then it is started as a new one."""
+        lost = self.with_new_disk
+        replica = replica_of(lost) if lost is not None else None
+        if lost is None or replica is None:
+            return
+        lost.power_off(2 * OPERATOR_SECONDS)
+        self.world.run(self.world.now + OPERATOR_SECONDS)
+        self._story.tell(f"--- an operator gives up the old disk of {lost.machine.name}")
+        for supervisor in self._supervisors:
+            other = replica_of(supervisor)
+            if other is not None and supervisor.process is not None:
+                supervisor.process.loop.call_soon(partial(_go_on_without, other, replica.name))
+        self.world.run(self.world.now + 2 * OPERATOR_SECONDS)
+
+
+def _go_on_without(replica: Replica, name: str) -> None:
+    with contextlib.suppress(ClientFault):  # of another sub-cluster, or it does not wait for it
+        replica.go_on_without(name)

@@ -9,17 +9,26 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from heliograph.bus.commands import Command, ConsumerAttached, Dispatched, Logged, Parcelled, Published
+from heliograph.bus.commands import (
+    DECISIONS,
+    Command,
+    ConsumerAttached,
+    Dispatched,
+    Logged,
+    Parcelled,
+    Published,
+)
 from heliograph.bus.interface import NO_VIEW, Configuration, Incarnation, Origin, Place, Stamp
 from heliograph.cluster.partition_state import Partition
 from heliograph.cluster.partition_table import START, TRANSITIONS
 from heliograph.model import block as blocks
-from heliograph.model.block import LARGE, Block, Span
+from heliograph.model.block import LARGE, Span
 from heliograph.model.ids import ConsumerId, LaneId
 from simulation.partition_story import Story
 from simulation.world import World
 
 if TYPE_CHECKING:
+    from heliograph.nodes.cluster_member import ClusterMember
     from heliograph.nodes.station import Station
     from simulation.supervisor import Supervisor
 
@@ -56,6 +65,7 @@ class Watch:
         self.views: dict[Stamp, ViewSeen] = {}
         self.decisions: dict[tuple[str, int], list[Decision]] = {}  # by message and tag
         self.covered: dict[str, int] = {}
+        self.faults: list[str] = []
         self.on_view: list[Callable[[], None]] = []  # called once, when somebody enters the next view
         self._keys: dict[tuple[LaneId, int], str] = {}
         self._places: dict[ConsumerId, str] = {}
@@ -72,13 +82,17 @@ class Watch:
         for ask in asked:
             ask()
 
-    def published(self, block: Block) -> None:
+    def published(self, node: str, stamp: Stamp, command: Published) -> None:
         """Its bytes have the keys of its messages, unless they are elsewhere."""
-        if block.flags & LARGE or block.buffer is None or (block.lane, block.first) in self._keys:
+        block = command.block
+        if block.flags & LARGE or block.buffer is None:
             return
-        for number, body in enumerate(blocks.unpack(block.buffer).bodies):
+        again = " again" if command.resent else ""
+        where = f"by {node} in {name_of(stamp)} on lane {block.lane[-6:].hex()}"
+        for sequence, body in enumerate(blocks.unpack(block.buffer).bodies, start=block.first):
             key = bytes(body).partition(b"|")[0].decode(errors="replace")
-            self._keys[block.lane, block.first + number] = key
+            self._keys[block.lane, sequence] = key
+            self.story.tell(f"is published{again} {where}, {sequence}", key)
 
     def attached(self, command: ConsumerAttached) -> None:
         name = command.subscription
@@ -102,6 +116,17 @@ class Watch:
             for at in range(span.start, span.stop):
                 yield self._keys.get((span.block.lane, span.block.first + at), "")
 
+    def applied(self, node: str, member: ClusterMember, origin: Origin, commands: list[Command]) -> None:
+        """PROTOCOL 2 ▲: decisions hold in the view in which they were said, and in no other."""
+        view = member.view
+        if member.is_installed and view is not None and origin.stamp == view.id:
+            return
+        stray = next((each for each in commands if type(each) in DECISIONS), None)
+        if stray is not None:
+            said_in, now_in = name_of(origin.stamp), name_of(view.id) if view is not None else "none"
+            kind = type(stray).__name__
+            self.faults.append(f"{node} acted on {kind} of {said_in} while its view was {now_in}")
+
     def decision_of(self, key: str, tag: int, at: float) -> Decision | None:
         """The last one before a moment by which a message came under a tag."""
         made = [each for each in self.decisions.get((key, tag), ()) if each.at <= at]
@@ -121,6 +146,19 @@ class Ear:
 
     def entered(self, who: Incarnation, place: Place) -> None:
         self._stamp = NO_VIEW
+        station = self._station()
+        if station is not None and "on_apply" not in vars(station):
+            self._listen_to(station)
+
+    def _listen_to(self, station: Station) -> None:
+        """What it applies, and not only what it hears."""
+        apply = station.on_apply
+
+        def on_apply(origin: Origin, commands: list[Command], position: int) -> None:
+            self._watch.applied(self._node, station.member, origin, commands)
+            apply(origin, commands, position)
+
+        vars(station)["on_apply"] = on_apply
 
     def heard(self, origin: Origin, commands: list[Command]) -> None: ...
 
@@ -128,7 +166,7 @@ class Ear:
 
     def says(self, command: Command) -> None:
         if isinstance(command, Published):
-            self._watch.published(command.block)
+            self._watch.published(self._node, self._stamp, command)
         elif isinstance(command, ConsumerAttached):
             self._watch.attached(command)
         elif isinstance(command, Logged):

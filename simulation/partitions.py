@@ -166,6 +166,9 @@ class Partitions(Play):
     def calm_down(self) -> None:
         self.world.run(self.world.now + _AFTERMATH_SECONDS)
         self.weather.heal_all()
+        if self.weather.with_new_disk is not None:
+            self.world.run(self.world.now + _AFTERMATH_SECONDS)
+            self.weather.give_up_old_disk()
         healed_at = self.world.now
         self.scene.is_sending = False
         self._until(self._is_quiet, CALM_SECONDS)
