@@ -87,11 +87,27 @@ class Cluster:
         """Everybody has just started, for the first time."""
         return World(tuple(Node() for _ in range(self.count)), (), 0)
 
-    def whole(self) -> World:
-        """All in one view, which is in force."""
+    def young(self) -> World:
+        """All in one view, which is in force; but for one, the message managers have to catch up."""
         everybody = tuple(range(self.count))
         world = self._form(self.beginning(), everybody, everybody)
         return self._at_once(world) if self.windows else world
+
+    def whole(self) -> World:
+        """All message managers have the log: they caught up, and are of U in the view that they asked for then."""
+        world = self.young()
+        first = world.views[-1].stores
+        known = max(world.nodes[node].known for node in first)
+        late = {
+            node: world.nodes[node]._replace(caught_up=True, known=known)
+            for node in self.managers
+            if node not in first
+        }
+        everybody = tuple(range(self.count))
+        world = self._form(changed(world, late, {}), everybody, everybody)
+        world = self._at_once(world) if self.windows else world
+        assert set(world.views[-1].stores) == set(self.managers), "all are of U"
+        return world
 
     # ---- steps
 

@@ -114,7 +114,11 @@ class Views:
         self._arrived: dict[Incarnation, None] = {}
         self._attempt = 0
         self._forced = 0  # the last attempt for which everything is on disk
-        self._began = 0.0
+        # How long the bus has carried this member's own words, so far. A bus that stands still, as when it looks for
+        # a host that is gone, says nothing about the silence of others.
+        self._carried = 0.0
+        self._carried_at = 0.0
+        self._began = 0.0  # by that clock, as the next two
         self._greeted = 0.0
         self._woke = 0.0
         self._beat_at = 0.0
@@ -183,7 +187,7 @@ class Views:
         self.phase = Phase.GATHERING
         self._lineage.settle()
         self._attempt += 1
-        self._began = at
+        self._began = self._carried
         if self._stores:
             effects.append(Force(self._attempt))
         else:
@@ -202,7 +206,7 @@ class Views:
         if self.phase is not Phase.GATHERING or company is None or self._forced != self._attempt:
             return []
         self.phase = Phase.GREETING
-        self._began = at
+        self._began = self._carried
         return self._hello(at, company)
 
     def _company(self) -> Company | None:
@@ -246,7 +250,7 @@ class Views:
         assert self._hellos is not None, "a configuration comes first"
         if not self._hellos.delivered(origin.incarnation, hello):
             return []
-        self._hello_at[origin.incarnation] = at
+        self._hello_at[origin.incarnation] = self._carried
         effects: list[Effect] = []
         was_out = self._readmit(origin.place)
         if self.phase is Phase.INSTALLED:
@@ -279,7 +283,7 @@ class Views:
         self._lineage.installed(view, members)
         self._arrived = {}
         self._expelled_at = {}
-        self._heard_at = dict.fromkeys(view.members, at)
+        self._heard_at = dict.fromkeys(view.members, self._carried)
         return [Restamp(view.id), Install(view), *self._beat(at)]
 
     def _beat_delivered(self, origin: Origin, beat: Beat) -> list[Effect]:
@@ -310,7 +314,10 @@ class Views:
         if not self._sequences.follows(origin):
             return self._leave(Why.GAP)
         self._lineage.delivered(origin)
-        self._heard_at[origin.incarnation] = at
+        if origin.incarnation == self.incarnation:
+            self._carried += min(at - self._carried_at, 2 * BEAT_SECONDS)
+            self._carried_at = at
+        self._heard_at[origin.incarnation] = self._carried
         effects = self._apply(at, origin, commands)
         self._sequences.delivered(origin)
         return effects if self.phase is not Phase.GATHERING else effects + self._greet(at)
@@ -371,7 +378,7 @@ class Views:
         if self.phase is Phase.OUTSIDE:
             return []
         if at - self._woke > DEAF_SECONDS:
-            self._forgive(at)
+            self._forgive()
         self._woke = at
         effects = self._beat(at) if at - self._beat_at >= BEAT_SECONDS else []
         match self.phase:
@@ -382,11 +389,11 @@ class Views:
             case _:
                 return effects + self._report_silence(at)
 
-    def _forgive(self, at: float) -> None:
+    def _forgive(self) -> None:
         """It was this member that was not there: what the others said meanwhile is still to come."""
-        self._began = at
-        self._heard_at = dict.fromkeys(self._heard_at, at)
-        self._hello_at = dict.fromkeys(self._hello_at, at)
+        self._began = self._carried
+        self._heard_at = dict.fromkeys(self._heard_at, self._carried)
+        self._hello_at = dict.fromkeys(self._hello_at, self._carried)
 
     def _beat(self, at: float) -> list[Effect]:
         self._beat_at = at
@@ -397,7 +404,7 @@ class Views:
 
     def _give_up_gathering(self, at: float) -> list[Effect]:
         assert self._configuration is not None, "gathering begins with a configuration"
-        if at - self._began < GATHER_SECONDS:
+        if self._carried - self._began < GATHER_SECONDS:
             return []
         for place in self._configuration.members:
             if place not in self._sequences.known:
@@ -410,7 +417,8 @@ class Views:
         silent = [
             place
             for place, who in self._sequences.known.items()
-            if place != self.place and at - max(self._hello_at.get(who, 0.0), self._began) > SILENCE_SECONDS
+            if place != self.place
+            and self._carried - max(self._hello_at.get(who, 0.0), self._began) > SILENCE_SECONDS
         ]
         newly = [place for place in silent if place not in self._aside]
         self._aside.update(dict.fromkeys(newly))
@@ -425,7 +433,7 @@ class Views:
             who
             for who in self.view.members
             if who != self.incarnation
-            and at - self._heard_at[who] > SILENCE_SECONDS
+            and self._carried - self._heard_at[who] > SILENCE_SECONDS
             and at - self._expelled_at.get(who, 0.0) > HELLO_SECONDS
         ]
         self._expelled_at.update(dict.fromkeys(silent, at))
