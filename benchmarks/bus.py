@@ -106,6 +106,7 @@ class Speaker(Counter):
         self.heard = asyncio.Event()
         self.answered = asyncio.Event()
         self.answers = False
+        self.asked = 0
 
     def on_frame(self, origin: Origin, commands: list[Command]) -> None:
         self.last = time.perf_counter()
@@ -115,10 +116,11 @@ class Speaker(Counter):
             self.count += 1
             self.size += len(command.data)
             if command.offset:
-                self.answered.set()
+                if command.transfer == self.asked:  # another may have answered before
+                    self.answered.set()
             elif self.answers:
                 assert self.membership is not None
-                self.membership.multicast(ChunkSent(_SESSION, 1, 1, command.data))
+                self.membership.multicast(ChunkSent(_SESSION, command.transfer, 1, command.data))
         self.heard.set()
 
     def on_configuration(self, configuration: Configuration) -> None:
@@ -134,7 +136,8 @@ class Speaker(Counter):
 
     def say(self, data: bytes) -> None:
         assert self.membership is not None
-        self.membership.multicast(ChunkSent(_SESSION, 1, 0, data))
+        self.asked += 1
+        self.membership.multicast(ChunkSent(_SESSION, self.asked, 0, data))
 
     def go_on(self) -> None:
         assert self.membership is not None
@@ -143,8 +146,9 @@ class Speaker(Counter):
             self.say(data)
 
 
-async def _entered(channel: str) -> Speaker:
+async def _entered(channel: str, *, answers: bool = False) -> Speaker:
     speaker = Speaker()
+    speaker.answers = answers
     speaker.membership = CorosyncBus(asyncio.get_running_loop()).enter(channel, speaker)
     while speaker.members < 3:
         await asyncio.sleep(0.01)
@@ -161,8 +165,8 @@ async def _commands(size: int, sends: bool) -> dict[str, float]:
 
 
 async def _latency(size: int, sends: bool, *, answered: bool = False) -> dict[str, float]:
-    speaker = await _entered(f"{'round-trip' if answered else 'latency'}-{size}")
-    speaker.answers = answered and not sends
+    channel = f"{'round-trip' if answered else 'latency'}-{size}"
+    speaker = await _entered(channel, answers=answered and not sends)
     took = []
     awaited = speaker.answered if answered else speaker.heard
     for _ in range(LATENCY_ROUNDS if sends else 0):
@@ -174,7 +178,7 @@ async def _latency(size: int, sends: bool, *, answered: bool = False) -> dict[st
         await asyncio.sleep(0.001)
     if not sends:
         await asyncio.sleep(LATENCY_ROUNDS * 0.001)
-        while time.perf_counter() - speaker.last < 0.3:
+        while not speaker.count or time.perf_counter() - speaker.last < 0.3:
             await asyncio.sleep(0.1)
         return {}
     took.sort()

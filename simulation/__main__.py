@@ -15,9 +15,8 @@ from typing import Any
 
 import msgspec
 
-from simulation.cluster_plants import HIDDEN_PLANTS
 from simulation.partition_watch import ALL_STEPS
-from simulation.runs import PLANTS_OF, WORKLOADS, Summary, summarise
+from simulation.runs import HIDDEN, PLANTS_OF, WORKLOADS, Summary, summarise
 from simulation.weather import Plan
 
 
@@ -51,7 +50,7 @@ def _told(summary: Summary, *, with_digests: bool) -> dict[str, Any]:
 
 
 def _plants() -> list[str]:
-    return sorted({name for plants in (HIDDEN_PLANTS, *PLANTS_OF.values()) for name in plants})
+    return sorted({name for plants in (HIDDEN, *PLANTS_OF.values()) for name in plants})
 
 
 def main() -> int:

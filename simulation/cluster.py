@@ -20,7 +20,7 @@ from simulation.play import PORT, SETTINGS, Outcome, Play
 from simulation.supervisor import Server, Supervisor
 from simulation.weather import KINDS, STORM, Plan, Weather
 
-_CLIENT_MANAGERS: Final = 2
+CLIENT_MANAGERS: Final = 2
 # How much longer senders pause than those of a single server: some runs have many messages, others more faults for
 # each of them.
 _LEISURE: Final = (4.0, 16.0, 40.0)
@@ -38,11 +38,11 @@ class Cluster(Play):
     def servers(self) -> list[Supervisor]:
         self.leisure = self.world.dice.choice(_LEISURE)
         managers = [name for name, count in self.sub_clusters.items() for _ in range(count)]
-        hosts = _CLIENT_MANAGERS + len(managers)
+        hosts = CLIENT_MANAGERS + len(managers)
         self.bus = SimBus(self.world, hosts, self.world.dice.choice(_OF_THE_BUS))
-        clients = [self._node(host, "client-manager") for host in range(1, _CLIENT_MANAGERS + 1)]
+        clients = [self._node(host, "client-manager") for host in range(1, CLIENT_MANAGERS + 1)]
         groups: dict[str, list[Supervisor]] = {name: [] for name in self.sub_clusters}
-        for host, name in enumerate(managers, start=_CLIENT_MANAGERS + 1):
+        for host, name in enumerate(managers, start=CLIENT_MANAGERS + 1):
             groups[name].append(self._node(host, "message-manager", name))
         self.holding = Holding(self.history, *groups.values())
         self.history.on_confirmed = self.holding.confirmed
@@ -85,14 +85,24 @@ class Cluster(Play):
 
     def urls(self) -> tuple[str, ...]:
         """All client managers, each of them first in one."""
-        nodes = [f"node{node}:{PORT}" for node in range(1, _CLIENT_MANAGERS + 1)]
+        nodes = [f"node{node}:{PORT}" for node in range(1, CLIENT_MANAGERS + 1)]
         return tuple("helio://" + ",".join(nodes[at:] + nodes[:at]) for at in range(len(nodes)))
 
 
 class ClusterWeather(Weather):
-    """With a fault that chance alone brings about too rarely: one primary after the other is gone."""
+    """With faults that chance alone brings about too rarely: one primary after the other is gone; clients are gone
+    together with the client manager that would say so."""
 
-    kinds = (*KINDS, "behead")
+    kinds = (*KINDS, "behead", "desert")
+
+    def _desert(self) -> None:
+        for client in self.dice.sample(self._clients, self.dice.randint(1, 6)):
+            client.kill()
+        for supervisor in self.dice.sample(
+            self._supervisors[:CLIENT_MANAGERS], self.dice.randint(1, CLIENT_MANAGERS)
+        ):
+            if supervisor.process is not None:
+                supervisor.process.kill()
 
     def _behead(self) -> None:
         """Whoever leads is killed, and whoever leads then, a few times in a row."""

@@ -16,7 +16,7 @@ from simulation.cluster_plants import CLUSTER_PLANTS, HIDDEN_PLANTS
 from simulation.partition_plants import PARTITION_PLANTS
 from simulation.plants import PLANTS, Plant, planted
 from simulation.play import Outcome
-from simulation.sub_cluster_plants import SUB_CLUSTER_PLANTS
+from simulation.sub_cluster_plants import HIDDEN_SUB_CLUSTER_PLANTS, SUB_CLUSTER_PLANTS
 from simulation.weather import STORM, Plan
 
 WORKLOADS = {
@@ -31,6 +31,8 @@ PLANTS_OF: dict[str, dict[str, Plant]] = {
     "sub-clusters": SUB_CLUSTER_PLANTS,
     "partitions": PARTITION_PLANTS,
 }
+# Tried by name only.
+HIDDEN: dict[str, Plant] = HIDDEN_PLANTS | HIDDEN_SUB_CLUSTER_PLANTS
 
 
 class Result(msgspec.Struct):
@@ -103,7 +105,7 @@ class Job(msgspec.Struct, frozen=True):
         # Coroutines of the dead wait for the end of their world: nothing is gained by looking at them before.
         gc.set_threshold(200_000, 50, 100)
         began = time.process_time()
-        with planted((HIDDEN_PLANTS | PLANTS_OF[self.workload])[self.plant] if self.plant else ()):
+        with planted((HIDDEN | PLANTS_OF[self.workload])[self.plant] if self.plant else ()):
             outcome = WORKLOADS[self.workload](seed, self.plan)
             spent = time.process_time() - began
             shrinks = self.shrinks and outcome.violations

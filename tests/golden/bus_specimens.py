@@ -1,5 +1,7 @@
 """Every command of the bus, and frames that show every form. The files in tests/golden/bus pin their bytes."""
 
+import msgspec
+
 from heliograph.bus import commands, wire
 from heliograph.bus.commands import Command
 from heliograph.bus.frames import HEADER_BYTES, FrameWriter
@@ -106,6 +108,11 @@ COMMANDS: dict[str, Command] = {
     "commit-state-asked": commands.CommitStateAsked(18, SESSION, 9),
     "document-offered": commands.DocumentOffered("users", 3, b"version = 3\n", "1.1"),
     "dispatch-seen": commands.DispatchSeen(1234),
+    "view-recorded": commands.ViewRecorded(),
+    "enrolled": commands.Enrolled(
+        msgspec.msgpack.encode((3, (("1.3", b"store"), ("1.4", b"other")), ("1.1", "1.2"))), is_settled=True
+    ),
+    "enrolment-seen": commands.EnrolmentSeen(3),
     "document-told": commands.DocumentTold("users", 4, b"version = 4\n"),
     "nodes-asked": commands.NodesAsked(TOKEN, "node", {"after": 5}, ["1.1", "1.2"]),
     "node-answered": commands.NodeAnswered(TOKEN, "1.2", {"roles": ["message-manager"]}),

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from heliograph.nodes.catching_up import _connect
-from simulation.cluster import Cluster
+from simulation.cluster import CLIENT_MANAGERS, Cluster
 from simulation.cluster_plants import CLUSTER_PLANTS
 from simulation.holding import replica_of
 from simulation.machines import Machine, Process
@@ -134,3 +134,20 @@ def test_a_host_that_lost_its_power_is_not_waited_for() -> None:
     Machine(cluster.world, cluster.sockets, "asker").start("asker", ask)
     cluster.world.run(5.0)
     assert gave_up, "the system would wait for minutes"
+
+
+@pytest.mark.req("M9")
+@pytest.mark.parametrize("seed", [1, 2, 4, 5])
+def test_a_cluster_whose_first_moments_are_disturbed_finds_a_primary_all_the_same(seed: int) -> None:
+    """The first primary has the view on disk, and nobody yet who belongs to the cluster."""
+    cluster = Cluster(seed, Plan(faults=0))
+    managers = cluster.supervisors[CLIENT_MANAGERS:]
+    for supervisor in cluster.supervisors:
+        supervisor.start()
+    while not any(replica is not None and replica.is_leading for replica in map(replica_of, managers)):
+        cluster.world.run(cluster.world.now + 0.0005)
+    cluster.world.run(cluster.world.now + 0.002)
+    assert managers[-1].process is not None
+    managers[-1].process.kill()
+    cluster.world.run(cluster.world.now + 20.0)
+    assert cluster.holding.differences() == []

@@ -48,8 +48,12 @@ def _with_first_enrolment(
     statements: list[Statement], managers: dict[Incarnation, NodeState]
 ) -> list[Statement]:
     """The very first start: those who are here are the cluster, if there are as many as are expected. Nobody has
-    handed anything out yet, and from here on all of them have the view on disk."""
-    is_first = not any(each.enrolment or each.record for each in statements)
+    handed anything out yet, and from here on all of them have the view on disk.
+
+    It is still the first when some have recorded a view, and the end of that came before the enrolment was on any
+    disk: who has the record goes first then, as ever.
+    """
+    is_first = not any(each.enrolment for each in statements)
     if not is_first or len(managers) < max((each.expected for each in managers.values()), default=1):
         return statements
     seniors = sorted(managers.values(), key=lambda each: (each.seniority, each.name))

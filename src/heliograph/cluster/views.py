@@ -32,7 +32,7 @@ from typing import assert_never
 
 from heliograph.bus import wire
 from heliograph.bus.commands import Command
-from heliograph.bus.interface import Configuration, Incarnation, Origin, Place
+from heliograph.bus.interface import Configuration, Incarnation, Origin, Place, Reason
 from heliograph.bus.presence import (
     MESSAGE_MANAGER,
     Beat,
@@ -71,12 +71,16 @@ from heliograph.model.limits import (
     DEAF_SECONDS,
     GATHER_SECONDS,
     HELLO_SECONDS,
+    MAX_ENDED_MEMBERS,
     SILENCE_SECONDS,
 )
 
 # Codes of docs/reference/bus.md: facts, then decisions, then what members say of themselves.
 _DECISIONS = {kind: None for kind, code in wire.CODES.items() if 64 <= code < 128}
 _WORDS = {kind: None for kind, code in wire.CODES.items() if code >= 128}
+
+
+_ENDINGS = (Reason.LEFT, Reason.DIED)
 
 
 class Phase(enum.StrEnum):
@@ -104,6 +108,7 @@ class Views:
         self._since = 0  # where in the order of its own frames this member began in it
         self._sequences = Sequences()
         self._lineage = Lineage(incarnation, number)
+        self._ended: dict[Incarnation, None] = {}
         self._aside: dict[Place, None] = {}  # nobody waits for these
         self._expelled: dict[Place, None] = {}  # and these are out until the bus says so too
         self._arrived: dict[Incarnation, None] = {}
@@ -145,6 +150,7 @@ class Views:
     def _configured(self, at: float, configuration: Configuration) -> list[Effect]:
         """PROTOCOL 1: a new ring without a change of members is a configuration too."""
         self._configuration = configuration
+        self._note_ended(configuration)
         self._sequences.configured(configuration)
         self._sequences.known[self.place] = self.incarnation
         self._lineage.configured(configuration)
@@ -157,6 +163,18 @@ class Views:
         self._digest = digest_of(configuration)
         self._since = 0
         return self._beat(at) + self._begin(at)
+
+    def _note_ended(self, configuration: Configuration) -> None:
+        for change in configuration.left:
+            who = self._sequences.known.get(change.place)
+            if who is not None and change.reason in _ENDINGS:
+                self._ended[who] = None
+        while len(self._ended) > MAX_ENDED_MEMBERS:
+            del self._ended[next(iter(self._ended))]
+
+    def has_ended(self, incarnation: Incarnation) -> bool:
+        """Whether its process is known to be over. One that was lost with its host or network may go on elsewhere."""
+        return incarnation in self._ended
 
     def _begin(self, at: float) -> list[Effect]:
         """What the hello says of the past is what was delivered up to here; an MM has it on disk before it says

@@ -75,6 +75,10 @@ class Attendance:
         """What a client that resumes its session can go on with: number, id and destination of each."""
         return [(each.number, each.consumer, each.address) for each in self.of(session) if each.away_until]
 
+    def wait_at_most_until(self, moment: float) -> None:
+        for attendant in self._away.values():
+            attendant.away_until = min(attendant.away_until, moment)
+
     def overdue(self, now: float) -> list[Attendant]:
         """Consumers whose lease has passed."""
         return [each for each in self._away.values() if each.away_until <= now]

@@ -61,6 +61,7 @@ class Account(msgspec.Struct, array_like=True):
     wanted_by: dict[str, ByLane] = {}  # what waits for each durable subscription
     bodies: dict[LaneId, list[Body]] = {}
     moved_bodies: dict[LaneId, list[Body]] = {}
+    handed_out: dict[int, Ranges] = {}  # by list, as `done`
 
 
 class Branch(msgspec.Struct, array_like=True):
@@ -228,6 +229,7 @@ def account_of(catalogue: Catalogue, state: DestinationState, lying: Lying, layo
     }
     moved = {LaneId(lane): ranges for lane, ranges in ledger.moved_to(state.number).items()}
     account = Account(state.address, False, state.policy, known, moved, ledger.done_of(state.number))
+    account.handed_out = ledger.handed_out_of(state.number)
     fill(account, lying, layout)
     return account
 
@@ -237,7 +239,9 @@ def account_like(catalogue: Catalogue, other: Account, number: int) -> Account:
     address = Address(other.address)
     known = {lane: catalogue.known_of(address, lane) for lane in other.known}
     moved = {LaneId(lane): ranges for lane, ranges in catalogue.ledger.moved_to(number).items()}
-    return Account(other.address, False, None, known, moved, catalogue.ledger.done_of(number))
+    account = Account(other.address, False, None, known, moved, catalogue.ledger.done_of(number))
+    account.handed_out = catalogue.ledger.handed_out_of(number)
+    return account
 
 
 def fill(account: Account, lying: Lying, layout: Layout) -> None:
@@ -284,8 +288,11 @@ def summary_of(store: bytes, accounts: Iterable[Account]) -> Summary:
         for lane, moved in account.moved.items():
             done = minus(moved, account.moved_waiting.get(lane, NONE))
             lanes[address, MOVED, lane] = LaneSummary(moved, done_of(done))
-        for number, numbers in account.done.items():
-            lanes[address, f"{NUMBERS}{number}", LaneId(b"")] = LaneSummary(NONE, done_of(numbers))
+        for number in {**account.done, **account.handed_out}:
+            done = account.done.get(number, NONE)
+            held = minus(account.handed_out.get(number, NONE), done)
+            place = (address, f"{NUMBERS}{number}", LaneId(b""))
+            lanes[place] = LaneSummary(NONE, done_of(done), _by_somebody(held))
     return Summary(store, lanes)
 
 
@@ -296,6 +303,21 @@ def _seen(account: Account, name: str, lane: LaneId, done: Ranges) -> Ranges:
 
 def _by_somebody(ranges: Ranges) -> tuple[tuple[ConsumerId, Ranges], ...]:
     return ((SOMEBODY, ranges),) if ranges else ()
+
+
+def handed_out_in(state: DestinationState, list_number: int) -> Ranges:
+    """The numbers that consumers of a list have."""
+    if state.levels:
+        entries = [entry for level in state.levels for entry in level.dispatched]
+    else:
+        entries = [
+            entry
+            for subscription in state.subscriptions
+            if subscription.number == list_number
+            for cursor in subscription.cursors
+            for entry in cursor.dispatched
+        ]
+    return union([(entry.number, entry.last) for entry in entries])
 
 
 def is_topic(address: str) -> bool:

@@ -90,6 +90,10 @@ class HoldingBack(Pledging):
             self.units.let_all_go(keep_asides=True)
             self.let_units_go_on()
             self.count_handed_out()
+            for _, level in self._order:
+                # Units are forgotten, which knew that what they let go on disk comes before what is in memory; and
+                # what was offered is to be looked at with all others.
+                level.lay_out_anew()
         self._gate = gate
         if (ranges := gate.ranges) and all(isinstance(level, Unshared) for _, level in self._order):
             for priority, spans, pages in self._taken_out(ranges):

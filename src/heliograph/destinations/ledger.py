@@ -10,6 +10,7 @@ they have accepted and does not wait is done: nothing is kept for a single messa
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterable
 
 import msgspec
 
@@ -75,6 +76,7 @@ class Book(msgspec.Struct, array_like=True):
     done: dict[
         int, list[tuple[int, int]]
     ] = {}  # by list: numbers of messages that are older than the chapter
+    handed_out: dict[int, list[tuple[int, int]]] = {}  # the same numbers, of what was handed out
     unmade: dict[bytes, Ranges] = {}  # staged in transactions that were not committed, or not yet
 
 
@@ -143,7 +145,13 @@ class Ledger:
                 block = parse_trusted(payload, keep=False)
                 self._made(destination, lane, ((first, block.last),))
         elif kind == RecordKind.DONE:
-            self._done(destination, list_number, list(_PAIR.iter_unpack(payload)))
+            self._done(destination, list_number, _PAIR.iter_unpack(payload))
+        elif kind == RecordKind.DISPATCHED:
+            older = self._older(destination, _PAIR.iter_unpack(payload))
+            if older:
+                noted = self._book(destination).handed_out.setdefault(list_number, [])
+                for first, last in older:
+                    _note(noted, first, last)
         elif kind == RecordKind.ADOPTED:
             block = parse_trusted(payload, keep=False)
             _note(self._book(destination).moved.setdefault(block.lane, []), block.first, block.last)
@@ -205,13 +213,19 @@ class Ledger:
             found = self._now.books[destination] = Book(self._addresses.get(destination, ""))
         return found
 
-    def _done(self, destination: int, list_number: int, ranges: list[tuple[int, int]]) -> None:
-        base = self._now.bases.get(destination, 1)
-        older = [(first, min(last, base - 1)) for first, last in ranges if first < base]
+    def _done(self, destination: int, list_number: int, ranges: Iterable[tuple[int, ...]]) -> None:
+        older = self._older(destination, ranges)
         if older:
             noted = self._book(destination).done.setdefault(list_number, [])
             for first, last in older:
                 _note(noted, first, last)
+
+    def _older(self, destination: int, ranges: Iterable[tuple[int, ...]]) -> list[tuple[int, int]]:
+        """Numbers of messages that were there when the chapter began."""
+        base = self._now.bases.get(destination, 1)
+        if base == 1:
+            return []
+        return [(first, min(last, base - 1)) for first, last in ranges if first < base]
 
     def _session(self, record: _Session, payload: bytes) -> None:
         if record.closed:
@@ -279,9 +293,16 @@ class Ledger:
 
     def done_of(self, destination: int) -> dict[int, Ranges]:
         """By list: numbers below the base."""
+        return self._below(destination, [book.done for book in self._books(destination)])
+
+    def handed_out_of(self, destination: int) -> dict[int, Ranges]:
+        """The same, of what was handed out."""
+        return self._below(destination, [book.handed_out for book in self._books(destination)])
+
+    def _below(self, destination: int, noted: list[dict[int, list[tuple[int, int]]]]) -> dict[int, Ranges]:
         base, found = self.base_of(destination), dict[int, Ranges]()
-        for book in self._books(destination):
-            for list_number, ranges in book.done.items():
+        for lists in noted:
+            for list_number, ranges in lists.items():
                 older = [(first, min(last, base - 1)) for first, last in ranges if first < base]
                 found[list_number] = union(found.get(list_number, NONE), older)
         return found

@@ -199,6 +199,11 @@ class SelectiveLevel:
         source.lay_out(spans, pages)
         self._sources.append(source)
 
+    def lay_out_anew(self) -> None:
+        self.takers_changed()
+        for waiting in self._all():
+            waiting.lay_out_anew()
+
     def extract(self, ranges: Ranges) -> tuple[list[Span], list[Page]]:
         found = [waiting.extract(ranges) for waiting in self._all()]
         return [span for spans, _ in found for span in spans], [page for _, pages in found for page in pages]

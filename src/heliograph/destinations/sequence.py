@@ -382,6 +382,9 @@ class SharedLevel:
     def lay_out(self, spans: list[Span], pages: list[Page]) -> None:
         self._private.lay_out(spans, pages)
 
+    def lay_out_anew(self) -> None:
+        self._private.lay_out_anew()
+
     def settled(self, _position: int, count: int, origin: int, effects: list[AnyEffect]) -> None:
         """Messages that were handed out are done for this subscription."""
         self._unsettled[origin] -= count

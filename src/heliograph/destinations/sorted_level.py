@@ -74,6 +74,9 @@ class SortedLevel:
         for page in pages:
             self.put_back_cold(page)
 
+    def lay_out_anew(self) -> None:
+        """It is looked through in any case."""
+
     # ---- out
 
     def extract(self, ranges: Ranges) -> tuple[list[Span], list[Page]]:

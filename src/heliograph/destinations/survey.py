@@ -70,12 +70,18 @@ class Survey:
     def include(self, priority: int, items: Iterable[Span | Page]) -> None:
         """More that is to be looked at in its place."""
         more: list[Item] = [(priority, item) for item in items]
-        self._items = deque(sorted([*self._items, *more], key=_first))
         self.messages += sum(_count(item) for item in more)
+        if self._loading is not None:  # it is read again when it is its turn: something may come before it
+            more.append(self._loading)
+            self._loading = None
+        self._items = deque(sorted([*self._items, *more], key=_first))
 
     def append(self, priority: int, span: Span) -> None:
-        """A message arrives meanwhile, behind all others."""
-        self._items.append((priority, span))
+        """A message arrives meanwhile, behind all others; but for those that needed no disk, and overtook it."""
+        if self._items and number_of(span) < _first(self._items[-1]):
+            self._put_in_order((priority, span))
+        else:
+            self._items.append((priority, span))
         self.messages += span.stop - span.start
 
     def insert(self, priority: int, span: Span) -> None:
@@ -103,10 +109,11 @@ class Survey:
             return None
         priority, page = self._items.popleft()
         assert isinstance(page, Page), "spans were taken before"
-        stop = self._stop_of(page.next)
-        if stop < page.next:
-            self._put_in_order((priority, page.between(stop, page.next)))
-            page = page.between(page.first, stop - 1)
+        oldest, newest = page.oldest, page.newest
+        stop = self._stop_of(newest + 1)
+        if stop <= newest:
+            self._put_in_order((priority, page.between(stop, newest)))
+            page = page.between(oldest, stop - 1)
         self._loading = (priority, page)
         return priority, page
 
@@ -138,7 +145,7 @@ class Survey:
 
 def _first(item: Item) -> int:
     what = item[1]
-    return what.first if isinstance(what, Page) else number_of(what)
+    return what.oldest if isinstance(what, Page) else number_of(what)
 
 
 def _count(item: Item) -> int:

@@ -54,6 +54,9 @@ class Level(Protocol):
     def lay_out(self, spans: list[Span], pages: list[Page]) -> None:
         """Messages that were kept elsewhere take their places among all others."""
 
+    def lay_out_anew(self) -> None:
+        """Everything comes up in the order of numbers, whatever was let go before something else."""
+
     def settled(self, position: int, count: int, origin: int, effects: list[AnyEffect]) -> None: ...
 
     def page_to_load(self) -> Page | None: ...
@@ -171,6 +174,9 @@ class Waiting:
                 self._charge(span.block)
                 self.messages += span.stop - span.start
         self.restore(in_order(cold))
+
+    def lay_out_anew(self) -> None:
+        self.lay_out([], [])
 
     # ---- out
 

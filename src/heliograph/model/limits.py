@@ -85,6 +85,11 @@ MAX_REMEMBERED_SESSIONS = 100_000
 # back, since one that was killed looks the same; longer where its client manager was lost, which takes time to see.
 RECONNECT_LEASE_SECONDS = 5.0
 SESSION_LEASE_SECONDS = 60.0
+# What clients of a client manager have that may be in another part of a cut waits until the cluster is whole: longer
+# than any cut.
+DOUBT_SECONDS = 10 * 366 * 24 * 3600.0
+# Members of a channel that are known to have ended; what matters is only who was in the last view.
+MAX_ENDED_MEMBERS = 10_000
 # A client that closes while there is no server waits this long for one to tell what became of its messages: enough
 # for a broken connection, and less than their lease. Where servers answer and connections break, it goes on trying.
 CLOSE_RECONNECT_SECONDS = 2.0

@@ -137,6 +137,10 @@ class ClusterMember:
     def place(self) -> Place | None:
         return self._stay.membership.place if self._stay is not None else None
 
+    def has_ended(self, incarnation: Incarnation) -> bool:
+        """Whether its process is known to be over, rather than out of reach."""
+        return self._stay is not None and self._stay.has_ended(incarnation)
+
     @property
     def may_send(self) -> bool:
         return self._stay is not None and self._stay.membership.may_send
@@ -273,6 +277,9 @@ class _Stay:
 
     def begin(self) -> None:
         self._take_turns()
+
+    def has_ended(self, incarnation: Incarnation) -> bool:
+        return self._views.has_ended(incarnation)
 
     # ---- turns
 

@@ -54,7 +54,7 @@ from heliograph.model.destination import TEMPORARY_PREFIX, Address
 from heliograph.model.destination import name_of as name_of_address
 from heliograph.model.errors import Unavailable
 from heliograph.model.ids import ConsumerId, LaneId, SessionId, text_of
-from heliograph.model.limits import BODY_CACHE_BYTES
+from heliograph.model.limits import BODY_CACHE_BYTES, DOUBT_SECONDS
 from heliograph.nodes.message_manager import MessageManager
 
 _OF_A_CONSUMER = (ConsumerDetached, ConsumerRetired, CreditGranted, Settled)
@@ -202,18 +202,22 @@ class Leading:
         self._attached.append(attached)
         self._touched[attached.consumer] = None
 
-    def only_these_are_here(self, members: Collection[Incarnation]) -> None:
-        """Client managers that are gone can say no more that their sessions are lost."""
+    def only_these_are_here(
+        self, members: Collection[Incarnation], has_ended: Callable[[Incarnation], bool]
+    ) -> None:
+        """Client managers that are gone can say no more that their sessions are lost. One that has not `ended` may be
+        in another part of a cut, and its clients have what they have: that is in doubt until the cluster is whole
+        (PROTOCOL 4)."""
         for session, where in list(self.sessions.items()):
             if where not in members:
-                self._lost(session)
+                self._lost(session, self.lease_seconds if has_ended(where) else DOUBT_SECONDS)
 
-    def _lost(self, session: SessionId) -> None:
+    def _lost(self, session: SessionId, lease_seconds: float) -> None:
         del self.sessions[session]
         self._delete_temporaries(session)
         known = self._manager.catalogue.sessions.get(session)
         connection = known.connection if known is not None else b""
-        self._manager.on_command(SessionLost(session, self.lease_seconds, connection))
+        self._manager.on_command(SessionLost(session, lease_seconds, connection))
         self._manager.ask_for_tick()
 
     def _delete_temporaries(self, lost: SessionId) -> None:

@@ -27,6 +27,7 @@ from heliograph.destinations.branch import (
     Lying,
     account_like,
     fill,
+    handed_out_in,
     header_of,
     is_topic,
     key_of,
@@ -297,6 +298,9 @@ class Merger:
     def _was_seen(self, ledge: Ledge, keeping: Keeping, among: Ranges) -> None:
         """Whoever had it may have seen it: when it is handed out again, it says so."""
         _, name, lane = keeping.place
+        if name.startswith(NUMBERS):
+            self._was_seen_by_number(ledge, int(name[len(NUMBERS) :]), keeping.sequences)
+            return
         if name and name not in ledge.lying.list_of:
             return
         numbers = ledge.layout.numbers_of(lane, keeping.sequences, among)
@@ -304,12 +308,24 @@ class Merger:
         self._note(RecordKind.DISPATCHED, ledge.number, list_number, numbers)
         self._note(RecordKind.RETURNED, ledge.number, list_number, numbers)
 
+    def _was_seen_by_number(self, ledge: Ledge, list_number: int, numbers: Ranges) -> None:
+        """But for what somebody here has."""
+        if ledge.number:
+            assert self._manager.recovery is not None
+            out = handed_out_in(self._manager.recovery.destination_state(ledge.number), list_number)
+            numbers = minus(common(numbers, self._common_to_all(ledge)), out)
+            self._note(RecordKind.DISPATCHED, ledge.number, list_number, numbers)
+            self._note(RecordKind.RETURNED, ledge.number, list_number, numbers)
+
+    def _common_to_all(self, ledge: Ledge) -> Ranges:
+        """Of a destination that was made anew since, the same numbers are other messages."""
+        last = self._manager.catalogue.ledger.last_base_of(ledge.number) - 1
+        return ((1, last),) if last else NONE
+
     def _mark(self, ledge: Ledge, marking: Marking) -> None:
         address, kind, lane = marking.place
         if kind.startswith(NUMBERS):
-            # Of a destination that was made anew since, the same numbers are other messages.
-            common_to_all = ((1, self._manager.catalogue.ledger.last_base_of(ledge.number) - 1),)
-            numbers = common(marking.sequences, common_to_all)
+            numbers = common(marking.sequences, self._common_to_all(ledge))
             self._note(RecordKind.DONE, ledge.number, int(kind[len(NUMBERS) :]), numbers)
         elif kind == "":
             self._know(ledge, lane, minus(marking.sequences, ledge.ours.known.get(lane, NONE)))

@@ -528,6 +528,10 @@ class MessageManager:
             self.run(destination, destination.handle(DispatchesDropped(of_consumers), self.microseconds()))
             self._tick.ask()
 
+    def end_doubts(self, lease_seconds: float) -> None:
+        """The cluster is whole: what was with clients of another part has the lease of any other."""
+        self.catalogue.attendance.wait_at_most_until(self.now() + lease_seconds)
+
     def lease_of(self, consumer: ConsumerId) -> float:
         """For how many seconds a consumer that is away is waited for; 0: it is there."""
         until = self.catalogue.attendance.away_until(consumer)

@@ -90,6 +90,8 @@ class Channel(Protocol):
 
     def nodes_changed(self) -> None: ...
 
+    def has_ended(self, incarnation: Incarnation) -> bool: ...
+
 
 class ManagerBus:
     """What a manager says is heard when it leads."""
@@ -311,6 +313,7 @@ class Replica:
     def became_whole(self) -> None:
         """Every message manager has all that any had: nothing waits any more."""
         self.manager.became_whole()
+        self.manager.end_doubts(self._lease_seconds)
         self._regate()
 
     def _regate(self) -> None:
@@ -601,7 +604,8 @@ class Replica:
         leading.only_these_follow(list(roles.backups))
         dropped, self._dropped = self._dropped, []
         leading.decide_afresh(dropped)
-        leading.only_these_are_here(view.members)
+        assert self.channel is not None, "who leads is in the channel"
+        leading.only_these_are_here(view.members, self.channel.has_ended)
         state = roles.partition.state
         takes_along = state is not State.D and self._standing is not None and self._standing.takes_along
         self.manager.run(None, self.manager.catalogue.views.enter(view.id, state, takes_along=takes_along))
