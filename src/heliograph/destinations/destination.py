@@ -232,6 +232,7 @@ class Destination:
             residence=self._residence,
             keys_of=messages.keys_of,
             former_lanes=self._former_lanes[1],
+            open_lanes=self.intake.marks(),
         )
 
     def hold(self, lane: LaneId, first: int, last: int, why: Hold, effects: list[AnyEffect]) -> None:

@@ -45,13 +45,16 @@ class PartitionGate:
         residence: Residence,
         keys_of: KeysOf,
         former_lanes: Mapping[LaneId, int],
+        open_lanes: Mapping[LaneId, int],
     ) -> None:
-        """`former_lanes`: those that may have sent something before the view began."""
+        """`former_lanes`: those that may have sent something before the view began. Nobody remembers one whose
+        session is over: what is not of `open_lanes` may be of any age."""
         self._situation = situation
         self._held_lanes = stamps.held
         self._residence = residence
         self._keys_of = keys_of
         self._former = former_lanes
+        self._open = open_lanes
         self._former_sessions: dict[SessionId, None] = dict.fromkeys(map(session_of, former_lanes))
         places = stamps.places(standing)
         self._starts = [first for first, _ in places]
@@ -193,7 +196,8 @@ class PartitionGate:
 
     def _is_unit_new(self, span: Span, index: int) -> bool:
         """A generated unit is of one session: it is new if that is."""
-        if self._knows_units or session_of(span.block.lane) in self._former_sessions:
+        lane = span.block.lane
+        if self._knows_units or lane not in self._open or session_of(lane) in self._former_sessions:
             return False
         return _is_generated(span, index)
 
@@ -209,7 +213,10 @@ class PartitionGate:
             return True
         if number < self._lowest_unread:
             return False
-        return lane in self._former or (key != NO_UNIT and self._knows_units)
+        return not self._began_here(lane) or (key != NO_UNIT and self._knows_units)
+
+    def _began_here(self, lane: LaneId) -> bool:
+        return lane in self._open and lane not in self._former
 
     def _block(self, span: Span, number: int, *, is_doubtful: bool = False) -> None:
         """What is behind this waits."""
