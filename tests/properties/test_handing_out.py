@@ -36,7 +36,12 @@ class Manager:
         self.heard = 0
         self.told: dict[int, None] = {}  # tags
         self._soon: list[Callable[[], None]] = []
-        self.seen = Seen(lambda word: say(self.identity, word), self._soon.append, speaks=True)
+        self.seen = Seen(
+            lambda word: say(self.identity, word),
+            self._soon.append,
+            lambda _seconds, call: self._soon.append(call),
+            is_own=lambda consumer: consumer == self.consumer,
+        )
         self.handing_out = HandingOut(self._tell, lambda *_: None)
 
     def _tell(self, command: Command) -> None:
@@ -73,7 +78,7 @@ class View:
         self.tags = 0
         self.dispatches: list[tuple[int, Manager, int]] = []  # place, target, tag
         for manager in self.managers:
-            manager.seen.installed(tuple(each.identity for each in self.managers))
+            manager.seen.installed(tuple(each.identity for each in self.managers), manager.identity)
 
     def _say(self, who: Incarnation, command: Command) -> None:
         self.frames.append((who, command))

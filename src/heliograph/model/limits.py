@@ -321,6 +321,9 @@ NOBODY_LEADS_SECONDS = 3.0
 # What a client manager keeps of blocks it heard published, so that a dispatch need not bring them. Of this much the
 # primary knows that everybody has half.
 BODY_CACHE_BYTES = 64 * MIB
+# How much later those client managers say what they have seen whose word is not waited for. Long enough to cover many
+# dispatches, short enough that a message is not late by much if one whose word is waited for is stuck.
+LATE_WORD_SECONDS = 0.05
 # Views that a log remembers having come through: whoever was away for longer catches up from nothing.
 REMEMBERED_VIEWS = 1_000
 # Records after which a cluster that stays whole says so again: what is remembered for the case that it falls apart (a

@@ -123,6 +123,10 @@ class ClusterClients:
         elif (download := self._downloads.get((fact.session, fact.transfer))) is not None:
             download.allowed = max(download.allowed, fact.allowed)
 
+    def has(self, consumer: ConsumerId) -> bool:
+        """Whether it is one of this client manager's."""
+        return consumer in self._consumers
+
     def _lost(self, session: SessionId) -> None:
         """Nobody is there any more to hand anything to. Who claims its consumers says what came through."""
         for consumer in self._of_session.pop(session, ()):

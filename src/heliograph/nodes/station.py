@@ -93,7 +93,9 @@ class Station:
         self._essentials = essentials
         self._unsaid: list[Callable[[], None]] = []
         self._dispatch_majority = dispatch_majority
-        self._seen = Seen(self._say, asyncio.get_running_loop().call_soon, speaks=clients is not None)
+        loop = asyncio.get_running_loop()
+        is_own = clients.has if clients is not None else None
+        self._seen = Seen(self._say, loop.call_soon, loop.call_later, is_own=is_own)
         self._left = asyncio.Event()
         self._is_in = False  # in a view, which may be over
         self._left_because = ""
@@ -214,7 +216,7 @@ class Station:
         if self.replica is not None:
             self.replica.view_ended(self._seen.handed_out, came)
             self.replica.on_install(view, roles, self.standing)
-        self._seen.installed(roles.client_managers if self._dispatch_majority else ())
+        self._seen.installed(roles.client_managers if self._dispatch_majority else (), me)
         self._let_clients_speak(roles, came)
         self._household.installed(self, view)
         if not self._is_in:

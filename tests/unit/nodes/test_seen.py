@@ -24,12 +24,20 @@ CONSUMER = ConsumerId(b"c" * 16)
 class Story:
     """One of two client managers."""
 
-    def __init__(self, *, speaks: bool = True) -> None:
+    def __init__(
+        self, *, speaks: bool = True, owns: bool = False, clients: tuple[Incarnation, ...] = (ME, OTHER)
+    ) -> None:
         self.said: list[Command] = []
         self.is_full = False
         self.soon: list[Callable[[], None]] = []
-        self.seen = Seen(self._say, self.soon.append, speaks=speaks)
-        self.seen.installed((ME, OTHER))
+        self.later: list[Callable[[], None]] = []
+        self.seen = Seen(
+            self._say,
+            self.soon.append,
+            lambda _seconds, call: self.later.append(call),
+            is_own=(lambda _consumer: owns) if speaks else None,
+        )
+        self.seen.installed(clients, ME)
 
     def _say(self, word: Command) -> None:
         if self.is_full:
@@ -58,6 +66,22 @@ def test_one_word_in_a_turn_covers_all_that_was_handed_out() -> None:
     assert story.turn() == []
     story.dispatched(9)
     assert story.turn() == [DispatchSeen(9)]
+
+
+@pytest.mark.parametrize(("owns", "clients"), [(True, (ME, OTHER)), (False, (OTHER, PRIMARY, ME))])
+def test_who_is_not_waited_for_says_it_later_in_one_word(
+    owns: bool, clients: tuple[Incarnation, ...]
+) -> None:
+    """Its own clients' messages wait for others; and where two others have spoken, nobody waits for a third."""
+    story = Story(owns=owns, clients=clients)
+    for place in (3, 4):
+        story.dispatched(place)
+        assert story.turn() == []
+    [late] = story.later
+    late()
+    assert story.turn() == [DispatchSeen(4)]
+    story.dispatched(5)
+    assert len(story.later) == 2
 
 
 def test_what_is_not_a_dispatch_brings_no_word() -> None:
@@ -95,7 +119,7 @@ def test_another_view_begins_with_nothing_seen_and_nothing_to_say() -> None:
     story.seen.on_apply(OTHER, [DispatchSeen(30)], 31)
     story.turn()
     story.is_full = False
-    story.seen.installed((ME, OTHER))
+    story.seen.installed((ME, OTHER), ME)
     story.seen.go_on()
     assert story.turn() == []
     story.dispatched(2)
