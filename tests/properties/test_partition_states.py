@@ -13,6 +13,8 @@ from tests.properties.partition_plants import PLANTS
 from tests.properties.partition_values import Violation
 from tests.properties.partition_world import Cluster, walk
 
+# These take minutes to show.
+_LONG = ("nobody_waits_for_records", "a_view_that_nobody_recorded_needs_no_elder")
 SIZES = [(clients, managers) for clients in (1, 2, 3) for managers in (1, 2, 3)]
 
 
@@ -116,10 +118,7 @@ def test_further(clients: int, managers: int, windows: bool, depth: int) -> None
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize(
     "name",
-    [
-        pytest.param(name, marks=pytest.mark.nightly) if name == "nobody_waits_for_records" else name
-        for name in PLANTS
-    ],
+    [pytest.param(name, marks=pytest.mark.nightly) if name in _LONG else name for name in PLANTS],
 )
 def test_a_rule_that_is_wrong_shows(name: str) -> None:
     plant, clients, managers, depth, windows, removes, paired, young = PLANTS[name]
