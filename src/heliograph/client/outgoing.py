@@ -94,6 +94,7 @@ class Lane:
         self.name = text_of(identity)  # what the ids of its messages begin with
         self.block_messages = block_messages
         self.confirmed = first - 1
+        self.last_persistent = 0  # of what was sealed
         self._window_messages = window_messages
         self._window_bytes = window_bytes
         self._small = BLOCK_BYTES // block_messages
@@ -208,6 +209,8 @@ class Lane:
         self._unconfirmed.append(Sealed(sequence, 1, buffer, True))
         self._unconfirmed_bytes += len(buffer)
         self._first = sequence + 1
+        if message.persistent:
+            self.last_persistent = sequence
         self._receipts.append((sequence, receipt))
         return buffer
 
@@ -304,6 +307,8 @@ class Lane:
         self._unsent.append(sealed)
         self._unconfirmed_bytes += len(buffer)
         self._first += count
+        if self._persistent:
+            self.last_persistent = self._first - 1
         self._bodies = []
         self._size = 0
         self._columns = None
@@ -480,6 +485,7 @@ class Lane:
         self.identity = identity
         self.name = text_of(identity)
         self.confirmed = 0
+        self.last_persistent = max(self.last_persistent - shift, 0)
         self._first -= shift
         self._decided -= shift
         if self._unconfirmed and self._unconfirmed[0].first <= shift:

@@ -54,6 +54,7 @@ class Sender:
         # Set when connection or session ended.
         self.ended: HeliographError | None = None
         self._session_number = session_number
+        self.is_staged = is_staged  # what it sends counts only when its transaction is committed
         self._flags = STAGED if is_staged else 0
         self._wire: Wire | None = None
         self._loop = asyncio.get_running_loop()

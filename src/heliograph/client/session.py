@@ -555,12 +555,17 @@ class Session:
         if sender.lane.identity != identity:
             sender.lane.move(number, identity)
         elif last < sender.lane.confirmed:
-            await self._move_lane(wire, number, sender)
-            return
+            if last >= sender.lane.last_persistent or sender.is_staged:
+                await self._move_lane(wire, number, sender)
+                return
+            last = (
+                sender.lane.confirmed
+            )  # what is between is in another part of the cluster, and comes from there (P7)
         sender.resume(last)
 
     async def _move_lane(self, wire: Wire, number: int, sender: Sender) -> None:
-        """The server knows less of a lane than it confirmed: begin again on a fresh one, without a gap."""
+        """Of what the server confirmed it has lost messages that may be lost: begin again on a fresh lane, without a
+        gap for which it would wait."""
         fresh = self._next_lane()
         await wire.request(
             OpenLane(request=0, number=self.number, lane=fresh, destination=sender.destination), LaneOpened

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -136,19 +137,30 @@ async def test_a_session_the_server_forgot_is_begun_anew_and_the_application_is_
 
 
 @story
-async def test_a_lane_of_which_the_server_knows_less_than_it_confirmed_begins_anew() -> None:
+async def test_what_was_confirmed_and_is_not_known_leaves_a_gap() -> None:
+    """It is in another part of the cluster: what follows waits there for it (P7)."""
+    await _of_less([(1, 2, [b"x"])], persistent=True)
+
+
+@story
+async def test_where_only_messages_are_gone_that_may_be_lost_a_lane_begins_anew() -> None:
+    await _of_less([(2, 1, [b"x"])], persistent=False)
+
+
+async def _of_less(expected: list[Any], *, persistent: bool) -> None:
+    """The server knows less of a lane than it confirmed."""
     async with listening() as peer, connect(peer.url) as connection:
         producer = await connection.producer("queue:a")
-        await producer.send_confirmed(b"confirmed")
+        await producer.send_confirmed(b"confirmed", persistent=persistent)
         peer.confirms = False
-        await producer.send(b"x")
+        await producer.send(b"x", persistent=persistent)
         await peer.until(lambda: len(bodies(peer.line)) == 2)
         remember(peer, (1, "queue:a", 0))
         peer.confirms = True
         peer.line.cut()
         line = await second_line(peer)
         await producer.flush()
-        assert [(one.lane[-1], one.first, one.bodies) for one in published(line)] == [(2, 1, [b"x"])]
+        assert [(one.lane[-1], one.first, one.bodies) for one in published(line)] == expected
 
 
 @story
