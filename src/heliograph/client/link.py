@@ -56,7 +56,7 @@ R = TypeVar("R", SessionOpened, LaneOpened, Completed, Answer)
 # that comes back is found quickly and one that is overloaded is left in peace.
 FIRST_PAUSE_SECONDS = 0.1
 LONGEST_PAUSE_SECONDS = 5.0
-# Whoever waits for a wire no longer than he must looks now and then whether servers answer at all. An attempt, or two,
+# Whoever waits for a wire no longer than he must looks now and then whether servers answer at all. An attempt or two
 # may come to nothing though there is one; as many as these are made within two seconds where there is none.
 _LOOK_AGAIN_SECONDS = 0.1
 _ENOUGH_MISSES = 5
