@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from heliograph.client.addresses import Servers, parse_hosts
@@ -55,7 +56,10 @@ R = TypeVar("R", SessionOpened, LaneOpened, Completed, Answer)
 # that comes back is found quickly and one that is overloaded is left in peace.
 FIRST_PAUSE_SECONDS = 0.1
 LONGEST_PAUSE_SECONDS = 5.0
-_PAUSE_SPREAD = 0.5
+# Whoever waits for a wire no longer than he must looks now and then whether servers answer at all. An attempt or two
+# may come to nothing though there is one; as many as these are made within two seconds where there is none.
+_LOOK_AGAIN_SECONDS = 0.1
+_ENOUGH_MISSES = 5
 # A link that held this long, or moved messages, worked: the next loss begins a new count.
 STABLE_SECONDS = 5.0
 # Ways to lose a connection that need no word to the application while it is being made again.
@@ -71,7 +75,7 @@ def pause_before(attempt: int, chance: float) -> float:
         return 0.0
     # The exponent is bounded so that the float is; the pause is bounded long before.
     pause = min(FIRST_PAUSE_SECONDS * 2 ** min(attempt - 1, 20), LONGEST_PAUSE_SECONDS)
-    return float(pause * (1 - _PAUSE_SPREAD + 2 * _PAUSE_SPREAD * chance))
+    return float(pause * (0.5 + chance))
 
 
 class Carried(Protocol):
@@ -137,7 +141,7 @@ class Link:
         self._loop = asyncio.get_running_loop()
         self._next_host = int(clock.chance() * len(servers.hosts))
         self._attempts = 0
-        self.reached_at = 0.0  # when a server last answered, whatever became of the wire to it
+        self._misses = 0  # attempts in a row to which no server answered
         self._worked_at = 0.0  # when a wire was last lost that had held for a while
         self._connected_at = 0.0
         self._has_progressed = False  # whether messages moved on the wire that there is
@@ -195,14 +199,16 @@ class Link:
             await self._changed.wait()
         return self.wire
 
-    def gives_up_at(self, began: float, seconds: float) -> float:
-        """When somebody stops waiting for a server, `seconds` after he began: none was reached since.
-
-        One that was reached since is there: he waits for the next attempts too, until the link itself gives up.
-        """
-        if self.reached_at <= began:
-            return began + seconds
-        return self.reached_at + LONGEST_PAUSE_SECONDS * (1 + _PAUSE_SPREAD) + seconds
+    async def ready_within(self, seconds: float) -> Wire | None:
+        """The wire; None if no server answers for so long. Where servers answer and connections break, it may take
+        longer, until the link itself gives up: then it raises."""
+        began = self._loop.time()
+        while True:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_LOOK_AGAIN_SECONDS):
+                    return await self.ready()
+            if self._misses >= _ENOUGH_MISSES and self._loop.time() >= began + seconds:
+                return None
 
     async def request(self, make: Callable[[], Request], reply: type[R]) -> R:
         """Send a request, and again on the next wire if this one is lost without an answer."""
@@ -253,8 +259,9 @@ class Link:
     async def _open_wire(self) -> Wire:
         host, port = self._hosts[self._next_host % len(self._hosts)]
         self._next_host += 1
+        self._misses += 1
         wire = await open_wire(self, host, port, self._hello)
-        self.reached_at = self._loop.time()
+        self._misses = 0
         return wire
 
     def _use(self, wire: Wire) -> None:

@@ -703,15 +703,13 @@ class Session:
 
     async def _let_all_go(self) -> None:
         """If the connection was lost meanwhile, the next server has to hear what became of messages."""
-        loop = asyncio.get_running_loop()
-        began = loop.time()
-        while self._leaving and self._link.is_alive:
-            deadline = self._link.gives_up_at(began, CLOSE_RECONNECT_SECONDS)
-            if loop.time() >= deadline:
-                return
-            with suppress(HeliographError, TimeoutError):
-                async with asyncio.timeout_at(deadline):
-                    await self._let_go(await self._link.ready())
+        with suppress(HeliographError):
+            while self._leaving:
+                wire = await self._link.ready_within(CLOSE_RECONNECT_SECONDS)
+                if wire is None:
+                    return
+                with suppress(ConnectionLost):
+                    await self._let_go(wire)
 
     async def __aenter__(self) -> Session:
         return self
