@@ -225,8 +225,9 @@ def test_a_manager_that_starts_while_others_are_missing_leads_restricted_after_a
 ) -> None:
     async def story(cluster: PartedCluster) -> None:
         await send(cluster, 1, b"before")
-        for number in (11, 12):
-            cluster.crash(number)
+        cluster.crash(12)
+        await cluster.until_state("B", 1, 11)
+        cluster.crash(11)
         waiting = await cluster.begin(12, cluster__message_managers=2)
         await until(lambda: "message manager 1.11" in waiting.lacks, "it says for whom it waits")
         view = (await cluster.facts(1))["1.12"]["partitions"]["main"]

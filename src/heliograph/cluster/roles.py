@@ -1,8 +1,8 @@
 """Who is what in a view (M9). A function of what its members said, so that all agree.
 
 PROTOCOL 3: the primary is a property of the view. Who it is, and who has its log, follows from the partition state
-(`partition_state.py`); but who has just started, and has not the log of a primary, gives those who are missing some
-time to come before it leads without them, restricted.
+(`partition_state.py`); but who has not the log of a primary gives those who are missing some time to come before it
+leads without them, restricted.
 """
 
 from __future__ import annotations

@@ -145,7 +145,8 @@ class Replica:
         self._is_leaving = False
         self._is_full = False
         self._is_stuck = False
-        self._grace: asyncio.TimerHandle | None = None  # others may still come who know more
+        self._grace: asyncio.TimerHandle | None = None  # nobody leads: others may still come who know more
+        self._has_waited = False
         self._known_clients: tuple[Incarnation, ...] = ()
         self._forget_bodies = False  # somebody is new, and has heard none yet
         self._dropped: list[Handed] = []  # what it handed out in the last view, and no client has
@@ -167,7 +168,6 @@ class Replica:
         self.manager.open()
         self.reunion.branches.still_in_log(self.manager.place.index, self.manager.place.chain)
         self._following = self._follow()
-        self._wait_for_others()
 
     async def hand_over(self) -> bool:
         """Let a backup lead, as before this node is stopped: no client notices. Whether one does."""
@@ -185,8 +185,7 @@ class Replica:
 
     async def stop(self) -> None:
         self.reunion.suspend()
-        if self._grace is not None:
-            self._grace.cancel()
+        self._end_waiting()
         for task in (self._catching_up, self._bringing):
             if task is not None:
                 task.cancel()
@@ -222,7 +221,7 @@ class Replica:
             address=self.host.address,
             cluster=place.identity,
             expected=self._expected,
-            is_waiting=self._grace is not None,
+            is_waiting=not self._has_waited,
         )
 
     @property
@@ -446,14 +445,15 @@ class Replica:
         self.roles, self._standing = roles, standing
         self._view = view
         self._adopt(roles)
+        if roles.primary is not None:
+            self._end_waiting()
         me = self.channel.incarnation
         if roles.primary == me:
             self._lead(view, roles)
         elif self._leading is not None:
             self._step_down()
         elif roles.primary is None:
-            missing = ", ".join(roles.missing) or "others, since this is the very first start"
-            self._record("replica-waits", sentence=f"nobody leads before it is here: {missing}")
+            self._wait_for_others(roles)
         elif me in roles.backups:
             self._entered(view)
             assert self._following is not None, "it was synchronised"
@@ -726,19 +726,28 @@ class Replica:
         with contextlib.suppress(HeliographError, OSError):  # then the node stops
             self._reopen()
         self._following = self._follow()
-        self._wait_for_others()
+        self._end_waiting()
 
-    def _wait_for_others(self) -> None:
-        """Whoever begins leads nobody for a while, if others are missing who may know more."""
-        if self._grace is not None:
-            self._grace.cancel()
-        self._grace = asyncio.get_running_loop().call_later(RESTRICTED_START_SECONDS, self._waited_enough)
+    # ---- nobody leads
+
+    def _wait_for_others(self, roles: Roles) -> None:
+        """For those who may know more; not without end."""
+        missing = ", ".join(roles.missing) or "others, since this is the very first start"
+        self._record("replica-waits", sentence=f"nobody leads before it is here: {missing}")
+        if self._grace is None and not self._has_waited and roles.partition.primary is not None:
+            loop = asyncio.get_running_loop()
+            self._grace = loop.call_later(RESTRICTED_START_SECONDS, self._waited_enough)
 
     def _waited_enough(self) -> None:
-        self._grace = None
-        if self.roles is not None and self.roles.primary is None and self.roles.partition.primary is not None:
-            self._record("replica-goes-on-restricted", missing=", ".join(self.roles.missing))
-            self._tell_nodes_changed()
+        self._end_waiting()
+        self._has_waited = True
+        self._record("replica-goes-on-restricted", index=self.manager.place.index)
+        self._tell_nodes_changed()
+
+    def _end_waiting(self) -> None:
+        if self._grace is not None:
+            self._grace.cancel()
+        self._grace, self._has_waited = None, False
 
     # ---- the disk
 
