@@ -8,8 +8,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from heliograph.model.errors import ClientFault
-from heliograph.nodes.replica import Replica
+from heliograph.model.errors import HeliographError
+from heliograph.nodes.cluster_server import ClusterServer
+from heliograph.nodes.event_log import ignore
+from heliograph.nodes.partition_orders import PartitionOrders
 from simulation.clients import Client
 from simulation.cuts import Cuts
 from simulation.disk import SimDisk
@@ -234,12 +236,15 @@ class PartitionWeather(Weather):
         self.world.run(self.world.now + OPERATOR_SECONDS)
         self._story.tell(f"--- an operator gives up the old disk of {lost.machine.name}")
         for supervisor in self._supervisors:
-            other = replica_of(supervisor)
-            if other is not None and supervisor.process is not None:
-                supervisor.process.loop.call_soon(partial(_go_on_without, other, replica.name))
+            server = supervisor.server
+            if replica_of(supervisor) is None or supervisor.process is None:
+                continue
+            assert isinstance(server, ClusterServer), "it has a message manager"
+            supervisor.process.loop.call_soon(partial(_remove, server, replica.name))
         self.world.run(self.world.now + 2 * OPERATOR_SECONDS)
 
 
-def _go_on_without(replica: Replica, name: str) -> None:
-    with contextlib.suppress(ClientFault):  # of another sub-cluster, or it does not wait for it
-        replica.go_on_without(name)
+def _remove(server: ClusterServer, name: str) -> None:
+    assert server.replica is not None, "it has a message manager"
+    with contextlib.suppress(HeliographError):  # of another sub-cluster, or it does not wait for it
+        PartitionOrders(server.own, server.replica, ignore).remove(name, by="an operator")

@@ -13,6 +13,7 @@ import pytest
 from heliograph.bus.commands import Command, DestinationDeleted, Published, SessionResumed
 from heliograph.destinations.branch import Branch
 from heliograph.model.block import parse_trusted
+from heliograph.model.destination import Address
 from heliograph.model.errors import Unavailable
 from heliograph.nodes import reunion
 from heliograph.nodes.branches import Branches
@@ -276,7 +277,7 @@ async def in_the_end(world: Parts, here: Desk) -> None:
 def test_a_manager_that_dies_with_its_branch_set_aside_and_its_log_not_cut_begins_again(
     tmp_path: Path,
 ) -> None:
-    """Its log is whole, and may go on: what was written of it must not be believed."""
+    """It may go on alone, restricted: what it accepts now is handed out, what the file says is waiting stays so."""
 
     async def story(world: Parts) -> None:
         here = await with_branch(world)
@@ -295,8 +296,17 @@ def test_a_manager_that_dies_with_its_branch_set_aside_and_its_log_not_cut_begin
             Replica._cut = cut  # type: ignore[method-assign]
         await world.cut([0, 1], [0])
         await second.start()
+        await world.until(lambda: second.is_leading, "it leads alone")
         await world.rest()
+        there = world.add_desk(1)
         assert not world.branches(second), "what its log has need not be offered"
+        await world.send(there, await world.lane(there, "queue:there"), 9)
+        taker = there.taker("queue:there", "client", alone=False, credit=20)
+        await world.until(lambda: len(taker.tags) == 9, "what came in this view")
+        there._settle(taker, sorted(taker.tags)[:5], request=True)
+        await world.until(lambda: not there.waiting, "that is stored")
+        assert second.manager.catalogue.by_address[Address("queue:there")].figures().held_back == 9
+        world.lose(there)
         await world.heal()
         await in_the_end(world, here)
 

@@ -1,4 +1,4 @@
-"""`helio demo bookstore` and the example of the tutorial, as a person runs them."""
+"""`helio demo` and the example of the tutorial, as a person runs them."""
 
 from __future__ import annotations
 
@@ -61,6 +61,32 @@ def test_the_demo_plays_on_another_server_and_leaves_nothing_there(tmp_path: Pat
             assert "temp" not in listed
 
     play(story())
+
+
+PARTITION = ("-m", "heliograph.cli.main", "demo", "partition", "--in-process")
+
+
+@pytest.mark.req("P10")
+def test_a_cluster_that_is_cut_and_healed_loses_nothing() -> None:
+    shown = json.loads(run(*PARTITION, "--json"))
+    assert shown["accepted"] == shown["handed_out"] > 100
+    assert (shown["lost"], shown["doubled"], shown["out_of_order"]) == (0, 0, 0)
+    assert {event["event"] for event in shown["events"]} == {"branch-set-aside", "branch-taken-in"}
+
+
+@pytest.mark.req("P10")
+def test_a_person_sees_the_parts_and_what_they_hold_back() -> None:
+    shown = run(*PARTITION)
+    whole, _, cut = shown.partition("The network is cut in two")
+    cut, _, healed = cut.partition("The network is healed")
+    assert "six nodes in this process" in whole
+    assert "A, whole" in whole
+    assert "B, unrestricted, the smaller part" in cut
+    assert "D, restricted" in cut
+    assert "holds back" in cut
+    assert "1.101 took in the log of the other part" in healed
+    assert "lost                                          0" in healed
+    assert "\x1b" not in shown  # nothing moves where there is no terminal
 
 
 def test_the_example_of_the_tutorial(tmp_path: Path) -> None:

@@ -19,8 +19,12 @@ BUS: Final = "bus"
 NODE: Final = "node"
 # A question to nodes, each for itself: `command`, `arguments`, and `nodes` by name, all unless told.
 ASK_NODES: Final = "nodes.ask"
-# A message manager is gone for good: the others do not wait for it.
-GO_ON_WITHOUT: Final = "node.remove"
+# A node is gone for good: the others do not wait for it.
+REMOVE_NODE: Final = "node.remove"
+# The other part of the cluster is gone for good: this one hands out everything.
+OVERRIDE: Final = "partition.override"
+# What is written down with who ordered it, in the argument `by`.
+AUDITED: Final = (REMOVE_NODE, OVERRIDE)
 # The users: all of them, one more, one less. They are the same for all nodes.
 USERS: Final = "users"
 USER_ADD: Final = "user.add"
@@ -35,7 +39,7 @@ OVER_SERVER: Final = (
     "destinations",
     BUS,
     NODE,
-    GO_ON_WITHOUT,
+    *AUDITED,
     *OF_USERS,
 )
 # About the destination that the argument `destination` names.
@@ -78,6 +82,11 @@ def needed(subject: str, arguments: Arguments) -> list[tuple[Right, str]]:
     if subject == "message.move":
         rights.append((Right.ADMIN, parse_address(argument(arguments, "target", str))))
     return rights
+
+
+def ordered_by(who: str, subject: str, arguments: Arguments) -> Arguments:
+    """The arguments, with who gave the order where that is kept."""
+    return {**arguments, "by": who} if subject in AUDITED else arguments
 
 
 def nodes_meant(arguments: Arguments) -> list[str] | None:

@@ -33,21 +33,22 @@ class LocalChannels:
     """All channels of one process."""
 
     def __init__(self) -> None:
-        self._channels: dict[str, _Channel] = {}
+        self._channels: dict[str, LocalChannel] = {}
         self._entered = 0
 
     def enter(self, channel: str, listener: Listener) -> LocalMembership:
         self._entered += 1
-        joined = self._channels.setdefault(channel, _Channel())
+        joined = self._channels.setdefault(channel, LocalChannel())
         membership = LocalMembership(joined, listener, self._entered)
         joined.enter(membership)
         return membership
 
 
-class _Channel:
+class LocalChannel:
     """One order of events."""
 
-    def __init__(self) -> None:
+    def __init__(self, ring: Ring = _RING) -> None:
+        self.ring = ring
         self._members: list[LocalMembership] = []
         self._waiting: deque[Callable[[], None]] = deque()
         self._delivering = False
@@ -82,6 +83,10 @@ class _Channel:
             for member in tuple(self._members):
                 member.listener.on_flow(self._flow_told)
 
+    def admit(self, member: LocalMembership) -> None:
+        """It comes from another channel, and hears of it in its own time."""
+        self._members.append(member)
+
     def enter(self, member: LocalMembership) -> None:
         def entered() -> None:
             self._members.append(member)
@@ -106,7 +111,7 @@ class _Channel:
 
     def _tell(self, *, joined: tuple[Change, ...] = (), left: tuple[Change, ...] = ()) -> None:
         places = tuple(sorted(member.place for member in self._members))
-        configuration = Configuration(_RING, places, joined, left)
+        configuration = Configuration(self.ring, places, joined, left)
         for member in tuple(self._members):
             member.listener.on_configuration(configuration)
 
@@ -116,7 +121,7 @@ class LocalMembership:
 
     heard_bytes = 0
 
-    def __init__(self, channel: _Channel, listener: Listener, number: int) -> None:
+    def __init__(self, channel: LocalChannel, listener: Listener, number: int) -> None:
         self.place = Place(1, number)
         self.incarnation = Incarnation(number.to_bytes(INCARNATION_BYTES, "big"))
         self.listener = listener
@@ -145,6 +150,14 @@ class LocalMembership:
         if not self._is_over:
             self._is_over = True
             self._channel.leave(self, reason)
+
+    @property
+    def is_over(self) -> bool:
+        return self._is_over
+
+    def moves_to(self, channel: LocalChannel) -> None:
+        self._channel = channel
+        channel.admit(self)
 
     def ended(self) -> None:
         self.listener.on_ended(None)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from heliograph.cli import admin_nodes, cluster_dev
+from heliograph.cli import cluster_dev, cluster_orders, cluster_status
 from heliograph.cli.outcome import explained
 from heliograph.model.errors import ClientFault, Unavailable
 
@@ -28,8 +28,9 @@ _DATA = "/var/lib/heliograph"
 
 
 app.command("dev")(cluster_dev.dev)
-app.command("status")(admin_nodes.status)
-app.command("remove")(admin_nodes.remove)
+app.command("status")(cluster_status.status)
+app.command("remove")(cluster_orders.remove)
+app.command("override")(cluster_orders.override)
 
 
 @app.command("init")

@@ -69,6 +69,25 @@ async def _bookstore(url: str | None, user: str | None, password: str | None, *,
         typer.echo('\nThe difference is one argument: producer.send(…, unit_of_order="Ada").')
 
 
+@app.command("partition")
+def partition(
+    in_process: Annotated[
+        bool,
+        typer.Option(
+            "--in-process", help="All nodes in this process, also where hosts of their own could be had."
+        ),
+    ] = False,
+    as_json: options.Json = False,
+) -> None:
+    """A cluster with load whose network is cut and healed: what each part may hand out, and what it comes to."""
+    with explained(as_json=as_json), tempfile.TemporaryDirectory(prefix="helio-demo-") as folder:
+        import uvloop
+
+        from heliograph.cli.partition_show import show
+
+        uvloop.run(show(Path(folder), in_process=in_process, as_json=as_json))
+
+
 @asynccontextmanager
 async def _server(url: str | None) -> AsyncIterator[str]:
     """The server that was named, or one of our own for as long as this takes."""

@@ -121,13 +121,20 @@ TRANSITIONS: Final[tuple[Transition, ...]] = tuple(
 )
 
 
+_RESTRICTED: Final = (
+    "another part may be going on, since here are neither all message managers, nor one of the last unrestricted with"
+    " most client managers of that view, nor all of the last unrestricted"
+)
+
+
 def sentence_of(partition: Partition, *, is_in_force: bool = True) -> str:
     """The state for a person who asks how things stand."""
     meaning = MEANINGS[partition.state]
     waiting = (
         "" if is_in_force or not partition.is_unrestricted else " It is not in force yet: nothing is decided."
     )
-    return f"{partition.state}, {meaning.title}: {RULES[partition.rule]}.{waiting}"
+    why = RULES[partition.rule] if partition.is_unrestricted else _RESTRICTED
+    return f"{partition.state}, {meaning.title}: {why}.{waiting}"
 
 
 # ---- docs/reference/partition-states.md

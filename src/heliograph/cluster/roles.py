@@ -1,7 +1,8 @@
 """Who is what in a view (M9). A function of what its members said, so that all agree.
 
 PROTOCOL 3: the primary is a property of the view. Who it is, and who has its log, follows from the partition state
-(`partition_state.py`); but nobody leads while one is missing that may know more, unless it has the log of a primary.
+(`partition_state.py`); but who has not the log of a primary gives those who are missing some time to come before it
+leads without them, restricted.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ from heliograph.cluster.view import View
 class Roles(msgspec.Struct, frozen=True):
     """The members of a view by what they are. `backups` have the primary's log; `others` have to catch up.
 
-    Where there is no primary, `missing` are the message managers without which none of the others may lead; none
-    are named at the very first start, when nobody knows yet who they are.
+    Where there is no primary, `missing` are the message managers that the others wait for; none are named at the very
+    first start, when nobody knows yet who they are.
     """
 
     primary: Incarnation | None
@@ -37,11 +38,15 @@ def roles_in(view: View) -> Roles:
     )
     partition = partition_of(view, managers)
     primary, clients = partition.primary, partition.clients
-    if primary is None or not (partition.is_unrestricted or managers[primary].is_synchronised):
+    if primary is None or not (partition.is_unrestricted or _may_be_restricted(managers[primary])):
         return Roles(None, (), tuple(managers), clients, managers, partition, partition.missing)
     backups = tuple(who for who in partition.followers if who != primary)
     others = tuple(who for who in managers if who != primary and who not in backups)
     return Roles(primary, backups, others, clients, managers, partition)
+
+
+def _may_be_restricted(manager: NodeState) -> bool:
+    return manager.is_synchronised or not manager.is_waiting
 
 
 def _of_one_cluster(managers: dict[Incarnation, NodeState]) -> dict[Incarnation, NodeState]:

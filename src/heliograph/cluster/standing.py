@@ -41,8 +41,9 @@ class Standing:
         self._progress = InForce(roles.partition)
         self._is_recording = False
         self._seen: dict[int, dict[Incarnation, None]] = {}
-        self._proposed: Enrolment | None = None
-        self._settled: int = roles.partition.enrolment.epoch if roles.partition.enrolment else 0
+        self._wanted: Enrolment | None = None  # by this one, which leads
+        self._proposed: Enrolment | None = None  # as was delivered
+        self.enrolment = roles.partition.enrolment  # the newest that is settled
 
     # ---- coming into force
 
@@ -85,10 +86,9 @@ class Standing:
 
     @property
     def awaited(self) -> tuple[str, ...]:
-        """Of whom something is still to be heard before it is in force, by name where it is a message manager."""
-        return tuple(
-            self._states[who].name if who in self._states else who.hex()[:8] for who in self._progress.awaited
-        )
+        """Of whom something is still to be heard before it is in force, by name where one is known."""
+        names = self._clients | {who: state.name for who, state in self._states.items()}
+        return tuple(names.get(who, who.hex()[:8]) for who in self._progress.awaited)
 
     @property
     def is_left_out(self) -> bool:
@@ -100,11 +100,11 @@ class Standing:
     def wanted_enrolment(self, without: str = "") -> Enrolment | None:
         """What the primary of a view in force proposes: what was proposed before and is not settled, or else those
         who are enrolled and those who are new, less one that an operator takes out. None: it is to stay as it is."""
-        before = self.partition.enrolment
+        before = self.enrolment
         if not (self.is_primary and self.is_in_force) or before is None:
             return None
-        if self.partition.proposed is not None and self.partition.proposed.epoch > self._settled:
-            return self.partition.proposed
+        if self.unsettled is not None:
+            return self.unsettled
         managers = list(before.message_managers)
         if self.partition.state is State.A:
             known = dict(managers)
@@ -112,12 +112,47 @@ class Standing:
         clients = [*before.client_managers, *(name for name in self._clients.values())]
         managers = [entry for entry in managers if entry[0] != without][:MAX_ENROLLED]
         clients = [name for name in dict.fromkeys(clients) if name != without][:MAX_ENROLLED]
-        after = Enrolment(self._settled + 1, tuple(managers), tuple(clients))
+        after = Enrolment(before.epoch + 1, tuple(managers), tuple(clients))
         is_same = (after.message_managers, after.client_managers) == (
             before.message_managers,
             before.client_managers,
         )
-        return None if is_same or self._settled != before.epoch else after
+        self._wanted = None if is_same else after
+        return self._wanted
+
+    @property
+    def unsettled(self) -> Enrolment | None:
+        """What was proposed, in this view or before it, and may still come to hold or not."""
+        proposed = self._wanted or self._proposed or self.partition.proposed
+        known = self.enrolment.epoch if self.enrolment is not None else 0
+        return proposed if proposed is not None and proposed.epoch > known else None
+
+    @property
+    def as_overridden(self) -> UnrestrictedView:
+        """This view as if it were unrestricted, with all who are enrolled and here as U: when the next one is made,
+        they are all who were unrestricted last (rule 3)."""
+        assert self.enrolment is not None, "nobody leads before somebody is enrolled"
+        here = [(state.name, state.store) for state in self._states.values()]
+        stores = sorted(store for name, store in self.enrolment.message_managers if (name, store) in here)
+        return UnrestrictedView(self.number, self.view, tuple(stores))
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """Those who are enrolled and not here, message managers first."""
+        if self.enrolment is None:
+            return ()
+        here = [(state.name, state.store) for state in self._states.values()]
+        managers = [name for name, store in self.enrolment.message_managers if (name, store) not in here]
+        clients = [name for name in self.enrolment.client_managers if name not in self._clients.values()]
+        return tuple(dict.fromkeys((*managers, *clients)))
+
+    @property
+    def would_be_whole(self) -> bool:
+        """Whether the next view would be A, and this one is not: nobody is missing any more. For the primary."""
+        if not self.is_primary or self.partition.state is State.A or self.enrolment is None:
+            return False
+        managers = dict(self.enrolment.message_managers)
+        return self.partition.is_unrestricted and not any(name in managers for name in self.missing)
 
     def _newcomers(self) -> list[NodeState]:
         return sorted(self._states.values(), key=lambda state: (state.seniority, state.name))
@@ -126,9 +161,11 @@ class Standing:
         """Delivered: the primary wants this."""
         self._proposed = enrolment
 
-    def settled(self, epoch: int) -> None:
-        self._settled = max(self._settled, epoch)
-        if self._proposed is not None and self._proposed.epoch <= epoch:
+    def settled(self, enrolment: Enrolment) -> None:
+        """Delivered: this holds."""
+        if self.enrolment is None or self.enrolment.epoch < enrolment.epoch:
+            self.enrolment = enrolment
+        if self._proposed is not None and self._proposed.epoch <= enrolment.epoch:
             self._proposed = None
 
     def seen(self, who: Incarnation, epoch: int) -> None:

@@ -333,3 +333,7 @@ WHOLE_EVERY_RECORDS = 100_000
 REMEMBERED_REQUESTS = 10_000
 # A primary whose disk has not answered for so long lets a backup lead: as long as silence is suffered.
 STUCK_SECONDS = SILENCE_SECONDS
+# So long a message manager that has not the log of a primary is in views that nobody leads, before it leads without
+# those who may know more, restricted: hosts that come back from a power cut do so within a few seconds of each other,
+# and a part that led alone has to be merged.
+RESTRICTED_START_SECONDS = 10.0

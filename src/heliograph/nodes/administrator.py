@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -17,7 +17,7 @@ from heliograph.admin.by_message import ByMessage, commands_of, reply
 from heliograph.admin.handlers import CatalogueHandlers
 from heliograph.admin.moving import DELETE, MOVE, MoveOrder
 from heliograph.admin.pausing import PauseHandlers
-from heliograph.admin.subjects import NODE, Arguments, nodes_meant
+from heliograph.admin.subjects import NODE, Arguments, nodes_meant, ordered_by
 from heliograph.admin.survey import Answer
 from heliograph.admin.transactions import TransactionHandlers
 from heliograph.bus.commands import Answered, Asked, Rejected
@@ -31,6 +31,9 @@ from heliograph.nodes.own_messages import OwnMessages
 if TYPE_CHECKING:
     from heliograph.nodes.message_manager import MessageManager
     from heliograph.nodes.surveyor import Surveyor
+
+
+_BY_MESSAGE: Final = "a message"
 
 
 class Put(msgspec.Struct):
@@ -121,7 +124,8 @@ class Administrator:
 
         try:
             nodes = nodes_meant({"nodes": question.nodes})
-            surveyor.ask(question.command, question.arguments, nodes, answer)
+            arguments = ordered_by(_BY_MESSAGE, question.command, question.arguments)
+            surveyor.ask(question.command, arguments, nodes, answer)
         except HeliographError as error:
             answer(reply(self._node, error))
 

@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import Any
 
 from heliograph import __version__
-from heliograph.admin.subjects import ASK_NODES, OF_USERS, argument, needed, nodes_meant
+from heliograph.admin.subjects import ASK_NODES, OF_USERS, argument, needed, nodes_meant, ordered_by
 from heliograph.bus.commands import (
     DECISIONS,
     Answered,
@@ -405,10 +405,12 @@ class ClientManager:
 
     def _ask_nodes(self, surveyor: Surveyor, connection: Connection, message: frames.Ask) -> None:
         """Raises HeliographError."""
+        assert connection.user is not None
         arguments, request = message.arguments, message.request
+        command = argument(arguments, "command", str)
         surveyor.ask(
-            argument(arguments, "command", str),
-            argument(arguments, "arguments", dict, {}),
+            command,
+            ordered_by(connection.user.name, command, argument(arguments, "arguments", dict, {})),
             nodes_meant(arguments),
             lambda reply: connection.send_control(frames.Answer(request, reply)),
         )

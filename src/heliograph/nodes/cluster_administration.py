@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from heliograph.admin.administration import Outcome
-from heliograph.admin.subjects import BUS, GO_ON_WITHOUT, LOG, NODE, USERS, Arguments, argument
+from heliograph.admin.subjects import BUS, LOG, NODE, OVERRIDE, REMOVE_NODE, USERS, Arguments, argument
 from heliograph.bus.commands import Command, DocumentTold, Happened, NodesAsked
 from heliograph.bus.interface import Incarnation
 from heliograph.bus.presence import CLIENT_MANAGER, MESSAGE_MANAGER
@@ -31,7 +31,8 @@ from heliograph.nodes.clock import Clock
 from heliograph.nodes.event_log import Event, EventLog
 from heliograph.nodes.log_relay import LogRelay
 from heliograph.nodes.message_manager import MessageManager
-from heliograph.nodes.node_facts import client_manager_facts, process_facts, replica_facts
+from heliograph.nodes.node_facts import client_manager_facts, partition_facts, process_facts, replica_facts
+from heliograph.nodes.partition_orders import NOTHING, PartitionOrders
 from heliograph.nodes.station import Station
 from heliograph.nodes.surveyor import Surveyor
 from heliograph.nodes.user_handlers import UserHandlers
@@ -72,7 +73,8 @@ class ClusterAdministration:
         answers.register(NODE, self._node)
         answers.register(LOG, events.ask)
         answers.register(BUS, self.bus_figures)
-        answers.register(GO_ON_WITHOUT, self._go_on_without)
+        answers.register(REMOVE_NODE, self._remove_node)
+        answers.register(OVERRIDE, self._override)
 
     def register_with(self, manager: MessageManager) -> None:
         """What is asked of the cluster, and not of one of its nodes: whoever leads says it."""
@@ -208,6 +210,7 @@ class ClusterAdministration:
             "uptime_seconds": self._now() - self._started,
             "leaders": {name: _leader_in(station) for name, station in server.stations.items()},
             "views": dict(self._views),
+            "partitions": {name: partition_facts(station) for name, station in server.stations.items()},
             "lacks": server.lacks,
             **process_facts(),
         }
@@ -217,10 +220,21 @@ class ClusterAdministration:
             body[MESSAGE_MANAGER] = {"sub_cluster": settings.sub_cluster, **replica_facts(server.replica)}
         return Outcome(body)
 
-    def _go_on_without(self, arguments: Arguments) -> Outcome:
-        replica = self._server.replica
-        waited = replica is not None and replica.go_on_without(argument(arguments, "node", str))
-        return Outcome({"waited": waited})
+    def _remove_node(self, arguments: Arguments) -> Outcome:
+        name, by = argument(arguments, "node", str), argument(arguments, "by", str, "")
+        orders = self._orders()
+        return Outcome(orders.remove(name, by) if orders is not None else {"done": NOTHING})
+
+    def _override(self, arguments: Arguments) -> Outcome:
+        orders = self._orders()
+        by = argument(arguments, "by", str, "")
+        return Outcome(orders.override(by) if orders is not None else {"done": NOTHING})
+
+    def _orders(self) -> PartitionOrders | None:
+        server = self._server
+        if server.replica is None:
+            return None
+        return PartitionOrders(server.own, server.replica, self._events.record)
 
     def bus_figures(self, _arguments: Arguments) -> Outcome:
         """Everybody hears everything, so each can say what all members of its channel sent."""

@@ -51,8 +51,8 @@ from heliograph.cluster.roles import Roles, has_log_of
 from heliograph.cluster.standing import Standing
 from heliograph.cluster.view import View
 from heliograph.journal.records import RecordKind
-from heliograph.model.errors import ClientFault, HeliographError, Unavailable
-from heliograph.model.limits import STUCK_SECONDS
+from heliograph.model.errors import HeliographError, Unavailable
+from heliograph.model.limits import RESTRICTED_START_SECONDS, STUCK_SECONDS
 from heliograph.nodes.catching_up import Host, bring_file, catch_up
 from heliograph.nodes.clock import CLOCK, Clock
 from heliograph.nodes.event_log import Record, ignore
@@ -68,7 +68,7 @@ _TRY_AGAIN_SECONDS: Final = 0.2
 _HAND_OVER_SECONDS: Final = 5.0
 _LOOK_AGAIN_SECONDS: Final = 0.01
 _KEY_BYTES: Final = 16
-# Whoever told managers to go on without one hears that they do, before all clients have to come again.
+# An administrator hears that a part goes on as was ordered, before all clients have to come again.
 _ANSWER_FIRST_SECONDS: Final = 0.3
 _AMONG_MANAGERS = (Stored, Synchronised, BodyWanted, BranchOffered, UnionComplete)
 # `Seen` keeps these.
@@ -145,6 +145,8 @@ class Replica:
         self._is_leaving = False
         self._is_full = False
         self._is_stuck = False
+        self._grace: asyncio.TimerHandle | None = None  # nobody leads: others may still come who know more
+        self._has_waited = False
         self._known_clients: tuple[Incarnation, ...] = ()
         self._forget_bodies = False  # somebody is new, and has heard none yet
         self._dropped: list[Handed] = []  # what it handed out in the last view, and no client has
@@ -183,6 +185,7 @@ class Replica:
 
     async def stop(self) -> None:
         self.reunion.suspend()
+        self._end_waiting()
         for task in (self._catching_up, self._bringing):
             if task is not None:
                 task.cancel()
@@ -218,6 +221,7 @@ class Replica:
             address=self.host.address,
             cluster=place.identity,
             expected=self._expected,
+            is_waiting=not self._has_waited,
         )
 
     @property
@@ -441,14 +445,15 @@ class Replica:
         self.roles, self._standing = roles, standing
         self._view = view
         self._adopt(roles)
+        if roles.primary is not None:
+            self._end_waiting()
         me = self.channel.incarnation
         if roles.primary == me:
             self._lead(view, roles)
         elif self._leading is not None:
             self._step_down()
         elif roles.primary is None:
-            missing = ", ".join(roles.missing) or "others, since this is the very first start"
-            self._record("replica-waits", sentence=f"nobody leads before it is here: {missing}")
+            self._wait_for_others(roles)
         elif me in roles.backups:
             self._entered(view)
             assert self._following is not None, "it was synchronised"
@@ -694,24 +699,8 @@ class Replica:
         self.manager.place.add(kind, 0, 0, payload)
         self.manager.append(kind, 0, 0, payload)
 
-    def go_on_without(self, name: str) -> bool:
-        """An operator says that a message manager is gone for good (PROTOCOL 8): this one does not wait for it, and
-        what that one alone had is lost. Whether it had waited. Raises ClientFault."""
-        roles = self.roles
-        if roles is None or any(state.name == name for state in roles.states.values()):
-            raise ClientFault(
-                f"node {name[:60]} is here: stop it first, if it is to go", code="node-not-awaited"
-            )
-        known = self.manager.place.enrolment
-        if known is None or name not in dict(known.message_managers):
-            return False
-        left = tuple(entry for entry in known.message_managers if entry[0] != name)
-        decreed = Enrolment(known.epoch + 1, left, known.client_managers)
-        self.enrolled(decreed, is_settled=True, then=self._decreed)
-        self._record("replica-goes-on-without", which=name, index=self.manager.place.index)
-        return True
-
-    def _decreed(self) -> None:
+    def decreed(self) -> None:
+        """Something holds from here on that changes what the next view is. Whoever asked for it hears so first."""
         asyncio.get_running_loop().call_later(_ANSWER_FIRST_SECONDS, self._tell_nodes_changed)
 
     def _tell_nodes_changed(self) -> None:
@@ -737,6 +726,28 @@ class Replica:
         with contextlib.suppress(HeliographError, OSError):  # then the node stops
             self._reopen()
         self._following = self._follow()
+        self._end_waiting()
+
+    # ---- nobody leads
+
+    def _wait_for_others(self, roles: Roles) -> None:
+        """For those who may know more; not without end."""
+        missing = ", ".join(roles.missing) or "others, since this is the very first start"
+        self._record("replica-waits", sentence=f"nobody leads before it is here: {missing}")
+        if self._grace is None and not self._has_waited and roles.partition.primary is not None:
+            loop = asyncio.get_running_loop()
+            self._grace = loop.call_later(RESTRICTED_START_SECONDS, self._waited_enough)
+
+    def _waited_enough(self) -> None:
+        self._end_waiting()
+        self._has_waited = True
+        self._record("replica-goes-on-restricted", index=self.manager.place.index)
+        self._tell_nodes_changed()
+
+    def _end_waiting(self) -> None:
+        if self._grace is not None:
+            self._grace.cancel()
+        self._grace, self._has_waited = None, False
 
     # ---- the disk
 

@@ -29,6 +29,7 @@ from heliograph.cluster.roles import Roles, roles_in
 from heliograph.cluster.standing import Standing
 from heliograph.cluster.view import View, straight
 from heliograph.model.errors import HeliographError, Unavailable
+from heliograph.model.limits import RESTRICTED_START_SECONDS
 from heliograph.nodes.cluster_clients import ClusterClients
 from heliograph.nodes.cluster_member import LEFT, ClusterMember
 from heliograph.nodes.event_log import Record
@@ -157,8 +158,9 @@ class Station:
         if roles.primary is None and roles.missing:
             names = " and ".join(roles.missing)
             return (
-                f"message manager {names}: without it nobody leads, since it may have later messages than those that"
-                f" are here. Start it; only if its disk is lost for good, `helio cluster remove {roles.missing[0]}`"
+                f"message manager {names}, which may have later messages than those that are here. Start it;"
+                f" after {RESTRICTED_START_SECONDS:g} s one of the others leads without it, and hands out only what"
+                f" comes from then on. If its disk is lost for good, `helio cluster remove {roles.missing[0]}`"
             )
         if roles.primary is None and roles.others:
             expected = max(state.expected for state in roles.states.values())
@@ -262,14 +264,25 @@ class Station:
 
     def _enrolled(self, standing: Standing, enrolment: Enrolment, is_settled: bool) -> None:
         if is_settled:
-            standing.settled(enrolment.epoch)
+            standing.settled(enrolment)
         else:
             standing.proposes(enrolment)
-        seen = partial(self._say_in, standing, EnrolmentSeen(enrolment.epoch))
+        seen = partial(self._enrolment_stored, standing, enrolment, is_settled=is_settled)
         if self.replica is not None:
             self.replica.enrolled(enrolment, is_settled=is_settled, then=seen)
         else:
             seen()
+
+    def _enrolment_stored(self, standing: Standing, enrolment: Enrolment, *, is_settled: bool) -> None:
+        self._say_in(standing, EnrolmentSeen(enrolment.epoch))
+        if is_settled and standing.would_be_whole and self.standing is standing:
+            self.member.nodes_changed()  # those who were missing are not waited for any more
+
+    def remove(self, standing: Standing, name: str) -> None:
+        """The cluster is to be without this one, which is missing. For the primary of a view in force."""
+        wanted = standing.wanted_enrolment(without=name)
+        assert wanted is not None, "it is enrolled, and nothing else is being changed"
+        self._say_in(standing, Enrolled(msgspec.msgpack.encode(wanted), is_settled=False))
 
     def _look_at_standing(self, standing: Standing) -> None:
         """Something was heard: what follows from it here?"""

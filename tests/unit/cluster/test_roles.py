@@ -66,8 +66,16 @@ def test_one_that_was_stopped_for_long_does_not_lead_because_it_never_noticed() 
 
 
 def test_nobody_leads_while_one_is_missing_that_may_know_the_end() -> None:
-    alone = roles(manager("one"))
+    alone = roles(manager("one", is_waiting=True))
     assert (alone.primary, alone.missing, alone.partition.state) == (None, ("two",), State.D)
+
+
+def test_one_that_has_waited_long_enough_leads_restricted() -> None:
+    assert leader(manager("one")) == "one"
+    assert leader(manager("one", is_waiting=True, is_synchronised=True)) == "one", (
+        "it has been there all the time"
+    )
+    assert leader(manager("one"), new("three", is_waiting=True)) == "one"
 
 
 def test_at_the_very_first_start_nobody_leads_before_as_many_are_here_as_are_expected() -> None:
