@@ -8,6 +8,7 @@ import select
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from random import Random
 from traceback import format_exception
 from typing import Any
 
@@ -146,6 +147,7 @@ class PartedPlay:
         self.cuts = cluster.cuts
         self.world = RealWorld(seed)
         self.dice = self.world.dice
+        self._cutting = Random(seed)  # of its own: clients roll theirs whenever they come to it
         self.history = History(self.world)
         self.scene = Scene(self.world, self.history, cluster.urls(), _LEISURE)
         self._name = name
@@ -256,9 +258,9 @@ class PartedPlay:
     def storm(self, seconds: float, kinds: Sequence[str]) -> None:
         end = self.world.now + seconds
         while self.world.now < end:
-            strike: Callable[[], None] = getattr(self, f"_{self.dice.choice(kinds)}")
+            strike: Callable[[], None] = getattr(self, f"_{self._cutting.choice(kinds)}")
             strike()
-            self.go_on(min(self.world.between(0.2, 4.0), max(0.0, end - self.world.now)))
+            self.go_on(min(self._cutting.uniform(0.2, 4.0), max(0.0, end - self.world.now)))
 
     def heal(self) -> None:
         self.cuts.heal()
@@ -267,11 +269,11 @@ class PartedPlay:
     def _random_parts(self) -> Parts:
         """Any number of them, two more often than not."""
         hosts = list(self.cuts.hosts)
-        count = 2 if self.world.chance(0.7) else self.dice.randint(2, len(hosts))
-        self.dice.shuffle(hosts)
+        count = 2 if self._cutting.random() < 0.7 else self._cutting.randint(2, len(hosts))
+        self._cutting.shuffle(hosts)
         parts = [[host] for host in hosts[:count]]
         for host in hosts[count:]:
-            self.dice.choice(parts).append(host)
+            self._cutting.choice(parts).append(host)
         return parts
 
     def _cut(self) -> None:
@@ -280,21 +282,21 @@ class PartedPlay:
     def _cut_twice(self) -> None:
         """The second before anybody, or everybody, has noticed the first."""
         self._cut()
-        self.go_on(self.world.between(0.0, 1.5))
+        self.go_on(self._cutting.uniform(0.0, 1.5))
         self._cut()
 
     def _cable(self) -> None:
-        self.cuts.kill_cable(self.dice.choice(self.cuts.hosts))
+        self.cuts.kill_cable(self._cutting.choice(self.cuts.hosts))
 
     def _flap(self) -> None:
-        for _ in range(self.dice.randint(2, 5)):
-            self.dice.choice((self._cut, self._cable))()
-            self.go_on(self.world.between(0.05, 0.5))
+        for _ in range(self._cutting.randint(2, 5)):
+            self._cutting.choice((self._cut, self._cable))()
+            self.go_on(self._cutting.uniform(0.05, 0.5))
             self.cuts.heal()
-            self.go_on(self.world.between(0.05, 0.5))
+            self.go_on(self._cutting.uniform(0.05, 0.5))
 
     def _lose(self) -> None:
-        self.cuts.lose(*self.dice.sample(self.cuts.hosts, 2))
+        self.cuts.lose(*self._cutting.sample(self.cuts.hosts, 2))
 
     def _heal(self) -> None:
         self.cuts.heal()

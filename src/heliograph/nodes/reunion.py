@@ -79,6 +79,8 @@ class Reunion:
         self.branches = Branches(manager.folder / "branches", manager.disk)
         self._offers: dict[bytes, Incarnation | None] = {}  # branches, and who has each; None: this one
         self._complete: dict[Incarnation, None] = {}
+        self._awaited: tuple[Incarnation, ...] = ()  # who come from other parts
+        self._was_joined = True
         self._has_offered = False
         self._has_completed = False
         self._whole_index = -1  # of the last WHOLE of this view
@@ -99,8 +101,19 @@ class Reunion:
         """A view begins: what was said in another does not count."""
         self._offers.clear()
         self._complete.clear()
+        self._awaited = ()
         self._has_offered = self._has_completed = False
         self._whole_index = -1
+
+    def awaits(self, others: tuple[Incarnation, ...]) -> None:
+        """These have something that the log of this one, which leads, has not."""
+        self._awaited = others
+
+    @property
+    def is_joined(self) -> bool:
+        """Whether all is in the log that was done in other parts by those who are here. Until then nothing is handed
+        out (P6): consumers that come from there may have had it, and been told that they are through with it."""
+        return not self._offers and all(who in self._complete for who in self._awaited)
 
     def suspend(self) -> None:
         """A view ends: whoever leads must say where it is."""
@@ -176,6 +189,9 @@ class Reunion:
             self._offers.setdefault(branch, None)
         for branch in [each for each in self._offers if ledger.has_merged(each)]:
             del self._offers[branch]
+        if self._was_joined != self.is_joined:
+            self._was_joined = self.is_joined
+            self._replica.regate()
         if self._offers:
             if self._task is None and asyncio.get_running_loop().time() >= self._retry_at:
                 self._task = asyncio.get_running_loop().create_task(self._take_in_all())
