@@ -220,6 +220,7 @@ class Replica:
             address=self.host.address,
             cluster=place.identity,
             expected=self._expected,
+            has_branches=bool(self.reunion.branches.all),
         )
 
     @property
@@ -626,7 +627,9 @@ class Replica:
         """Message managers of the view that have done something which is not known here."""
         place = self.manager.place
         return tuple(
-            who for who, state in roles.states.items() if has_more(place, state.lineage_id, state.index)
+            who
+            for who, state in roles.states.items()
+            if who != roles.primary and (state.has_branches or has_more(place, state.lineage_id, state.index))
         )
 
     def _first_tag(self, view: View, roles: Roles) -> int:

@@ -106,8 +106,9 @@ class Reunion:
         self._whole_index = -1
 
     def awaits(self, others: tuple[Incarnation, ...]) -> None:
-        """These have something that the log of this one, which leads, has not."""
+        """These may have something that the log of this one, which leads, has not. So may this one."""
         self._awaited = others
+        self._look_at_own()
 
     @property
     def is_joined(self) -> bool:
@@ -185,8 +186,7 @@ class Reunion:
 
     def _lead(self, leading: Leading) -> None:
         ledger = self._replica.manager.catalogue.ledger
-        for branch in self.branches.all:
-            self._offers.setdefault(branch, None)
+        self._look_at_own()
         for branch in [each for each in self._offers if ledger.has_merged(each)]:
             del self._offers[branch]
         if self._was_joined != self.is_joined:
@@ -198,6 +198,10 @@ class Reunion:
         elif self._may_call_whole(leading):
             self._whole_index = self._replica.manager.place.index
             self._replica.became_whole()
+
+    def _look_at_own(self) -> None:
+        for branch in self.branches.all:
+            self._offers.setdefault(branch, None)
 
     def _may_call_whole(self, leading: Leading) -> bool:
         """PROTOCOL 5: everybody is here, has everything, and has stored the last WHOLE."""
