@@ -92,10 +92,10 @@ def _check(claim: Claim, next_tag: int) -> None:
         for first, last in ranges:
             if not before < first <= last:
                 raise ClientFault("ranges of tags are given in order, each tag once", code="claim-invalid")
+            if last >= next_tag and first < FIRST_OF_A_PART:  # others, another part of a cut may have given
+                raise ClientFault(
+                    f"delivery tag {last} was never given to this consumer", code="settlement-unknown"
+                )
             before = last
-        if next_tag <= before < FIRST_OF_A_PART:  # beyond that, another part of a cut may have given it
-            raise ClientFault(
-                f"delivery tag {before} was never given to this consumer", code="settlement-unknown"
-            )
     if subtracted(claim.held, claim.settled) != claim.held:
         raise ClientFault("what is settled is not held any more", code="claim-invalid")
