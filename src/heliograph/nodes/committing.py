@@ -74,12 +74,13 @@ class Committing:
             try:
                 self._decide(command)
             except HeliographError as error:
-                self.drop(command.session, command.number)
-                code, sentence = error.code, error.sentence
-                if code in _MISSING and self._may_be_known_elsewhere:
-                    code = "transaction-in-doubt"
+                if error.code in _MISSING and self._may_be_known_elsewhere:
+                    self.drop(command.session, 0)  # what became of it is not decided here
                     sentence = "another part of the cluster may have committed the transaction: look later"
-                self._manager.multicast(Rejected(command.request, code, sentence))
+                    self._manager.multicast(Rejected(command.request, "transaction-in-doubt", sentence))
+                    return
+                self.drop(command.session, command.number)
+                self._manager.multicast(Rejected(command.request, error.code, error.sentence))
 
     @property
     def _may_be_known_elsewhere(self) -> bool:
