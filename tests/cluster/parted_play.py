@@ -33,6 +33,8 @@ _AGREE_SECONDS = 30.0
 _LEISURE = 6.0
 _LOOK_SECONDS = 0.05
 _ENOUGH = 20  # messages, to say that a part accepts them
+# Clients at every desk send to these.
+_EVERYWHERE = ("queue:solo", "topic:news", "queue:many")
 # As the runs on virtual time have it: whoever is gone is given up soon enough for a story.
 SETTINGS = {
     "limits": {"heartbeat_seconds": 2.0},
@@ -203,9 +205,8 @@ class PartedPlay:
         ]
         for desk in self._desks:
             cast += [
-                sending(f"writer-{desk.name}", "queue:solo"),
-                sending(f"press-{desk.name}", "topic:news"),
-                sending(f"many-{desk.name}", "queue:many"),
+                sending(f"{who}-{desk.name}", destination)
+                for who, destination in zip(("writer", "press", "many"), _EVERYWHERE, strict=True)
             ]
         desk = dice.choice(self._desks)
         cast.append(sending("ordered", "queue:units", ("a", "b", "c")))
@@ -248,6 +249,16 @@ class PartedPlay:
         lives = {client.life for client in self.clients if client.machine.name in desks}
         sent = list(self.history.sent.values())
         return sum(each.confirmed_at > since and each.producer in lives for each in sent) > _ENOUGH
+
+    def some_are_in(self, sub_cluster: str) -> bool:
+        """Whether that sub-cluster has a destination to which clients at every desk send."""
+        everywhere = [self._of(destination) for destination in _EVERYWHERE]
+        return any(
+            event["event"] == "destination-created" and event["destination"] in everywhere
+            for node in self.cluster.dev.message_managers
+            if node.sub_cluster == sub_cluster
+            for event in events_of(node)
+        )
 
     def go_on(self, seconds: float) -> None:
         """Nothing is waited for: the clients work, and the bus notices what it notices."""
