@@ -105,7 +105,7 @@ class Client:
         another's by now."""
         wire = self._connection._link.wire if self._connection is not None else None
         transport: SimTransport | None = wire._transport if wire is not None else None  # type: ignore[assignment]
-        return transport is None or transport.is_broken
+        return transport is None or self.machine.is_broken(transport)
 
     async def pause(self, longest: float) -> None:
         if longest:

@@ -10,7 +10,7 @@ from heliograph.client.clock import Clock as ClientClock
 from heliograph.nodes.clock import Clock as NodeClock
 from simulation.disk import Mount, SimDisk
 from simulation.loop import ProcessLoop
-from simulation.sockets import Sockets
+from simulation.sockets import SimTransport, Sockets
 from simulation.world import World
 
 # Some day in 2026.
@@ -41,6 +41,10 @@ class Machine:
         self.processes.append(process)
         process.begin(main)
         return process
+
+    def is_broken(self, transport: SimTransport) -> bool:
+        """Whether a connection is, that a process here may still take for whole."""
+        return transport.is_broken
 
     def crash(self) -> None:
         """Without power: nobody is told anything, and the disk has what it has."""

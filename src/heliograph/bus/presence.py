@@ -65,6 +65,7 @@ class NodeState(msgspec.Struct, frozen=True, array_like=True):
     elders: tuple[bytes, ...] = ()  # of that: stores that were unrestricted before it
     clients: tuple[bytes, ...] = ()  # client managers of its last view by incarnation, the most senior first
     is_waiting: bool = False  # it does not lead yet without those who may know more, be it restricted
+    has_branches: bool = False  # what it did in another part is set aside, and may not be in the log yet
 
 
 class Hello(Command):

@@ -57,14 +57,13 @@ class Node:
         self._configuration = self.folder / "heliograph.toml"
         self._ready = self.folder / "ready"
 
-    def configure(self, sections: Settings, distributed: Sequence[str] = ()) -> None:
+    def configure(self, sections: Settings, policies: Sequence[Mapping[str, object]] = ()) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
+        tables = [(f"[{section}]", keys) for section, keys in sections.items()]
+        tables += [("[[policies]]", keys) for keys in policies]
         lines = []
-        for section, keys in sections.items():
-            lines.append(f"[{section}]")
-            lines += [f"{key} = {toml_of(value)}" for key, value in keys.items()]
-        for pattern in distributed:
-            lines += ["[[policies]]", f"destinations = {toml_of(pattern)}", 'members = "all"']
+        for title, keys in tables:
+            lines += [title, *(f"{key} = {toml_of(value)}" for key, value in keys.items())]
         self._configuration.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
     def start(self) -> None:
@@ -148,11 +147,14 @@ class DevCluster:
         settings: Settings | None = None,
         beside: DevCluster | None = None,
         distributed: Sequence[str] = (),
+        placement: Sequence[int] = (),
+        policies: Sequence[Mapping[str, object]] = (),
     ) -> None:
         """`message_managers`: of each sub-cluster. `hosts`: in namespaces, so many share the nodes; 0: one for each.
+        `placement`: the number of each node's host, client managers first; otherwise by turns.
         `port`: of the first client manager, the others follow; 0: free ones. `settings`: of all nodes. `beside`: use
         the ring of this one, which was started before and is stopped behind it. `distributed`: destinations, or
-        patterns of them, that are in all sub-clusters."""
+        patterns of them, that are in all sub-clusters. `policies`: more of them."""
         self.folder = folder.absolute()
         # A corosync that was here before may have other clusters: the name belongs to the folder.
         self.name = f"dev-{sha256(str(self.folder).encode()).hexdigest()[:8]}"
@@ -165,11 +167,13 @@ class DevCluster:
         )
         self._managers_each = message_managers
         self._counts = client_managers, message_managers * sub_clusters
-        self._host_count = hosts or sum(self._counts)
+        count = sum(self._counts)
+        self._placement = placement or [place % (hosts or count) + 1 for place in range(count)]
         self._port = port
         self._settings = settings or {}
         self._beside = beside
-        self._distributed = distributed
+        everywhere = [{"destinations": pattern, "members": "all"} for pattern in distributed]
+        self._policies: list[Mapping[str, object]] = [*everywhere, *policies]
 
     # ---- life
 
@@ -184,7 +188,7 @@ class DevCluster:
             node = Node(self.folder, role, number, hosts[place - 1])
             if role == MESSAGE_MANAGER:
                 node.sub_cluster = self.sub_clusters[(number - 1) // self._managers_each]
-            node.configure(self._sections(node, number, place), self._distributed)
+            node.configure(self._sections(node, number, place), self._policies)
             self.nodes.append(node)
         for node in self.nodes:
             node.start()
@@ -253,12 +257,12 @@ class DevCluster:
         if self.namespaces:
             if os.geteuid() != 0:
                 raise ClientFault("--namespaces needs the superuser: run it with sudo", code="usage")
-            self.network = Network(self.folder / "hosts", self._host_count, subnet=free_subnet())
+            self.network = Network(self.folder / "hosts", max(self._placement), subnet=free_subnet())
             self.network.let_us_in()
             self.network.start(key=secrets.token_bytes(KEY_BYTES))
             for host in self.network.hosts:
                 _wait_for_ring(host)
-            return [self.network.hosts[place % self._host_count] for place in range(count)]
+            return [self.network.hosts[number - 1] for number in self._placement]
         if self._beside is not None:
             return [self._beside.ring] * count
         if _answers():
@@ -279,8 +283,9 @@ class DevCluster:
         server: dict[str, object] = {"data": str(node.data), "port": self._port}
         identity: dict[str, object] = {"node": number + (_FIRST_MESSAGE_MANAGER - 1 if is_manager else 0)}
         if self.network is not None:
-            server["host"] = self.network.address((place - 1) % self._host_count + 1)
-            server["port"] = _PORT + (place - 1) // self._host_count
+            host = self._placement[place - 1]
+            server["host"] = self.network.address(host)
+            server["port"] = _PORT + self._placement[: place - 1].count(host)
             identity["users_file"] = str(self._users())
         elif self._port:
             server["port"] = self._port + number - 1

@@ -20,6 +20,7 @@ from heliograph.model.errors import Unavailable
 
 _TOOLS = ("corosync", "unshare", "nsenter", "setpriv")
 _PACKAGES = {"corosync": "corosync", "ip": "iproute2"}
+_CHAIN = "table bridge cuts {{\nchain forward {{\ntype filter hook forward priority 0\n{rules}}}\n}}\n"
 _HOLD = "mount -t tmpfs tmpfs /run && mount -t tmpfs tmpfs /dev/shm {more} && echo ready && exec cat"
 
 
@@ -186,6 +187,18 @@ class Network:
     def pull(self, number: int) -> None:
         """The host's own end stays up: it is the network that fails, not the host."""
         self._switch.run("ip", "link", "set", f"port{number}", "nomaster")
+
+    def set_port(self, number: int, *, up: bool) -> None:
+        """The link of a host's cable: it sees that there is none."""
+        self._switch.run("ip", "link", "set", f"port{number}", "up" if up else "down")
+
+    def bar(self, ways: Sequence[tuple[int, int]]) -> None:
+        """What the first of two hosts says does not reach the second: for these, from now on, and for no others.
+        Needs nftables."""
+        rules = "".join(f'iifname "port{one}" oifname "port{other}" drop\n' for one, other in ways)
+        # The table is made before it is removed, so that it is there to be removed; all of it happens at one instant.
+        script = f"table bridge cuts\ndelete table bridge cuts\n{_CHAIN.format(rules=rules)}"
+        self._switch.run("nft", script)
 
     def let_us_in(self) -> None:
         """A cable from the switch to this machine. It goes when the switch does."""

@@ -43,6 +43,7 @@ class Situation(msgspec.Struct, frozen=True, kw_only=True):
     state: State
     is_in_force: bool
     is_whole: bool = False
+    is_joined: bool = True  # all that message managers of the view did in other parts is in the log (P6)
     units_continue: bool = False  # the destination's policy on units of order in D (P11)
 
 
@@ -59,7 +60,7 @@ class Hold(enum.StrEnum):
 
 
 ENDS: Final[dict[Hold, str]] = {
-    Hold.NOT_IN_FORCE: "the view is in force, or the next one is",
+    Hold.NOT_IN_FORCE: "the view is in force, and what its message managers did in other parts is known here",
     Hold.OLDER: "this part meets the unrestricted one, or all message managers are together",
     Hold.FROM_RESTRICTED: "all message managers are together",
     Hold.SENT_AGAIN: "all message managers are together",
@@ -97,7 +98,7 @@ def holds(situation: Situation, messages: Iterable[Message]) -> list[Hold | None
 
 def own_hold(situation: Situation, message: Message) -> Hold | None:
     """Why a message would wait if nothing were before it."""
-    if situation.state is not State.D and not situation.is_in_force:
+    if not situation.is_joined or (situation.state is not State.D and not situation.is_in_force):
         return Hold.NOT_IN_FORCE
     if message.is_behind_gap:
         return Hold.GAP

@@ -23,6 +23,13 @@ def fork_of(host: LogPlace, views: list[ViewMark], index: int) -> int:
     return NOTHING_IN_COMMON
 
 
+def has_more(host: LogPlace, view: bytes, index: int) -> bool:
+    """Whether somebody whose log goes up to that index, in a view that it was in last, has something that the host
+    has not: another part of a cut has led it."""
+    end = _ends(host).get(view)
+    return index > (0 if end is None else end)
+
+
 def _ends(host: LogPlace) -> dict[bytes, int]:
     """How far the host's log went in each view."""
     following = [mark.index for mark in host.views[1:]] + [host.index]

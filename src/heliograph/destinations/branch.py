@@ -97,13 +97,15 @@ def key_of(terms: Terms) -> str:
 
 class Lying(msgspec.Struct):
     """What a destination holds, by number: in any list, and for each durable subscription; of both, what was handed
-    out before, or is; and the block at each position, by the number that its first message has."""
+    out before, or is; and the block at each position, by the number that its first message has. Of each list of a
+    topic, what it may still hand out for the first time."""
 
     waiting: Ranges = NONE
     seen: dict[str, Ranges] = {}
     wanted_by: dict[str, Ranges] = {}
     list_of: dict[str, int] = {}
     positions: dict[int, int] = {}
+    unseen_by: dict[int, Ranges] = {}
 
 
 def lying_in(state: DestinationState, base: int) -> Lying:
@@ -120,7 +122,10 @@ def lying_in(state: DestinationState, base: int) -> Lying:
     waiting = [_add(found, "", entries, base)]
     for subscription in state.subscriptions:
         name = key_of(subscription.terms) if subscription.terms.durable else ""
-        numbers = _add(found, name, _entries_for(state, subscription), base)
+        entries = list(_entries_for(state, subscription))
+        numbers = _add(found, name, entries, base)
+        seen = union([(entry.number, entry.last) for entry in entries if entry.deliveries])
+        found.unseen_by[subscription.number] = minus(numbers, seen)
         waiting.append(numbers)
         if name:
             found.wanted_by[name] = numbers

@@ -15,7 +15,7 @@ from heliograph.destinations.effects import AnyEffect
 from heliograph.destinations.outstanding import subtracted
 from heliograph.destinations.settling import MAX_TAG, UNKNOWN, Ranges, Settling, cut_at
 from heliograph.model.block import Span
-from heliograph.model.claim import Claim
+from heliograph.model.claim import FIRST_OF_A_PART, Claim
 from heliograph.model.errors import ClientFault
 from heliograph.model.ids import ConsumerId
 
@@ -41,6 +41,11 @@ class Claiming(Settling):
     def is_attended(self) -> bool:
         """Whether a consumer is there that is not away."""
         return any(not consumer.away for consumer in self.consumers.values())
+
+    def begin_tags(self, first: int) -> None:
+        """What consumers are given from here on has these tags."""
+        for consumer in self.consumers.values():
+            consumer.next_tag = max(consumer.next_tag, first)
 
     def claim(self, event: ConsumerAttached, claim: Claim, effects: list[AnyEffect], now: int) -> Ranges:
         """A consumer is back. Returns what its client thinks to hold and does not.
@@ -87,10 +92,10 @@ def _check(claim: Claim, next_tag: int) -> None:
         for first, last in ranges:
             if not before < first <= last:
                 raise ClientFault("ranges of tags are given in order, each tag once", code="claim-invalid")
+            if last >= next_tag and first < FIRST_OF_A_PART:  # others, another part of a cut may have given
+                raise ClientFault(
+                    f"delivery tag {last} was never given to this consumer", code="settlement-unknown"
+                )
             before = last
-        if before >= next_tag:
-            raise ClientFault(
-                f"delivery tag {before} was never given to this consumer", code="settlement-unknown"
-            )
     if subtracted(claim.held, claim.settled) != claim.held:
         raise ClientFault("what is settled is not held any more", code="claim-invalid")

@@ -116,6 +116,12 @@ class Views:
             if effects:
                 yield destination, effects
 
+    def begin_tags(self, first: int) -> None:
+        """Consumers that are there are given what comes under tags of this part."""
+        for destination in self._destinations.values():
+            for messages in destination.lists():
+                messages.begin_tags(first)
+
     def begin(self, destination: Destination, effects: list[AnyEffect]) -> None:
         """A destination was made."""
         if self.situation is not None:

@@ -6,6 +6,17 @@ import msgspec
 
 Ranges = list[tuple[int, int]]
 
+# A tag has 63 bits: the number of a view, who leads in it, and so many deliveries to one consumer.
+_VIEW_BITS, _MANAGER_BITS, _DELIVERY_BITS = 22, 8, 33
+FIRST_OF_A_PART = 1 << (_MANAGER_BITS + _DELIVERY_BITS)
+
+
+def first_tag(view: int, manager: int) -> int:
+    """Tags of a part of a cut begin here, for the consumers that it found. Otherwise two parts would give one tag
+    to different messages, and a client that comes from the one would settle at the other what it never had."""
+    numbered = view % (1 << _VIEW_BITS) or 1
+    return (numbered << _MANAGER_BITS | manager % (1 << _MANAGER_BITS)) << _DELIVERY_BITS
+
 
 class Claim(msgspec.Struct, omit_defaults=True):
     """Inclusive ranges of delivery tags, in order: those that the client holds, and those that it settled lately.

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from heliograph.bus.commands import Answered, CommitAsked, PrepareAsked, Rejected, RollbackAsked
+from heliograph.cluster.partition_state import State
 from heliograph.destinations.destination import Destination
 from heliograph.destinations.effects import AnyEffect, Release
 from heliograph.destinations.message_list import MessageList
@@ -25,6 +26,8 @@ Ranges = list[tuple[int, int]]
 Consumption = tuple[Destination, MessageList, ConsumerId, Ranges]
 Done = tuple[int, int, Ranges]
 _encode = msgspec.msgpack.Encoder().encode
+# Something of a transaction is not here.
+_MISSING = ("transaction-rolled-back", "consumer-unknown", "settlement-unknown")
 
 
 class Committing:
@@ -71,8 +74,19 @@ class Committing:
             try:
                 self._decide(command)
             except HeliographError as error:
+                if error.code in _MISSING and self._may_be_known_elsewhere:
+                    self.drop(command.session, 0)  # what became of it is not decided here
+                    sentence = "another part of the cluster may have committed the transaction: look later"
+                    self._manager.multicast(Rejected(command.request, "transaction-in-doubt", sentence))
+                    return
                 self.drop(command.session, command.number)
                 self._manager.multicast(Rejected(command.request, error.code, error.sentence))
+
+    @property
+    def _may_be_known_elsewhere(self) -> bool:
+        """PROTOCOL 7.6: a part that others may have gone on without does not say that something did not happen."""
+        situation = self._manager.catalogue.views.situation
+        return situation is not None and (situation.state is State.D or not situation.is_joined)
 
     def _decide(self, command: CommitAsked) -> None:
         """Raises ClientFault when something of the transaction is missing, and StorageFull when there is no

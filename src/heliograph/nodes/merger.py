@@ -45,7 +45,7 @@ from heliograph.destinations.subscriptions import SubscriptionRecord, Terms
 from heliograph.destinations.topic import Topic
 from heliograph.destinations.transactions import CommitRecord
 from heliograph.journal.records import Record, RecordKind
-from heliograph.model.block import LARGE, Span, parse_trusted
+from heliograph.model.block import LARGE, Block, Span, parse_trusted
 from heliograph.model.destination import Address
 from heliograph.model.errors import StorageFull
 from heliograph.model.ids import LaneId, SessionId
@@ -246,14 +246,19 @@ class Merger:
                 await source.bring(self._manager, reference)
 
     async def _behind(self, ledge: Ledge, transfer: Transfer) -> list[tuple[int, bytes, int, int]]:
-        """What waits in this queue of a lane, was never handed out, and follows on what comes: sequence, block, first
-        and last number."""
+        """What waits here of a lane, was never handed out, and follows on what comes: sequence, block, first and last
+        number."""
         address, kind, lane = transfer.place
-        if kind or is_topic(address):
+        if kind:
             return []
         follows = ((transfer.sequences[0][0] + 1, ALL_THAT_FOLLOWS),)
-        unseen = minus(ledge.ours.waiting.get(lane, NONE), ledge.ours.seen.get("", {}).get(lane, NONE))
-        numbers = ledge.layout.numbers_of(lane, common(unseen, follows), ledge.lying.waiting)
+        among = ledge.lying.waiting
+        if is_topic(address):
+            unseen = ledge.ours.waiting.get(lane, NONE)
+            among = union(*ledge.lying.unseen_by.values())
+        else:
+            unseen = minus(ledge.ours.waiting.get(lane, NONE), ledge.ours.seen.get("", {}).get(lane, NONE))
+        numbers = ledge.layout.numbers_of(lane, common(unseen, follows), among)
         found = []
         for block, low, high in list(ledge.layout.of_numbers(numbers)):
             (buffer,) = await read(self._manager, [block.position])
@@ -265,27 +270,50 @@ class Merger:
 
     def _publish_again(self, ledge: Ledge, again: tuple[int, bytes, int, int], plan: Plan) -> None:
         _, buffer, low, high = again
+        if ledge.lying.unseen_by:
+            self._publish_again_to_some(ledge, again)
+            return
         self._note(RecordKind.DONE, ledge.number, 0, ((low, high),))
         ledge.lying.waiting = minus(ledge.lying.waiting, ((low, high),))
         self._publish(ledge, buffer, "", plan)
 
+    def _publish_again_to_some(self, ledge: Ledge, again: tuple[int, bytes, int, int]) -> None:
+        """Of a topic: for those lists alone that have not handed it out, and are not done with it. To others it is
+        nothing new."""
+        _, buffer, low, high = again
+        lying, old = ledge.lying, ((low, high),)
+        moved = {number: common(unseen, old) for number, unseen in lying.unseen_by.items()}
+        first = self._append(ledge, buffer, RecordKind.JOINED).number
+        shift = first - low
+        for number, numbers in moved.items():
+            here = tuple((begin + shift, end + shift) for begin, end in numbers)
+            self._note(RecordKind.DONE, ledge.number, number, numbers)
+            self._note(RecordKind.DONE, ledge.number, number, minus(((first, high + shift),), here))
+            lying.unseen_by[number] = union(minus(lying.unseen_by[number], old), here)
+            for name, wanted in lying.wanted_by.items():
+                if lying.list_of[name] == number:
+                    lying.wanted_by[name] = union(minus(wanted, numbers), here)
+
     def _publish(self, ledge: Ledge, buffer: bytes, kind: str, plan: Plan) -> None:
-        block = parse_trusted(buffer)
-        destination = self._manager.catalogue.by_number[ledge.number]
-        block.number = destination.intake.next_number
-        record = RecordKind.ADOPTED if kind == MOVED else RecordKind.JOINED
-        self._write(record, ledge.number, number_mark(block), buffer, bulky=True)
-        header = header_of(buffer)
-        ledge.layout.add(header, block.number)
-        self.taken += block.count
+        block = self._append(ledge, buffer, RecordKind.ADOPTED if kind == MOVED else RecordKind.JOINED)
         here = ((block.number, block.number + block.count - 1),)
-        ledge.lying.waiting = union(ledge.lying.waiting, here)
         for name in ledge.lying.wanted_by:
             self._mark_list(ledge, name, block.lane, here)
         ledge.joined = union(ledge.joined, here)
         for keeping in plan.keepings:
             if keeping.place[0] == ledge.theirs.address and keeping.place[2] == block.lane and kind != MOVED:
                 self._was_seen(ledge, keeping, here)
+
+    def _append(self, ledge: Ledge, buffer: bytes, record: RecordKind) -> Block:
+        block = parse_trusted(buffer)
+        destination = self._manager.catalogue.by_number[ledge.number]
+        block.number = destination.intake.next_number
+        self._write(record, ledge.number, number_mark(block), buffer, bulky=True)
+        ledge.layout.add(header_of(buffer), block.number)
+        self.taken += block.count
+        here = ((block.number, block.number + block.count - 1),)
+        ledge.lying.waiting = union(ledge.lying.waiting, here)
+        return block
 
     def _mark_list(self, ledge: Ledge, name: str, lane: LaneId, here: Ranges) -> None:
         """A subscription of both parts may be done with it there."""

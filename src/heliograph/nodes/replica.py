@@ -44,6 +44,7 @@ from heliograph.bus.commands import (
 from heliograph.bus.interface import Incarnation, Origin, Receiver
 from heliograph.bus.presence import MESSAGE_MANAGER, NodeState
 from heliograph.cluster.dispatch_rules import Situation
+from heliograph.cluster.fork import has_more
 from heliograph.cluster.handed_out import Handed, HandedOut
 from heliograph.cluster.log import Enrolled, LogPlace
 from heliograph.cluster.partition_state import Enrolment, State, UnrestrictedView
@@ -51,6 +52,7 @@ from heliograph.cluster.roles import Roles, has_log_of
 from heliograph.cluster.standing import Standing
 from heliograph.cluster.view import View
 from heliograph.journal.records import RecordKind
+from heliograph.model.claim import first_tag
 from heliograph.model.errors import HeliographError, Unavailable
 from heliograph.model.limits import RESTRICTED_START_SECONDS, STUCK_SECONDS
 from heliograph.nodes.catching_up import Host, bring_file, catch_up
@@ -222,6 +224,7 @@ class Replica:
             cluster=place.identity,
             expected=self._expected,
             is_waiting=not self._has_waited,
+            has_branches=bool(self.reunion.branches.all),
         )
 
     @property
@@ -312,15 +315,15 @@ class Replica:
 
     def goes_on_leading(self, leading: Leading) -> None:
         self._leading = self._bus.leading = leading
-        self._regate()
+        self.regate()
 
     def became_whole(self) -> None:
         """Every message manager has all that any had: nothing waits any more."""
         self.manager.became_whole()
         self.manager.end_doubts(self._lease_seconds)
-        self._regate()
+        self.regate()
 
-    def _regate(self) -> None:
+    def regate(self) -> None:
         """What may be handed out is another matter from here on."""
         assert self._standing is not None, "who leads is in a view"
         views = self.manager.catalogue.views
@@ -328,6 +331,7 @@ class Replica:
             state=self._standing.partition.state,
             is_in_force=self._standing.is_in_force,
             is_whole=not views.is_parted,
+            is_joined=self.reunion.is_joined,
         )
         for destination, effects in views.regate(situation):
             self.manager.run(destination, effects)
@@ -616,9 +620,27 @@ class Replica:
         state = roles.partition.state
         takes_along = state is not State.D and self._standing is not None and self._standing.takes_along
         self.manager.run(None, self.manager.catalogue.views.enter(view.id, state, takes_along=takes_along))
-        self._regate()
+        others = self._from_other_parts(roles)
+        self.reunion.awaits(others)
+        if state is State.D or others:
+            self.manager.catalogue.views.begin_tags(self._first_tag(view, roles))
+        self.regate()
         if state is State.D:
             self._act()
+
+    def _from_other_parts(self, roles: Roles) -> tuple[Incarnation, ...]:
+        """Message managers of the view that have done something which is not known here."""
+        place = self.manager.place
+        return tuple(
+            who
+            for who, state in roles.states.items()
+            if who != roles.primary and (state.has_branches or has_more(place, state.lineage_id, state.index))
+        )
+
+    def _first_tag(self, view: View, roles: Roles) -> int:
+        enrolment = roles.partition.enrolment
+        names = [name for name, _ in enrolment.message_managers] if enrolment is not None else []
+        return first_tag(view.number, names.index(self.name) if self.name in names else len(names))
 
     def _enter_no_view(self) -> None:
         """What comes now counts for the view that is made, if all went well; or else for none."""
@@ -628,7 +650,7 @@ class Replica:
         """The view is unrestricted for all: who leads begins to decide."""
         if self._leading is not None and self._view is not None:
             self.manager.run(None, self.manager.catalogue.views.comes_into_force())
-            self._regate()
+            self.regate()
             self._act()
             if self._is_leaving and self._has_backup:
                 self._tell_nodes_changed()  # there may be one that can lead only now

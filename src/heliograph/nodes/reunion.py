@@ -79,6 +79,8 @@ class Reunion:
         self.branches = Branches(manager.folder / "branches", manager.disk)
         self._offers: dict[bytes, Incarnation | None] = {}  # branches, and who has each; None: this one
         self._complete: dict[Incarnation, None] = {}
+        self._awaited: tuple[Incarnation, ...] = ()  # who come from other parts
+        self._was_joined = True
         self._has_offered = False
         self._has_completed = False
         self._whole_index = -1  # of the last WHOLE of this view
@@ -99,8 +101,20 @@ class Reunion:
         """A view begins: what was said in another does not count."""
         self._offers.clear()
         self._complete.clear()
+        self._awaited = ()
         self._has_offered = self._has_completed = False
         self._whole_index = -1
+
+    def awaits(self, others: tuple[Incarnation, ...]) -> None:
+        """These may have something that the log of this one, which leads, has not. So may this one."""
+        self._awaited = others
+        self._look_at_own()
+
+    @property
+    def is_joined(self) -> bool:
+        """Whether all is in the log that was done in other parts by those who are here. Until then nothing is handed
+        out (P6): consumers that come from there may have had it, and been told that they are through with it."""
+        return not self._offers and all(who in self._complete for who in self._awaited)
 
     def suspend(self) -> None:
         """A view ends: whoever leads must say where it is."""
@@ -172,16 +186,22 @@ class Reunion:
 
     def _lead(self, leading: Leading) -> None:
         ledger = self._replica.manager.catalogue.ledger
-        for branch in self.branches.all:
-            self._offers.setdefault(branch, None)
+        self._look_at_own()
         for branch in [each for each in self._offers if ledger.has_merged(each)]:
             del self._offers[branch]
+        if self._was_joined != self.is_joined:
+            self._was_joined = self.is_joined
+            self._replica.regate()
         if self._offers:
             if self._task is None and asyncio.get_running_loop().time() >= self._retry_at:
                 self._task = asyncio.get_running_loop().create_task(self._take_in_all())
         elif self._may_call_whole(leading):
             self._whole_index = self._replica.manager.place.index
             self._replica.became_whole()
+
+    def _look_at_own(self) -> None:
+        for branch in self.branches.all:
+            self._offers.setdefault(branch, None)
 
     def _may_call_whole(self, leading: Leading) -> bool:
         """PROTOCOL 5: everybody is here, has everything, and has stored the last WHOLE."""

@@ -215,6 +215,7 @@ class Station:
         assert me is not None, "a view is installed by a member"
         came = came_with(view, me)
         self.roles, self.standing, self._was_in_force = roles, Standing(view, roles, me), False
+        self._record_view(view, roles)
         if self.replica is not None:
             self.replica.view_ended(self._seen.handed_out, came)
             self.replica.on_install(view, roles, self.standing)
@@ -225,6 +226,19 @@ class Station:
             self._is_in, self._left_because = True, ""
             self._record("node-entered-the-channel", members=len(view.members))
         self._household.changed(self)
+
+    def _record_view(self, view: View, roles: Roles) -> None:
+        """Whoever reads this later sees who was apart from whom, and in what state (P10)."""
+        partition, primary = roles.partition, roles.primary
+        self._record(
+            "view-installed",
+            sub_cluster=self.sub_cluster,
+            view=view.number,
+            state=str(partition.state),
+            rule=partition.rule,
+            primary=roles.states[primary].name if primary is not None else "",
+            members=len(view.members),
+        )
 
     def _let_clients_speak(self, roles: Roles, came: tuple[Incarnation, ...]) -> None:
         """What clients want is said where somebody leads, and to one who heard all that was said before. Otherwise
@@ -292,6 +306,7 @@ class Station:
             self.replica.record_view(record, partial(self._say_in, standing, ViewRecorded()))
         if standing.is_in_force and not self._was_in_force:
             self._was_in_force = True
+            self._record("view-in-force", sub_cluster=self.sub_cluster, view=standing.number)
             if self.replica is not None:
                 self.replica.on_in_force()
             if standing.is_primary:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from heliograph.cluster.fork import fork_of
+from heliograph.cluster.fork import fork_of, has_more
 from heliograph.cluster.log import LogPlace
 from heliograph.journal.records import RecordKind
 
@@ -38,3 +38,12 @@ def test_a_log_that_was_not_that_of_its_view_says_nothing_of_where_they_part() -
     again = a_log(b"one", 12, b"two", 9)
     again.add(RecordKind.VIEW, 0, 0, record)
     assert again.views == other.views
+
+
+def test_somebody_from_another_part_has_more_and_a_log_that_only_ended_earlier_has_not() -> None:
+    host = a_log(b"one", 10, b"two", 5)
+    assert not has_more(host, b"one", 8), "it stopped, and has just started again"
+    assert not has_more(host, b"two", 15)
+    assert has_more(host, b"one", 12), "its last records reached nobody else"
+    assert has_more(host, b"three", 9), "it was in a view that the host was not in"
+    assert not has_more(host, b"", 0), "it is new"

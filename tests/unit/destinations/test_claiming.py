@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,7 +15,7 @@ from heliograph.destinations.effects import Answer, AnyEffect, Note
 from heliograph.destinations.events import ConsumerAway
 from heliograph.destinations.outstanding import subtracted
 from heliograph.journal.records import RecordKind
-from heliograph.model.claim import Claim, Ranges
+from heliograph.model.claim import Claim, Ranges, first_tag
 from heliograph.model.ids import ConsumerId, SessionId
 from tests.unit.destinations.stories import a_consumer, a_session, asked, handed_to, several, told
 from tests.unit.destinations.test_fairness import NOW, ORDERS, attach, publish, queue, settle
@@ -233,3 +235,23 @@ def test_a_session_has_its_consumers_until_they_leave_and_those_that_are_away_ha
     for consumer in (first, browser, second, second):
         attendance.detached(consumer)
     assert attendance.of(session) == attendance.of(other) == []
+
+
+@pytest.mark.req("P6")
+def test_tags_of_another_part_of_a_cut_settle_nothing_here() -> None:
+    """Both parts went on from the same place: what the other gave has tags of its own."""
+    story = Story()
+    theirs = first_tag(8, 2)
+    effects = story.claim([(1, 10), (theirs + 3, theirs + 4)], [(theirs, theirs + 2)])
+    assert gone(effects) == [(theirs + 3, theirs + 4)]
+    assert in_flight(story.queue) == 10
+    assert noted(effects) == {}
+
+
+@pytest.mark.req("P6")
+@given(st.lists(st.tuples(st.integers(1, 1_000_000), st.integers(0, 200)), min_size=2, unique=True))
+def test_no_two_parts_give_the_same_tag(parts: list[tuple[int, int]]) -> None:
+    firsts = sorted(first_tag(view, manager) for view, manager in parts)
+    assert all(later - earlier >= 2**33 for earlier, later in pairwise(firsts))
+    assert firsts[-1] < 2**63
+    assert first_tag(7, 200) < first_tag(8, 0), "they climb with the views"
