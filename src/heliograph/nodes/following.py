@@ -467,6 +467,7 @@ class Following:
                 restored,
                 standing.credit,
                 standing.next_tag,
+                standing.given,
                 retired=standing.is_retired,
                 away=standing.lease_seconds > 0,
             )

@@ -406,6 +406,7 @@ class Leading:
             consumer.next_tag,
             consumer.retired,
             self._manager.lease_of(identity),
+            consumer.given,
         )
 
     def _supply(self, command: Command) -> None:
