@@ -90,7 +90,7 @@ SESSION_LEASE_SECONDS = 60.0
 DOUBT_SECONDS = 10 * 366 * 24 * 3600.0
 # Clients that come back while parts of a cut meet wait for what those did to be in the log: otherwise the primary
 # knows less of their sessions than they were told. Not for longer than this, which is less than clients wait for an
-# answer; a branch of gigabytes takes longer. Nor more of them: beyond it they are answered as if nobody had more to say.
+# answer; a branch of gigabytes takes longer. Nor more of them: beyond it they are answered as if all were in the log.
 UNION_WAIT_SECONDS = 5.0
 MAX_RETURNING = 10_000
 # Members of a channel that are known to have ended; what matters is only who was in the last view.
