@@ -659,6 +659,7 @@ class Introduction(msgspec.Struct, array_like=True, gc=False):
     unconfirmed: list[
         tuple[LaneId, int]
     ] = []  # lanes of which something was taken up to there, and not confirmed yet
+    marks: list[tuple[Address, LaneId, int]] = []  # lanes that have come further than the log says
 
 
 class Logged(Command):

@@ -73,7 +73,7 @@ class Committing:
             self._manager.multicast(Rejected(command.request, "transaction-in-doubt", sentence))
         elif not transactions.joins_deciding(command.session, command.number, command.request):
             try:
-                if not self.may_decide(command):
+                if not self._may_decide(command):
                     raise ClientFault("it began before this part was cut off", code="transaction-rolled-back")
                 self._decide(command)
             except HeliographError as error:
@@ -98,7 +98,7 @@ class Committing:
         situation = self._manager.catalogue.views.situation
         return situation is not None and (situation.state is State.D or not situation.is_joined)
 
-    def may_decide(self, command: CommitAsked | PrepareAsked) -> bool:
+    def _may_decide(self, command: CommitAsked) -> bool:
         """PROTOCOL 7.7: a restricted part decides about what began in its view alone. Of what was sent, and consumed,
         before that, another part may have made something else."""
         views = self._manager.catalogue.views

@@ -108,9 +108,10 @@ class Preparing:
                 f"{MAX_PREPARED_TRANSACTIONS} transactions are in doubt here already",
                 code="too-many-transactions",
             )
-        if not self._committing.may_decide(command):
+        if self._committing.is_restricted:
             raise ClientFault(
-                "the transaction began before this part was cut off", code="transaction-rolled-back"
+                "a part that was cut off does not promise to others what it cannot answer for when they meet",
+                code="transaction-rolled-back",
             )
         consumed = self._committing.checked(command)
         self._committing.spill(transactions.staged_by(command.session))

@@ -647,6 +647,7 @@ class Replica:
 
     def _enter_no_view(self) -> None:
         """What comes now counts for the view that is made, if all went well; or else for none."""
+        self.manager.begin_view()
         self.manager.run(None, self.manager.catalogue.views.enter(b"", State.D))
 
     def on_in_force(self) -> None:
