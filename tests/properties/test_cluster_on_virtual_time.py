@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from heliograph.bus.commands import SessionResumed
+from heliograph.bus.interface import Incarnation
 from heliograph.nodes.catching_up import _connect
 from simulation.cluster import CLIENT_MANAGERS, Cluster
 from simulation.cluster_plants import CLUSTER_PLANTS
@@ -151,3 +153,20 @@ def test_a_cluster_whose_first_moments_are_disturbed_finds_a_primary_all_the_sam
     managers[-1].process.kill()
     cluster.world.run(cluster.world.now + 20.0)
     assert cluster.holding.differences() == []
+
+
+@pytest.mark.req("M8", "M9")
+def test_a_slow_primary_does_not_take_a_session_back_to_where_it_was() -> None:
+    """It introduces a backup that has heard what it has yet to handle: the session is with another client manager."""
+    cluster = Cluster(0, Plan(faults=0))
+    cluster.begin()
+    cluster.world.run(cluster.world.now + 2.0)
+    replicas = [replica for each in cluster.supervisors if (replica := replica_of(each)) is not None]
+    leading = next(each.leading for each in replicas if each.leading is not None)
+    following = next(each._following for each in replicas if each._following is not None)
+    session = next(iter(leading.sessions))
+    elsewhere = Incarnation(b"another, since now")
+    following.heard(elsewhere, 1, SessionResumed(1, session, "", b""))
+    following.logged(leading.introduces_itself())
+    assert following.sessions[session] == elsewhere
+    assert {**leading.sessions, session: elsewhere} == following.sessions
