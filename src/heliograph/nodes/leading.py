@@ -188,8 +188,7 @@ class Leading:
         """A client manager that lost a session to another has nothing to say about its end, nor does it begin to
         commit for it: the other has been told that nothing was under way. What its client sends comes again there."""
         if isinstance(fact, Published):
-            session = session_of(fact.block.lane)
-            return self.sessions.get(session, sender) == sender
+            return self.sessions.get(session_of(fact.block.lane)) == sender
         if not isinstance(fact, SessionLost | SessionClosed | PrepareAsked):
             return True
         is_of_sender = self.sessions.get(fact.session, sender) == sender
