@@ -99,8 +99,8 @@ def _none(*_: object) -> list[Any]:
     return []
 
 
-def _after_the_lease(self: Leading, members: Collection[Incarnation], _has_ended: object) -> None:
-    _only_these_are_here(self, members, _yes)
+def _after_the_lease(self: Leading, came: Collection[Incarnation], _has_ended: object) -> None:
+    _only_these_are_here(self, came, _yes)
 
 
 def _lost_is_elsewhere(self: Intake, block: Block, mark: int, effects: list[AnyEffect]) -> bool:
