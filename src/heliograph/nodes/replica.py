@@ -152,6 +152,9 @@ class Replica:
         self._known_clients: tuple[Incarnation, ...] = ()
         self._forget_bodies = False  # somebody is new, and has heard none yet
         self._dropped: list[Handed] = []  # what it handed out in the last view, and no client has
+        # Facts that came between views. Another may lead already, and they may be about what that one gave: whoever leads
+        # in the next view handles them.
+        self._kept: list[tuple[Incarnation, int, Command]] = []
         self._unread: list[Command] = []  # decisions that came before it had the log they go on from
         self._catching_up: asyncio.Task[None] | None = None
         self._bringing: asyncio.Task[None] | None = None
@@ -364,8 +367,10 @@ class Replica:
 
     def _fact(self, origin: Origin, fact: Command) -> None:
         sender, sequence = origin.incarnation, origin.sequence
-        if self._leading is not None:
+        if self._leading is not None and self._is_installed:
             self._leading.handle(sender, sequence, fact)
+        elif self._leading is not None:
+            self._kept.append((sender, sequence, fact))
         elif self._following is not None:
             self._following.heard(sender, sequence, fact)
 
@@ -606,6 +611,7 @@ class Replica:
             self._begin_to_lead(view)
         else:
             self._entered(view)
+            self._handle_kept(self._leading)
         leading = self._leading
         assert leading is not None
         self.manager.journal.sync_now()  # PROTOCOL 3: before it acts in the view
@@ -627,6 +633,11 @@ class Replica:
         self.regate()
         if state is State.D:
             self._act()
+
+    def _handle_kept(self, leading: Leading) -> None:
+        kept, self._kept = self._kept, []
+        for sender, sequence, fact in kept:
+            leading.handle(sender, sequence, fact)
 
     def _from_other_parts(self, roles: Roles) -> tuple[Incarnation, ...]:
         """Message managers of the view that have done something which is not known here."""
@@ -740,6 +751,7 @@ class Replica:
         self.reunion.stop()
         self._leading = self._bus.leading = None
         self._forcing.clear()
+        self._kept.clear()
         self._unread.clear()
         for task in (self._catching_up, self._bringing):
             if task is not None:
