@@ -103,9 +103,14 @@ class Client:
     def is_cut_off(self) -> bool:
         """Whether its connection is broken, even if it has not noticed: what it finds in its inbox may be
         another's by now."""
-        wire = self._connection._link.wire if self._connection is not None else None
-        transport: SimTransport | None = wire._transport if wire is not None else None  # type: ignore[assignment]
+        transport = self.transport
         return transport is None or self.machine.is_broken(transport)
+
+    @property
+    def transport(self) -> SimTransport | None:
+        """Its end of the connection that it has, or takes for one."""
+        wire = self._connection._link.wire if self._connection is not None else None
+        return wire._transport if wire is not None else None  # type: ignore[return-value]
 
     async def pause(self, longest: float) -> None:
         if longest:

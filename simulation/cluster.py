@@ -13,12 +13,13 @@ from heliograph.model.errors import HeliographError
 from heliograph.nodes.cluster_server import ClusterServer
 from heliograph.nodes.configuration import Configuration, load
 from simulation.bus import SimBus
-from simulation.holding import Holding, replica_of
+from simulation.cluster_weather import ClusterWeather
+from simulation.holding import Holding
 from simulation.machines import Machine, Process
 from simulation.network import TAME, WILD, Oddities
 from simulation.play import PORT, SETTINGS, Outcome, Play
 from simulation.supervisor import Server, Supervisor
-from simulation.weather import KINDS, STORM, Plan, Weather
+from simulation.weather import STORM, Plan, Weather
 
 CLIENT_MANAGERS: Final = 2
 # How much longer senders pause than those of a single server: some runs have many messages, others more faults for
@@ -49,7 +50,9 @@ class Cluster(Play):
         return clients + [node for group in groups.values() for node in group]
 
     def make_weather(self, plan: Plan) -> Weather:
-        return ClusterWeather(self.world, self.supervisors, self.clients, self.sockets, plan)
+        return ClusterWeather(
+            self.world, self.supervisors, self.clients, self.sockets, plan, self.bus.network
+        )
 
     def judge(self) -> list[str]:
         self._until(lambda: not self.holding.differences(), _TO_AGREE_SECONDS)
@@ -70,7 +73,7 @@ class Cluster(Play):
         if len(self.sub_clusters) > 1:
             cluster["cluster.sub_clusters"] = ", ".join(self.sub_clusters)
         configuration = load(None, {**SETTINGS, **cluster, "identity.node": host})
-        return Supervisor(machine, self._server(host, configuration))
+        return Supervisor(machine, self._server(host, configuration), host=host, role=role)
 
     def _server(self, host: int, configuration: Configuration) -> Callable[[Process], Server]:
         def make(process: Process) -> Server:
@@ -87,36 +90,6 @@ class Cluster(Play):
         """All client managers, each of them first in one."""
         nodes = [f"node{node}:{PORT}" for node in range(1, CLIENT_MANAGERS + 1)]
         return tuple("helio://" + ",".join(nodes[at:] + nodes[:at]) for at in range(len(nodes)))
-
-
-class ClusterWeather(Weather):
-    """With faults that chance alone brings about too rarely: one primary after the other is gone; clients are gone
-    together with the client manager that would say so."""
-
-    kinds = (*KINDS, "behead", "desert")
-
-    def _desert(self) -> None:
-        for client in self.dice.sample(self._clients, self.dice.randint(1, 6)):
-            client.kill()
-        for supervisor in self.dice.sample(
-            self._supervisors[:CLIENT_MANAGERS], self.dice.randint(1, CLIENT_MANAGERS)
-        ):
-            if supervisor.process is not None:
-                supervisor.process.kill()
-
-    def _behead(self) -> None:
-        """Whoever leads is killed, and whoever leads then, a few times in a row."""
-        for count in range(self.dice.randint(1, 4)):
-            self.world.after(count * self.world.between(0.05, 1.5), self._kill_who_leads)
-
-    def _kill_who_leads(self) -> None:
-        if not self._left:  # it is calm
-            return
-        for supervisor in self._supervisors:
-            replica = replica_of(supervisor)
-            if replica is not None and replica.is_leading and supervisor.process is not None:
-                supervisor.process.kill()
-                return
 
 
 class Node(ClusterServer):

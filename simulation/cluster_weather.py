@@ -1,0 +1,90 @@
+"""Faults of a cluster that chance alone would bring about too rarely: each is two things that go wrong together."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from simulation.clients import Client
+from simulation.holding import replica_of
+from simulation.network import Network
+from simulation.sockets import Sockets
+from simulation.supervisor import Supervisor
+from simulation.weather import KINDS, Plan, Weather
+from simulation.world import World
+
+
+class ClusterWeather(Weather):
+    """Also: one primary after the other is gone; clients are gone together with the client manager that would say so;
+    a primary writes what nobody hears; clients lose their connection while nobody answers."""
+
+    kinds = (*KINDS, "behead", "desert", "gag", "strand")
+
+    def __init__(
+        self,
+        world: World,
+        supervisors: list[Supervisor],
+        clients: list[Client],
+        sockets: Sockets,
+        plan: Plan,
+        network: Network,
+    ) -> None:
+        super().__init__(world, supervisors, clients, sockets, plan)
+        self._network = network
+        self._desks = [each for each in supervisors if each.role == "client-manager"]
+
+    def _desert(self) -> None:
+        for client in self.dice.sample(self._clients, self.dice.randint(1, 6)):
+            client.kill()
+        for supervisor in self.dice.sample(self._desks, self.dice.randint(1, len(self._desks))):
+            if supervisor.process is not None:
+                supervisor.process.kill()
+
+    def _behead(self) -> None:
+        """Whoever leads is killed, and whoever leads then, a few times in a row."""
+        for count in range(self.dice.randint(1, 4)):
+            self.world.after(count * self.world.between(0.05, 1.5), self._kill_who_leads)
+
+    def _kill_who_leads(self) -> None:
+        leading = self._leading()
+        if self._left and leading:  # it is not calm
+            process = self.dice.choice(leading).process
+            assert process is not None
+            process.kill()
+
+    def _gag(self) -> bool:
+        """Nobody hears whoever leads any more. It writes on what the next one will write in another way, and then its
+        power fails."""
+        leading = self._leading()
+        if not leading:
+            return False
+        supervisor = self.dice.choice(leading)
+        self._network.gag(supervisor.host)
+        off = self.world.between(0.05, 2.0)
+        self.world.after(self.world.between(0.001, 0.2), lambda: supervisor.power_off(off))
+        return True
+
+    def _strand(self) -> bool:
+        """Whoever leads is stopped, and goes on when those who waited for its answer are with another client manager,
+        or dead."""
+        leading = self._leading()
+        if not leading:
+            return False
+        process = self.dice.choice(leading).process
+        assert process is not None
+        seconds = self.world.between(0.05, 1.0)
+        process.loop.stop()
+        self.world.after(seconds, process.loop.resume)
+        for client in self.dice.sample(self._clients, self.dice.randint(1, len(self._clients))):
+            self.world.after(self.world.between(0.0, seconds), partial(self._leave, client))
+        return True
+
+    def _leave(self, client: Client) -> None:
+        if self.world.chance(0.1):
+            client.kill()
+        elif (transport := client.transport) is not None and not transport.is_broken:
+            self._sockets.break_for(transport)
+
+    def _leading(self) -> list[Supervisor]:
+        """Whoever leads a sub-cluster now, and runs."""
+        found = ((supervisor, replica_of(supervisor)) for supervisor in self._supervisors)
+        return [supervisor for supervisor, replica in found if replica is not None and replica.is_leading]
