@@ -112,6 +112,10 @@ class Client:
         wire = self._connection._link.wire if self._connection is not None else None
         return wire._transport if wire is not None else None  # type: ignore[return-value]
 
+    def gets_from(self, place: str) -> bool:
+        """Whether a message of this place may be for it."""
+        return False
+
     async def pause(self, longest: float) -> None:
         if longest:
             await asyncio.sleep(self.world.between(0.0, longest))
@@ -247,6 +251,9 @@ class Receiving(Client):
         self.client_id = name if durable else ""
         self.place = f"{destination}/{name}" if durable else destination
 
+    def gets_from(self, place: str) -> bool:
+        return place == self.place
+
     async def work(self, connection: Connection) -> None:
         session = await connection.session(acknowledge=self._mode)  # type: ignore[arg-type]
         options: dict[str, Any] = {"credit": self.dice.choice((1, 5, 50, 1000))}
@@ -320,6 +327,9 @@ class Transacting(Client):
         self._targets = targets
         self._count = 0
 
+    def gets_from(self, place: str) -> bool:
+        return place in self._sources
+
     async def work(self, connection: Connection) -> None:
         session = await connection.session(acknowledge="transacted")
         credit = self.dice.choice((1, 10, 100))
@@ -336,6 +346,7 @@ class Transacting(Client):
     async def _transact(
         self, session: Session, transaction: Transaction, consumers: list[Consumer], producers: list[Producer]
     ) -> None:
+        transport, began_at = self.transport, self.world.now
         for _ in range(self.dice.randint(0, 4)):
             another = await self.dice.choice(consumers).receive(0.005)
             if another is not None:
@@ -352,6 +363,8 @@ class Transacting(Client):
                 self.history.decided(transaction, "committed")
         except TransactionRolledBack:
             self.history.decided(transaction, "rolled back")
+            if self.transport is transport and not self.is_cut_off:
+                self.history.commit_refused(transaction, began_at)
         except HeliographError as error:
             self.scene.heard(error)
             if error.code != "commit-unknown":

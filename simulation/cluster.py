@@ -15,6 +15,7 @@ from heliograph.nodes.configuration import Configuration, load
 from simulation.bus import SimBus
 from simulation.cluster_weather import ClusterWeather
 from simulation.holding import Holding
+from simulation.in_vain import InVain
 from simulation.machines import Machine, Process
 from simulation.network import TAME, WILD, Oddities
 from simulation.play import PORT, SETTINGS, Outcome, Play
@@ -47,6 +48,7 @@ class Cluster(Play):
             groups[name].append(self._node(host, "message-manager", name))
         self.holding = Holding(self.history, *groups.values())
         self.history.on_confirmed = self.holding.confirmed
+        self.in_vain = InVain(self.world, self.history)
         return clients + [node for group in groups.values() for node in group]
 
     def make_weather(self, plan: Plan) -> Weather:
@@ -54,9 +56,14 @@ class Cluster(Play):
             self.world, self.supervisors, self.clients, self.sockets, plan, self.bus.network
         )
 
+    def begin(self) -> None:
+        super().begin()
+        self.in_vain.watch(self.clients)
+
     def judge(self) -> list[str]:
         self._until(lambda: not self.holding.differences(), _TO_AGREE_SECONDS)
-        return super().judge() + self.holding.violations + self.holding.differences()
+        found = self.holding.violations + self.holding.differences() + self.in_vain.violations
+        return super().judge() + found
 
     def _node(self, host: int, role: str, sub_cluster: str = "") -> Supervisor:
         machine = Machine(self.world, self.sockets, f"node{host}")
@@ -80,7 +87,9 @@ class Cluster(Play):
             self.starts += 1
             on_bus = self.bus.process(host, self.starts, process.loop)
             process.at_death.append(on_bus.died)
-            return Node(configuration, on_bus, disk=process.mount, clock=process.clock, owns_process=False)
+            node = Node(configuration, on_bus, disk=process.mount, clock=process.clock, owns_process=False)
+            node.on_event = self.in_vain.heard
+            return node
 
         return make
 
@@ -93,7 +102,20 @@ class Cluster(Play):
 
 
 class Node(ClusterServer):
-    """With the face that a supervisor knows."""
+    """With the face that a supervisor knows. `on_event` hears what goes into the event log."""
+
+    on_event: Callable[..., None] | None = None
+
+    async def _start_replica(self) -> None:
+        record, on_event = self._events.record, self.on_event
+
+        def tell(event: str, /, **fields: object) -> None:
+            if on_event is not None:
+                on_event(event, **fields)
+            record(event, **fields)
+
+        self._events.record = tell  # type: ignore[method-assign]
+        await super()._start_replica()
 
     async def wait_failed(self) -> HeliographError:
         return await self.failed

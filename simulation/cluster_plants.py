@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from typing import Any
 
-from heliograph.bus.commands import Command, Dispatched, Leads, Logged, Parcelled, Shipped
+from heliograph.bus.commands import Command, Dispatched, Introduction, Leads, Logged, Parcelled, Shipped
+from heliograph.bus.interface import Incarnation, Origin
 from heliograph.cluster.partition_state import Scene
 from heliograph.cluster.views import Views
 from heliograph.destinations.intake import Intake
@@ -23,6 +25,8 @@ from heliograph.nodes.replica import Replica
 from simulation.plants import PLANTS, Plant
 
 _accept = Intake.accept
+_fact = Replica._fact
+_introduced = Following._introduced
 _decided = Following.decided
 _install = Leading.install
 _lead_init = Leading.__init__
@@ -138,6 +142,31 @@ def _forget_the_unconfirmed(self: Following, lead: Leading) -> None:
     _take_over(self, lead)
 
 
+def _introduced_as_it_was(self: Following, introduction: Introduction) -> None:
+    _introduced(self, introduction)
+    self.sessions.update((session, Incarnation(where)) for session, where, _ in introduction.sessions)
+
+
+def _handle_at_once(self: Replica, origin: Origin, fact: Command) -> None:
+    if self._leading is not None:
+        self._leading.handle(origin.incarnation, origin.sequence, fact)
+    else:
+        _fact(self, origin, fact)
+
+
+def _marks_go_on(self: Leading, backups: list[Incarnation]) -> None:
+    self._there = {backup: self._there.get(backup, 0) for backup in backups}
+    self._tell()
+
+
+def _at_once(_self: Replica, then: Callable[[], None]) -> None:
+    then()
+
+
+def _not_ended(*_: object, **_more: object) -> bool:
+    return False
+
+
 CLUSTER_PLANTS: dict[str, Plant] = {
     "confirm before a backup has it": ((Leading, "_stored", _stored_here_is_enough),),
     "wrong rank": ((Scene, "_rank", _shortest_log_first), (Scene, "_newest", _oldest)),
@@ -153,6 +182,14 @@ CLUSTER_PLANTS: dict[str, Plant] = {
     "stored before the file is there": ((Following, "_refers", _nothing),),
     "deliver without the redelivered mark": ((conversation, "pack_delivery", _first_delivery),),
     "forget who waits for a confirmation": ((Following, "take_over", _forget_the_unconfirmed),),
+    "an introduction takes sessions back": ((Following, "_introduced", _introduced_as_it_was),),
+    "act between views": ((Replica, "_fact", _handle_at_once),),
+    "what was handed out in vain does not return": ((Leading, "take_back", _nothing),),
+    "marks of the last view count": ((Leading, "only_these_follow", _marks_go_on),),
+    "say hello before the disk has it": ((Replica, "force", _at_once),),
+    "who lost a session may end it": ((Leading, "_is_of_sender", _yes),),
+    "forget what was answered at a take-over": ((Leading, "answered_before", _nothing),),
+    "take again what may have ended": ((Intake, "may_have_ended", _not_ended),),
     **{
         name: PLANTS[name]
         for name in (
