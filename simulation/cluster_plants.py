@@ -101,8 +101,10 @@ def _no_credit(self: MessageList, consumer: Any, _credit: int, *rest: Any, **fac
     _restore_standing(self, consumer, 0, *rest, **facts)
 
 
-def _same_tags_again(self: MessageList, consumer: Any, credit: int, _next_tag: int, **facts: Any) -> None:
-    _restore_standing(self, consumer, credit, 1, **facts)
+def _same_tags_again(
+    self: MessageList, consumer: Any, credit: int, _next_tag: int, given: Any, **facts: Any
+) -> None:
+    _restore_standing(self, consumer, credit, 1, given, **facts)
 
 
 def _ask_once(self: ClusterClients, command: Command) -> None:
@@ -177,7 +179,10 @@ CLUSTER_PLANTS: dict[str, Plant] = {
     "do not say again what flew": ((Leading, "install", _forget_flying),),
     "hand-outs are not in the log": ((Leading, "wrote", _hand_outs_stay_here),),
     "forget credit at a take-over": ((MessageList, "restore_standing", _no_credit),),
-    "give tags again after a take-over": ((MessageList, "restore_standing", _same_tags_again),),
+    "give tags again after a take-over": (
+        (MessageList, "restore_standing", _same_tags_again),
+        (MessageList, "begin_tags", _nothing),
+    ),
     "do not ask again": ((ClusterClients, "_other", _ask_once),),
     "stored before the file is there": ((Following, "_refers", _nothing),),
     "deliver without the redelivered mark": ((conversation, "pack_delivery", _first_delivery),),

@@ -45,6 +45,7 @@ class Situation(msgspec.Struct, frozen=True, kw_only=True):
     is_whole: bool = False
     is_joined: bool = True  # all that message managers of the view did in other parts is in the log (P6)
     units_continue: bool = False  # the destination's policy on units of order in D (P11)
+    first_tag: int = 0  # what is handed out has tags from here on, which nobody else gives; 0: as it comes
 
 
 class Hold(enum.StrEnum):

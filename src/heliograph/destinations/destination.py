@@ -207,8 +207,17 @@ class Destination:
         for messages in self.lists():
             self.regate_list(messages, effects)
 
+    @property
+    def how_it_stands(self) -> dict[str, bool]:
+        """For a consumer that comes: whether another part may know more, so that it has to look at what it is
+        given."""
+        is_apart = self._situation is not None and not self._situation.is_whole
+        return {"apart": True} if is_apart else {}
+
     def regate_list(self, messages: MessageList, effects: list[AnyEffect]) -> None:
         is_closed = self._situation is not None and not decides(self._situation)
+        if self._situation is not None and self._situation.first_tag:
+            messages.begin_tags(self._situation.first_tag)
         gate = None if is_closed or not self._has_rules(messages) else self._gate_of(messages)
         messages.regate(gate, effects, is_closed=is_closed)
 
@@ -380,7 +389,9 @@ class Destination:
         except ClientFault as fault:
             effects.append(Multicast(Rejected(event.request, fault.code, fault.sentence)))
             return
-        effects.append(Answer(event.request, {"resumed": True, "gone": gone}))
+        unknown = messages.never_given(event.consumer, gone)
+        answer = {"resumed": True, "gone": gone, **({"unknown": unknown} if unknown else {})}
+        effects.append(Answer(event.request, answer | self.how_it_stands))
         messages.dispatch(effects, now)
 
     def _detached(self, event: ConsumerDetached, effects: list[AnyEffect], now: int) -> None:

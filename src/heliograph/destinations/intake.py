@@ -4,7 +4,11 @@ A lane numbers its messages 1, 2, 3 …; the mark of a lane is the last sequence
 below the mark was sent again and is only confirmed; one that begins beyond the next sequence means that
 something is missing, and is refused. A lane of which anything was refused takes nothing more: otherwise what
 follows would overtake what was refused. Only where a lane is resumed may it begin further on: what lies
-between was not persistent, was confirmed, and ended with the server that had it.
+between was confirmed; it was not persistent and ended with the server that had it, or another part of a cluster has
+it.
+
+What a client manager says while a cluster changes its view may be lost with its place there, and what it says
+behind that not. Such a block is passed over: its client manager asks its clients to come again, and they resend.
 
 In a cluster that was in parts, what lies between may also be *missing*: another part has it, and it comes when they
 meet, behind what followed it. Until the cluster is whole again the intake remembers what is missing, what came from
@@ -57,6 +61,7 @@ class Intake:
         "_refused",
         "_resumed",
         "_since",
+        "_volatile",
         "apart",
         "next_number",
         "pending",
@@ -67,8 +72,9 @@ class Intake:
         self._marks: dict[LaneId, int] = {}
         self._refused: dict[LaneId, None] = {}
         self._resumed: dict[LaneId, None] = {}
-        # After a take-over: lanes that were heard since, None otherwise. The others may begin anywhere.
+        # Lanes that were heard in this view, None where there are no views. Of others something may be lost.
         self._heard: dict[LaneId, None] | None = None
+        self._volatile: dict[LaneId, None] = {}  # lanes of which the last that was taken is not in the log
         # Where another server had this destination before: lanes on which something new came since, None otherwise.
         self._since: dict[LaneId, None] | None = None
         # The last sequence of a lane that is on its way to the disk. Nothing behind it is confirmed before
@@ -93,6 +99,10 @@ class Intake:
         if self._heard is not None:
             self._heard[lane] = None
         self._marks[lane] = block.first + block.count - 1
+        if not block.persistent:
+            self._volatile[lane] = None
+        elif self._volatile:
+            self._volatile.pop(lane, None)
         if number:
             block.number = self.next_number
             self.next_number += block.count
@@ -101,7 +111,7 @@ class Intake:
     def would_accept(self, block: Block) -> bool:
         """Whether a block is new and in its place."""
         lane, mark = block.lane, self._marks.get(block.lane, 0)
-        may_begin = lane in self._resumed or (self._heard is not None and lane not in self._heard)
+        may_begin = lane in self._resumed
         return lane not in self._refused and (block.first == mark + 1 or (block.first > mark and may_begin))
 
     def number(self, block: Block) -> None:
@@ -136,11 +146,11 @@ class Intake:
             if lane not in self._awaited:
                 effects.append(Multicast(Confirmed(lane, mark)))
             return False
-        if block.first > mark and (
-            lane in self._resumed or (self._heard is not None and lane not in self._heard)
-        ):
+        if block.first > mark and lane in self._resumed:
             effects.append(Missed(lane, mark + 1, block.first - 1))
             return True
+        if block.first > mark and self._heard is not None and lane not in self._heard:
+            return False  # what is before it was lost, and is sent again with it
         if lane not in self._refused:  # else its client has been told
             sentence = (
                 f"message {block.first} came after message {mark}: messages between are missing or came twice"
@@ -211,9 +221,30 @@ class Intake:
                 return block.first - 1
         return self._marks.get(lane, 0)
 
-    def taken_over(self) -> None:
-        """Another server accepted what came so far; what was not persistent of it ended there, confirmed."""
+    def begin_view(self) -> None:
+        """What was said before may not have been heard here."""
         self._heard = {}
+
+    def took(self, block: Block) -> None:
+        """The primary, whose log says nothing of what is not persistent, handled this: whether it took it follows."""
+        mark, missing = self._marks.get(block.lane, 0), self.apart.missing.get(block.lane, NONE)
+        if block.first <= mark + 1 or (missing and missing[-1][1] == block.first - 1):
+            self.advance(block.lane, block.last)
+
+    def advance(self, lane: LaneId, last: int) -> None:
+        """A lane has come so far; the log need not say so."""
+        if last > self._marks.get(lane, 0):
+            self._marks[lane] = last
+            self._volatile[lane] = None
+
+    def retreat(self, lane: LaneId, last: int) -> None:
+        """Something of a lane was refused, and not taken."""
+        if lane in self._volatile:
+            self._marks[lane] = min(self._marks.get(lane, 0), last)
+
+    def beyond_log(self) -> list[tuple[LaneId, int]]:
+        """Marks of lanes of which the last that was taken is not in the log."""
+        return [(lane, self._marks[lane]) for lane in self._volatile if lane in self._marks]
 
     def recovered(self) -> None:
         """What came so far was found on disk: of what is not persistent nobody knows what came."""
@@ -250,6 +281,7 @@ class Intake:
             self._marks,
             self._refused,
             self._resumed,
+            self._volatile,
             self._since or {},
         )
         for table in tables:

@@ -53,7 +53,7 @@ from heliograph.model.block import LANES, SEQUENCES, Block, Span
 from heliograph.model.destination import TEMPORARY_PREFIX, Address
 from heliograph.model.destination import name_of as name_of_address
 from heliograph.model.errors import Unavailable
-from heliograph.model.ids import ConsumerId, LaneId, SessionId, text_of
+from heliograph.model.ids import ConsumerId, LaneId, SessionId, session_of, text_of
 from heliograph.model.limits import BODY_CACHE_BYTES, DOUBT_SECONDS
 from heliograph.nodes.message_manager import MessageManager
 
@@ -186,7 +186,10 @@ class Leading:
 
     def _is_of_sender(self, fact: Command, sender: Incarnation) -> bool:
         """A client manager that lost a session to another has nothing to say about its end, nor does it begin to
-        commit for it: the other has been told that nothing was under way."""
+        commit for it: the other has been told that nothing was under way. What its client sends comes again there."""
+        if isinstance(fact, Published):
+            session = session_of(fact.block.lane)
+            return self.sessions.get(session, sender) == sender
         if not isinstance(fact, SessionLost | SessionClosed | PrepareAsked):
             return True
         is_of_sender = self.sessions.get(fact.session, sender) == sender
@@ -383,10 +386,12 @@ class Leading:
         handled = [(bytes(sender), sequence) for sender, sequence in self._handled.items()]
         refused: list[tuple[Address, LaneId]] = []
         unconfirmed: list[tuple[LaneId, int]] = []
+        marks: list[tuple[Address, LaneId, int]] = []
         for destination in self._manager.catalogue.all_destinations():
+            marks += [(destination.address, *mark) for mark in destination.intake.beyond_log()]
             refused += [(destination.address, lane) for lane in destination.intake.refused()]
             unconfirmed += destination.intake.unconfirmed()
-        return Introduction(sessions, given, handled, refused, list(self._answered), unconfirmed)
+        return Introduction(sessions, given, handled, refused, list(self._answered), unconfirmed, marks)
 
     def _find(self, identity: ConsumerId) -> tuple[MessageList | None, Consumer | None]:
         attached = self._consumers.get(identity)
@@ -406,6 +411,7 @@ class Leading:
             consumer.next_tag,
             consumer.retired,
             self._manager.lease_of(identity),
+            consumer.given,
         )
 
     def _supply(self, command: Command) -> None:

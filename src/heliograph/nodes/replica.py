@@ -150,6 +150,7 @@ class Replica:
         self._grace: asyncio.TimerHandle | None = None  # nobody leads: others may still come who know more
         self._has_waited = False
         self._known_clients: tuple[Incarnation, ...] = ()
+        self._first_tag = 0  # of those that it gives while it leads
         self._forget_bodies = False  # somebody is new, and has heard none yet
         self._dropped: list[Handed] = []  # what it handed out in the last view, and no client has
         # Facts that came between views. Another may lead already, and they may be about what that one gave: whoever leads
@@ -335,6 +336,7 @@ class Replica:
             is_in_force=self._standing.is_in_force,
             is_whole=not views.is_parted,
             is_joined=self.reunion.is_joined,
+            first_tag=self._first_tag,
         )
         for destination, effects in views.regate(situation):
             self.manager.run(destination, effects)
@@ -608,6 +610,7 @@ class Replica:
 
     def _lead(self, view: View, roles: Roles) -> None:
         if self._leading is None:
+            self._first_tag = 0  # whoever led before may have given what nobody here has heard of
             self._begin_to_lead(view)
         else:
             self._entered(view)
@@ -628,8 +631,8 @@ class Replica:
         self.manager.run(None, self.manager.catalogue.views.enter(view.id, state, takes_along=takes_along))
         others = self._from_other_parts(roles)
         self.reunion.awaits(others)
-        if state is State.D or others:
-            self.manager.catalogue.views.begin_tags(self._first_tag(view, roles))
+        if not self._first_tag or state is State.D or others:
+            self._first_tag = self._first_tag_in(view, roles)
         self.regate()
         if state is State.D:
             self._act()
@@ -648,13 +651,14 @@ class Replica:
             if who != roles.primary and (state.has_branches or has_more(place, state.lineage_id, state.index))
         )
 
-    def _first_tag(self, view: View, roles: Roles) -> int:
+    def _first_tag_in(self, view: View, roles: Roles) -> int:
         enrolment = roles.partition.enrolment
         names = [name for name, _ in enrolment.message_managers] if enrolment is not None else []
         return first_tag(view.number, names.index(self.name) if self.name in names else len(names))
 
     def _enter_no_view(self) -> None:
         """What comes now counts for the view that is made, if all went well; or else for none."""
+        self.manager.begin_view()
         self.manager.run(None, self.manager.catalogue.views.enter(b"", State.D))
 
     def on_in_force(self) -> None:
