@@ -41,6 +41,13 @@ class Scene:
         self.is_sending = True
         self.faults: dict[str, int] = {}  # errors that applications heard, by code
         self.subscribed: dict[str, None] = {}
+        self.at_next_commit: list[Callable[[Client], None]] = []  # who waits for one to begin
+
+    def commits(self, client: Client) -> None:
+        """A commit is about to be asked."""
+        waiting, self.at_next_commit = self.at_next_commit, []
+        for begin in waiting:
+            begin(client)
 
     def heard(self, error: HeliographError) -> None:
         self.faults[error.code] = self.faults.get(error.code, 0) + 1
@@ -359,6 +366,7 @@ class Transacting(Client):
                 await session.rollback()
                 self.history.decided(transaction, "rolled back")
             else:
+                self.scene.commits(self)
                 await session.commit()
                 self.history.decided(transaction, "committed")
         except TransactionRolledBack:

@@ -23,9 +23,6 @@ from simulation.supervisor import Server, Supervisor
 from simulation.weather import STORM, Plan, Weather
 
 CLIENT_MANAGERS: Final = 2
-# How much longer senders pause than those of a single server: some runs have many messages, others more faults for
-# each of them.
-_LEISURE: Final = (4.0, 16.0, 40.0)
 # Some buses do what PROTOCOL 1 says that they can do, often; there are no cuts here, so nobody keeps a token.
 _OF_THE_BUS: Final[tuple[Oddities, ...]] = (TAME, replace(WILD, token_held=0.0))
 # When everything is calm, so long at most until all have the same log: longer than the patience of who catches up.
@@ -36,9 +33,12 @@ class Cluster(Play):
     """Two client managers, three message managers, one sub-cluster."""
 
     sub_clusters: ClassVar[dict[str, int]] = {"main": 3}  # and how many message managers each has
+    # How much longer senders pause than those of a single server: some runs have many messages, others more faults
+    # for each of them.
+    leisures: ClassVar[tuple[float, ...]] = (4.0, 16.0, 40.0)
 
     def servers(self) -> list[Supervisor]:
-        self.leisure = self.world.dice.choice(_LEISURE)
+        self.leisure = self.world.dice.choice(self.leisures)
         managers = [name for name, count in self.sub_clusters.items() for _ in range(count)]
         hosts = CLIENT_MANAGERS + len(managers)
         self.bus = SimBus(self.world, hosts, self.world.dice.choice(_OF_THE_BUS))

@@ -15,9 +15,10 @@ from simulation.world import World
 
 class ClusterWeather(Weather):
     """Also: one primary after the other is gone; clients are gone together with the client manager that would say so;
-    a primary writes what nobody hears; clients lose their connection while nobody answers."""
+    a primary writes what nobody hears; clients lose their connection while nobody answers, or in the middle of a
+    commit."""
 
-    kinds = (*KINDS, "behead", "desert", "gag", "strand")
+    kinds = (*KINDS, "behead", "desert", "gag", "strand", "interrupt")
 
     def __init__(
         self,
@@ -69,14 +70,31 @@ class ClusterWeather(Weather):
         leading = self._leading()
         if not leading:
             return False
-        process = self.dice.choice(leading).process
+        seconds = self._stop_for_a_while(self.dice.choice(leading))
+        for client in self.dice.sample(self._clients, self.dice.randint(1, len(self._clients))):
+            self.world.after(self.world.between(0.0, seconds), partial(self._leave, client))
+        return True
+
+    def _stop_for_a_while(self, supervisor: Supervisor) -> float:
+        process = supervisor.process
         assert process is not None
         seconds = self.world.between(0.05, 1.0)
         process.loop.stop()
         self.world.after(seconds, process.loop.resume)
-        for client in self.dice.sample(self._clients, self.dice.randint(1, len(self._clients))):
-            self.world.after(self.world.between(0.0, seconds), partial(self._leave, client))
-        return True
+        return seconds
+
+    def _interrupt(self) -> None:
+        """The next commit meets a primary that is stopped, and is asked again through another client manager. The
+        first may not know, and goes on with it."""
+        self._clients[0].scene.at_next_commit.append(
+            lambda client: self.world.after(self.world.between(0.0, 0.02), partial(self._stop_in, client))
+        )
+
+    def _stop_in(self, client: Client) -> None:
+        leading = self._leading()
+        if leading and self._left:
+            self._stop_for_a_while(self.dice.choice(leading))
+            self.world.after(self.world.between(0.0, 0.02), partial(self._leave, client))
 
     def _leave(self, client: Client) -> None:
         if self.world.chance(0.1):
