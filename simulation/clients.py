@@ -226,7 +226,7 @@ class Streaming(Client):
         while self.scene.is_sending:
             self._sent += 1
             key = f"{self.life}:{self._sent}"
-            self.history.send(key, self._destination)
+            self.history.send(key, self._destination).is_large = True
             size = self.dice.choice((10, 3_000, 50_000, 400_000))
             try:
                 await producer.send_stream(self._pieces(key, size), threshold=1_000)

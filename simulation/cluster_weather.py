@@ -85,7 +85,7 @@ class ClusterWeather(Weather):
 
     def _interrupt(self) -> None:
         """The next commit meets a primary that is stopped, and is asked again through another client manager. The
-        first may not know, and goes on with it."""
+        first may not know, and goes on with it; or it is dead."""
         self._clients[0].scene.at_next_commit.append(
             lambda client: self.world.after(self.world.between(0.0, 0.02), partial(self._stop_in, client))
         )
@@ -94,7 +94,16 @@ class ClusterWeather(Weather):
         leading = self._leading()
         if leading and self._left:
             self._stop_for_a_while(self.dice.choice(leading))
-            self.world.after(self.world.between(0.0, 0.02), partial(self._leave, client))
+            leave = self._kill_desk_of if self.world.chance(0.3) else self._leave
+            self.world.after(self.world.between(0.0, 0.02), partial(leave, client))
+
+    def _kill_desk_of(self, client: Client) -> None:
+        """The client manager that it is connected to."""
+        transport = client.transport
+        name = transport.get_extra_info("peername")[0] if transport is not None else ""
+        for supervisor in self._desks:
+            if supervisor.machine.name == name and supervisor.process is not None:
+                supervisor.process.kill()
 
     def _leave(self, client: Client) -> None:
         if self.world.chance(0.1):

@@ -21,6 +21,7 @@ class Sent(msgspec.Struct):
     confirmed_at: float = 0.0
     was_refused: bool = False
     may_be_lost: bool = False  # it is not persistent
+    is_large: bool = False  # whoever gets it may give up in the middle of its content
 
     @property
     def producer(self) -> str:

@@ -71,7 +71,13 @@ class InVain:
     def _handed(self, hand_out: HandOut) -> None:
         sent = self._history.sent.get(hand_out.key)
         is_first = len(self._history.by_place[hand_out.place, hand_out.key]) == 1
-        if sent is None or not hand_out.is_marked or not is_first or self._anew_at > sent.sent_at:
+        if (
+            sent is None
+            or not hand_out.is_marked
+            or not is_first
+            or self._anew_at > sent.sent_at
+            or sent.is_large
+        ):
             return
         for watched in self._watched:
             watched.look(self._world.now)
