@@ -16,6 +16,8 @@ from simulation.world import World
 _LOOK_SECONDS: Final = 0.25
 # Less than any lease of a connection that broke, so that it cannot have passed.
 _AWAY_SECONDS: Final = 1.0
+# So long, at most, something is still handed to a client that is dead: until that is noticed, and a lease has passed.
+_LINGERS_SECONDS: Final = 9.0
 _EVENTS: Final = ("branch-taken-in", "replica-leads", "node-left-the-channel")
 
 
@@ -81,7 +83,8 @@ class InVain:
             return
         for watched in self._watched:
             watched.look(self._world.now)
-            if watched.client.gets_from(hand_out.place) and watched.lost_at > sent.sent_at:
+            was_lost = watched.lost_at > max(sent.sent_at - _LINGERS_SECONDS, 0.0)
+            if was_lost and watched.client.gets_from(hand_out.place):
                 return
         who, at = hand_out.consumer, hand_out.at
         self.violations.append(
