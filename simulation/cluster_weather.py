@@ -15,10 +15,10 @@ from simulation.world import World
 
 class ClusterWeather(Weather):
     """Also: one primary after the other is gone; clients are gone together with the client manager that would say so;
-    a primary writes what nobody hears; clients lose their connection while nobody answers, or in the middle of a
-    commit."""
+    a primary writes what nobody hears, or is gone in its first moments; clients lose their connection while nobody
+    answers, or in the middle of a commit."""
 
-    kinds = (*KINDS, "behead", "desert", "gag", "strand", "interrupt")
+    kinds = (*KINDS, "behead", "desert", "gag", "strand", "interrupt", "false_start")
 
     def __init__(
         self,
@@ -64,21 +64,41 @@ class ClusterWeather(Weather):
         self.world.after(self.world.between(0.001, 0.2), lambda: supervisor.power_off(off))
         return True
 
+    def _false_start(self) -> None:
+        """All message managers lose their power, and so does the one that leads then, while others learn from it what
+        it has. (Who has learned it and is not counted yet may know more than who leads next.)"""
+        for supervisor in self._supervisors:
+            if supervisor not in self._desks:
+                supervisor.power_off(self.world.between(0.05, 0.3))
+        self.world.after(0.4, partial(self._end_at_start, 4000))
+
+    def _end_at_start(self, patience: int) -> None:
+        leading = self._leading()
+        if leading and self._left:
+            supervisor = self.dice.choice(leading)
+            self._network.gag(supervisor.host)
+            off = self.world.between(0.05, 1.0)
+            self.world.after(self.world.between(0.0, 0.012), lambda: supervisor.power_off(off))
+        elif patience and self._left:
+            self.world.after(0.0005, partial(self._end_at_start, patience - 1))
+
     def _strand(self) -> bool:
         """Whoever leads is stopped, and goes on when those who waited for its answer are with another client manager,
-        or dead."""
+        or dead; and, if it was stopped for long, when another leads who gave them something else."""
         leading = self._leading()
         if not leading:
             return False
-        seconds = self._stop_for_a_while(self.dice.choice(leading))
+        seconds = self._stop_for_a_while(self.dice.choice(leading), self.dice.choice((1.0, 1.0, 4.0)))
+        if self.world.chance(0.3):
+            self.world.after(self.world.between(0.0, seconds), self._kill_desk)
         for client in self.dice.sample(self._clients, self.dice.randint(1, len(self._clients))):
             self.world.after(self.world.between(0.0, seconds), partial(self._leave, client))
         return True
 
-    def _stop_for_a_while(self, supervisor: Supervisor) -> float:
+    def _stop_for_a_while(self, supervisor: Supervisor, longest: float = 1.0) -> float:
         process = supervisor.process
         assert process is not None
-        seconds = self.world.between(0.05, 1.0)
+        seconds = self.world.between(0.05, longest)
         process.loop.stop()
         self.world.after(seconds, process.loop.resume)
         return seconds
@@ -104,6 +124,11 @@ class ClusterWeather(Weather):
         for supervisor in self._desks:
             if supervisor.machine.name == name and supervisor.process is not None:
                 supervisor.process.kill()
+
+    def _kill_desk(self) -> None:
+        process = self.dice.choice(self._desks).process
+        if process is not None:
+            process.kill()
 
     def _leave(self, client: Client) -> None:
         if self.world.chance(0.1):

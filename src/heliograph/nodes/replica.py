@@ -153,8 +153,8 @@ class Replica:
         self._first_tag = 0  # of those that it gives while it leads
         self._forget_bodies = False  # somebody is new, and has heard none yet
         self._dropped: list[Handed] = []  # what it handed out in the last view, and no client has
-        # Facts that came between views. Another may lead already, and they may be about what that one gave: whoever leads
-        # in the next view handles them.
+        # Facts that came between views. Another may lead already, and they may be about what that one gave: whoever
+        # leads in the next view handles them.
         self._kept: list[tuple[Incarnation, int, Command]] = []
         self._unread: list[Command] = []  # decisions that came before it had the log they go on from
         self._catching_up: asyncio.Task[None] | None = None
