@@ -98,7 +98,7 @@ class ClusterWeather(Weather):
     def _stop_for_a_while(self, supervisor: Supervisor, longest: float = 1.0) -> float:
         process = supervisor.process
         assert process is not None
-        seconds = self.world.between(0.05, longest)
+        seconds = self.world.between(0.02, longest)
         process.loop.stop()
         self.world.after(seconds, process.loop.resume)
         return seconds
@@ -106,9 +106,12 @@ class ClusterWeather(Weather):
     def _interrupt(self) -> None:
         """The next commit meets a primary that is stopped, and is asked again through another client manager. The
         first may not know, and goes on with it; or it is dead."""
-        self._clients[0].scene.at_next_commit.append(
-            lambda client: self.world.after(self.world.between(0.0, 0.02), partial(self._stop_in, client))
-        )
+        waiting = self._clients[0].scene.at_next_commit
+        if self.world.chance(0.5):
+            waiting.append(self._overtake)
+        else:
+            moment = self.world.between(0.0, 0.02)
+            waiting.append(lambda client: self.world.after(moment, partial(self._stop_in, client)))
 
     def _stop_in(self, client: Client) -> None:
         leading = self._leading()
@@ -117,13 +120,25 @@ class ClusterWeather(Weather):
             leave = self._kill_desk_of if self.world.chance(0.3) else self._leave
             self.world.after(self.world.between(0.0, 0.02), partial(leave, client))
 
-    def _kill_desk_of(self, client: Client) -> None:
-        """The client manager that it is connected to."""
+    def _overtake(self, client: Client) -> None:
+        """Its client manager stops before it has read what it is asked, and goes on when another has been asked."""
+        desk = self._desk_of(client)
+        if desk is not None and self._left:
+            self._stop_for_a_while(desk, 0.3)
+            transport = client.transport
+            if transport is not None:
+                self.world.after(self.world.between(0.0005, 0.005), transport.reset_here)
+
+    def _desk_of(self, client: Client) -> Supervisor | None:
+        """The client manager that it is connected to, if that runs."""
         transport = client.transport
         name = transport.get_extra_info("peername")[0] if transport is not None else ""
-        for supervisor in self._desks:
-            if supervisor.machine.name == name and supervisor.process is not None:
-                supervisor.process.kill()
+        return next((each for each in self._desks if each.machine.name == name and each.is_running), None)
+
+    def _kill_desk_of(self, client: Client) -> None:
+        desk = self._desk_of(client)
+        if desk is not None and desk.process is not None:
+            desk.process.kill()
 
     def _kill_desk(self) -> None:
         process = self.dice.choice(self._desks).process
