@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from heliograph.bus.commands import SessionOpened, SessionResumed
-from heliograph.bus.interface import Incarnation, Origin, Place
+from heliograph.bus.interface import NO_VIEW, Incarnation, Origin, Place
 from heliograph.model.ids import SessionId
 from heliograph.nodes.catching_up import _connect
 from simulation.cluster import CLIENT_MANAGERS, Cluster
@@ -186,7 +186,7 @@ def test_between_views_a_primary_carries_out_nothing() -> None:
     replica.on_suspend()
     place = replica.manager.place
     index, session = place.index, SessionId(b"\1" * 16)
-    origin = Origin(Place(1, 1), Incarnation(b"of the next view"), 1, b"")
+    origin = Origin(Place(1, 1), Incarnation(b"of the next view"), 1, NO_VIEW)
     replica.on_apply(origin, [SessionOpened(1, session, "", b"")])
     assert place.index == index
     assert session not in replica.manager.catalogue.sessions
