@@ -116,7 +116,7 @@ class Model:
     def ended(self, block: Block) -> None:
         """Nobody gets what was just accepted."""
         for sequence in range(block.first, block.last + 1):
-            self.letters[block.lane, sequence].copies = {}
+            del self.letters[block.lane, sequence]
 
     def _letter(
         self, contents: Contents, index: int, address: Address, body: bytes, persistent: bool
