@@ -288,7 +288,9 @@ class Following:
             if not (fact.block.persistent or fact.block.lane in self._refused):
                 self._was_taken_beside(fact)
         elif isinstance(fact, SessionOpened | SessionResumed):
-            self.sessions[fact.session] = sender  # an introduction since it was heard may have said what was before
+            self.sessions[fact.session] = (
+                sender  # an introduction since it was heard may have said what was before
+            )
             if isinstance(fact, SessionResumed):
                 self._refused = {lane: None for lane in self._refused if session_of(lane) != fact.session}
             session = catalogue.sessions.get(fact.session)
