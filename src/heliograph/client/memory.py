@@ -122,7 +122,12 @@ class Memory:
 
     def settled(self, ranges: list[Range]) -> None:
         """The application is through with what came under these tags."""
+        all_under = self._under
         for first, last in ranges:
+            if all_under and all_under[0][:3] == (first, last, None):  # as a rule
+                under = all_under.pop(0)
+                self._done.add(under.lane, under.sequence, under.sequence + last - first)
+                continue
             for under in self._take(first, last):
                 for lane, low, high in under.runs():
                     self._done.add(lane, low, high)
