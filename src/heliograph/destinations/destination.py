@@ -276,6 +276,9 @@ class Destination:
             return
         if not self.intake.accept(block, effects):
             return
+        if self.intake.may_have_ended(block, resent=event.resent):
+            self.intake.confirm(block, effects)
+            return
         self.count(block)
         if self.needs_no_disk(block):
             self.intake.confirm(block, effects)
@@ -361,6 +364,7 @@ class Destination:
 
     def recovered(self) -> None:
         """What waits was found on disk. Whoever opens a lane hears whether to wait."""
+        self.intake.recovered()
         self.may_expire = any(messages.depth for messages in self.lists())
         sizes = [sum(page.bytes for _, page in messages.waiting_pages()) for messages in self.lists()]
         self.flow.restore(max(sizes, default=0), self.intake.next_number)

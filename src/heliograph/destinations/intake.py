@@ -63,6 +63,7 @@ class Intake:
         "_marks",
         "_refused",
         "_resumed",
+        "_since",
         "_volatile",
         "apart",
         "next_number",
@@ -77,6 +78,8 @@ class Intake:
         # Lanes that were heard in this view, None where there are no views. Of others something may be lost.
         self._heard: dict[LaneId, None] | None = None
         self._volatile: dict[LaneId, None] = {}  # lanes of which the last that was taken is not in the log
+        # Where another server had this destination before: lanes on which something new came since, None otherwise.
+        self._since: dict[LaneId, None] | None = None
         # The last sequence of a lane that is on its way to the disk. Nothing behind it is confirmed before
         # it.
         self._awaited: dict[LaneId, int] = {}
@@ -246,6 +249,20 @@ class Intake:
         """Marks of lanes of which the last that was taken is not in the log."""
         return [(lane, self._marks[lane]) for lane in self._volatile if lane in self._marks]
 
+    def recovered(self) -> None:
+        """What came so far was found on disk: of what is not persistent nobody knows what came."""
+        self._since = {}
+
+    def may_have_ended(self, block: Block, *, resent: bool) -> bool:
+        """Whether a block that is accepted here was perhaps accepted, handed out and done before, and forgotten: it
+        is not persistent, was sent again, and the server that may have had it is gone. It ended there (J3: at most
+        once)."""
+        if self._since is None:
+            return False
+        if not resent:
+            self._since[block.lane] = None
+        return resent and not block.persistent and block.lane not in self._since
+
     def unconfirmed(self) -> list[tuple[LaneId, int]]:
         """Lanes of which something is on its way to the disk, and up to where each is confirmed when it is there."""
         return [(lane, self._marks.get(lane, last)) for lane, last in self._awaited.items()]
@@ -268,6 +285,7 @@ class Intake:
             self._refused,
             self._resumed,
             self._volatile,
+            self._since or {},
         )
         for table in tables:
             for lane in [lane for lane in table if session_of(lane) == session]:

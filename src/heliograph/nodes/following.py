@@ -114,10 +114,7 @@ class Following:
 
     def heard(self, sender: Incarnation, sequence: int, fact: Command) -> None:
         """Somebody said something that the primary will act upon."""
-        if isinstance(fact, SessionOpened | SessionResumed):
-            self.sessions[fact.session] = sender
-        elif isinstance(fact, SessionClosed):
-            self.sessions.pop(fact.session, None)
+        self._note_session(sender, fact)
         if sequence <= self._handled.get(sender, 0):
             return
         if isinstance(fact, CONCERNED):
@@ -128,6 +125,13 @@ class Following:
         self._facts.append((sender, sequence, fact))
         if isinstance(fact, Published):
             self._blocks.setdefault(name_of(fact.block), []).append(fact.block)
+
+    def _note_session(self, sender: Incarnation, fact: Command) -> None:
+        """With which client manager a session is: with the last one that said so."""
+        if isinstance(fact, SessionOpened | SessionResumed):
+            self.sessions[fact.session] = sender
+        elif isinstance(fact, SessionClosed):
+            self.sessions.pop(fact.session, None)
 
     def logged(self, logged: Logged) -> None:
         """Raises LostPlace."""
@@ -180,6 +184,7 @@ class Following:
         return logged.records[known:]
 
     def _introduced(self, introduction: Introduction) -> None:
+        self.sessions.clear()
         for session, where, connection in introduction.sessions:
             self.sessions[session] = Incarnation(where)
             known = self._manager.catalogue.sessions.get(session)
@@ -191,6 +196,8 @@ class Following:
             for heard in self._facts
             if heard[1] > self._handled.get(heard[0], 0) or not self._forget(heard[2])
         )
+        for sender, _, fact in self._facts:  # the primary may be slow: what it has yet to handle is newer
+            self._note_session(sender, fact)
         self._refused = {lane: None for _, lane in introduction.refused}
         self._answered.clear()
         for request in introduction.answered:

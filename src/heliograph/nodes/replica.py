@@ -154,6 +154,9 @@ class Replica:
         self._came: tuple[Incarnation, ...] = ()  # who is straight from the last view with it
         self._forget_bodies = False  # somebody is new, and has heard none yet
         self._dropped: list[Handed] = []  # what it handed out in the last view, and no client has
+        # Facts that came between views. Another may lead already, and they may be about what that one gave: whoever
+        # leads in the next view handles them.
+        self._kept: list[tuple[Incarnation, int, Command]] = []
         self._unread: list[Command] = []  # decisions that came before it had the log they go on from
         self._catching_up: asyncio.Task[None] | None = None
         self._bringing: asyncio.Task[None] | None = None
@@ -367,8 +370,10 @@ class Replica:
 
     def _fact(self, origin: Origin, fact: Command) -> None:
         sender, sequence = origin.incarnation, origin.sequence
-        if self._leading is not None:
+        if self._leading is not None and self._is_installed:
             self._leading.handle(sender, sequence, fact)
+        elif self._leading is not None:
+            self._kept.append((sender, sequence, fact))
         elif self._following is not None:
             self._following.heard(sender, sequence, fact)
 
@@ -611,6 +616,7 @@ class Replica:
             self._begin_to_lead(view)
         else:
             self._entered(view)
+            self._handle_kept(self._leading)
         leading = self._leading
         assert leading is not None
         self.manager.journal.sync_now()  # PROTOCOL 3: before it acts in the view
@@ -632,6 +638,11 @@ class Replica:
         self.regate()
         if state is State.D:
             self._act()
+
+    def _handle_kept(self, leading: Leading) -> None:
+        kept, self._kept = self._kept, []
+        for sender, sequence, fact in kept:
+            leading.handle(sender, sequence, fact)
 
     def _from_other_parts(self, roles: Roles) -> tuple[Incarnation, ...]:
         """Message managers of the view that have done something which is not known here."""
@@ -746,6 +757,7 @@ class Replica:
         self.reunion.stop()
         self._leading = self._bus.leading = None
         self._forcing.clear()
+        self._kept.clear()
         self._unread.clear()
         for task in (self._catching_up, self._bringing):
             if task is not None:

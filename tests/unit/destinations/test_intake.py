@@ -203,6 +203,28 @@ def test_numbers_beyond_four_billion_are_found_again() -> None:
         assert block.number == original.number
 
 
+@pytest.mark.req("J3", "M8")
+def test_what_need_not_survive_and_was_sent_again_may_have_been_handed_out_by_a_server_that_is_gone() -> None:
+    """At most once: it ended there. What is new on the lane since, this server knows of itself."""
+    intake = Intake()
+    intake.restore({LANE: 3}, 4)
+    intake.recovered()
+    light = lone(4, persistent=False)
+    assert accepted(intake, light)
+    assert intake.may_have_ended(light, resent=True)
+    assert not intake.may_have_ended(lone(5), resent=True), "on disk it would be known"
+    assert not intake.may_have_ended(lone(6, persistent=False), resent=False)
+    assert not intake.may_have_ended(lone(7, persistent=False), resent=True), (
+        "the connection broke, not the server"
+    )
+    intake.forget(SESSION)
+    assert intake.may_have_ended(light, resent=True)
+
+
+def test_a_server_that_was_there_from_the_beginning_takes_what_is_sent_again_for_new() -> None:
+    assert not Intake().may_have_ended(lone(1, persistent=False), resent=True)
+
+
 def test_numbers_that_a_server_gave_and_lost_are_given_again() -> None:
     """What is not persistent takes numbers that the log does not tell: whoever reads it again gives them to others,
     and a backup that had heard of them from a snapshot follows."""
