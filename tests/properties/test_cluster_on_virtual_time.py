@@ -51,7 +51,7 @@ def test_whatever_happens_a_transaction_over_two_sub_clusters_takes_effect_in_bo
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("name", _SOON)
 def test_a_promise_that_a_cluster_breaks_shows(name: str) -> None:
-    assert summarise("cluster", range(20), plant=name).violations
+    assert summarise("cluster", range(40), plant=name).violations
 
 
 @pytest.mark.nightly

@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from itertools import count, islice, repeat
-from operator import length_hint
+from operator import attrgetter, length_hint
 from typing import Any
 
 from heliograph.client.holding import Holding
@@ -205,6 +205,20 @@ class Inbox:
             if known:
                 self.known.add(first_tag + index, first_tag + index)
         for part in delivery.without(is_known.__getitem__):
+            self._put_unbarred_marked(part)
+
+    def _put_unbarred_marked(self, delivery: Delivery) -> None:
+        """What another part has shown to the application comes marked, whatever the server knows."""
+        indices = range(delivery.start, delivery.start + len(delivery.bodies))
+        shown = dict.fromkeys(index for index in indices if self.memory.has_shown(delivery.contents, index))
+        if not shown:
+            self._put_unbarred(delivery)
+            return
+        again = delivery.without(lambda index: index not in shown)
+        for part in again:
+            part.earlier = max(part.earlier, 1)
+        new = delivery.without(shown.__contains__) if len(shown) < len(delivery.bodies) else []
+        for part in sorted([*again, *new], key=attrgetter("start")):
             self._put_unbarred(part)
 
     def gone(self, ranges: list[Range]) -> None:
@@ -296,6 +310,8 @@ class Inbox:
 
     def drop(self, tags: list[Range]) -> None:
         """The server has these, whoever has them here."""
+        self._note_seen()
+        self.memory.gone(tags, self.progress.is_seen)
         self.gone(tags)
         if tags:
             self._put_back()
@@ -393,9 +409,10 @@ class Inbox:
         self.epoch += 1
         if wanted:
             self.holding.clear()
+            self.memory.clear()
         else:
             self.holding.begin_anew()
-        self.memory.clear()
+            self.memory.clear(self.progress.is_seen)
         self.known.clear()
         self.waiting.clear()
         self.done.clear()

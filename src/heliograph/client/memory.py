@@ -54,63 +54,19 @@ _first: Callable[[Under | Range], int] = itemgetter(0)
 _last: Callable[[Under | Range], int] = itemgetter(1)
 
 
-class Memory:
-    """Of one consumer. `is_consulted`: whether it has been to another part, so that what comes may be known."""
+class Remembered:
+    """Messages, as ranges of their lanes."""
 
-    __slots__ = ("_count", "_lanes", "_under", "is_consulted")
+    __slots__ = ("_count", "_lanes")
 
     def __init__(self) -> None:
-        self.is_consulted = False
-        self._under: list[Under] = []  # by tags
         self._lanes: dict[LaneId, list[Range]] = {}
         self._count = 0  # ranges of all lanes
 
-    def received(self, first: int, last: int, contents: Contents) -> None:
-        """All messages of a delivery, under these tags."""
-        if contents.sequences is None and contents.lanes is None:
-            under = Under(first, last, None, contents.lane, contents.first)
-        else:
-            under = Under(first, last, contents, contents.lane, 0)
-        all_under = self._under
-        if not all_under or all_under[-1].last < first:
-            all_under.append(under)
-        else:  # a part's tags may be lower than those of the one before
-            all_under.insert(bisect_left(all_under, first, key=_first), under)
+    def __bool__(self) -> bool:
+        return bool(self._lanes)
 
-    def settled(self, ranges: list[Range]) -> None:
-        """The application is through with what came under these tags."""
-        for first, last in ranges:
-            for under in self._take(first, last):
-                for lane, low, high in under.runs():
-                    self._remember(lane, low, high)
-
-    def gone(self, ranges: list[Range]) -> None:
-        """The server has these back: they come again, perhaps to others."""
-        for first, last in ranges:
-            self._take(first, last)
-
-    def clear(self) -> None:
-        """All that is not settled comes again."""
-        self._under.clear()
-
-    def _take(self, first: int, last: int) -> list[Under]:
-        under = self._under
-        begin = end = 0 if under and under[0].last >= first else bisect_left(under, first, key=_last)
-        taken: list[Under] = []
-        kept: list[Under] = []
-        while end < len(under) and under[end].first <= last:
-            found = under[end]
-            low, high = max(first, found.first), min(last, found.last)
-            if found.first < low:
-                kept.append(found.part(found.first, low - 1))
-            if high < found.last:
-                kept.append(found.part(high + 1, found.last))
-            taken.append(found if (low, high) == found[:2] else found.part(low, high))
-            end += 1
-        under[begin:end] = kept
-        return taken
-
-    def _remember(self, lane: LaneId, first: int, last: int) -> None:
+    def add(self, lane: LaneId, first: int, last: int) -> None:
         ranges = self._lanes.get(lane)
         if ranges is not None and ranges[-1][1] + 1 == first:
             ranges[-1] = (ranges[-1][0], last)
@@ -133,14 +89,94 @@ class Memory:
         if not ranges:
             del self._lanes[lane]
 
-    def knows(self, contents: Contents, index: int) -> bool:
-        """Whether the application is through with a message of a delivery."""
-        lane, sequence = id_at(contents, index)
+    def has(self, lane: LaneId, sequence: int) -> bool:
         ranges = self._lanes.get(lane)
         if ranges is None:
             return False
         at = bisect_right(ranges, sequence, key=_first) - 1
         return at >= 0 and sequence <= ranges[at][1]
+
+
+class Memory:
+    """Of one consumer. `is_consulted`: whether it has been to another part, so that what comes may be known."""
+
+    __slots__ = ("_done", "_shown", "_under", "is_consulted")
+
+    def __init__(self) -> None:
+        self.is_consulted = False
+        self._under: list[Under] = []  # by tags
+        self._done = Remembered()
+        self._shown = Remembered()  # to the application, which was not through with it
+
+    def received(self, first: int, last: int, contents: Contents) -> None:
+        """All messages of a delivery, under these tags."""
+        if contents.sequences is None and contents.lanes is None:
+            under = Under(first, last, None, contents.lane, contents.first)
+        else:
+            under = Under(first, last, contents, contents.lane, 0)
+        all_under = self._under
+        if not all_under or all_under[-1].last < first:
+            all_under.append(under)
+        else:  # a part's tags may be lower than those of the one before
+            all_under.insert(bisect_left(all_under, first, key=_first), under)
+
+    def settled(self, ranges: list[Range]) -> None:
+        """The application is through with what came under these tags."""
+        all_under = self._under
+        for first, last in ranges:
+            if all_under and all_under[0][:3] == (first, last, None):  # as a rule
+                under = all_under.pop(0)
+                self._done.add(under.lane, under.sequence, under.sequence + last - first)
+                continue
+            for under in self._take(first, last):
+                for lane, low, high in under.runs():
+                    self._done.add(lane, low, high)
+
+    def gone(self, ranges: list[Range], is_seen: Callable[[int], bool] | None = None) -> None:
+        """The server has these back, or knows nothing of them: they come again, perhaps to others. What of it the
+        application has seen is no news to it then."""
+        for first, last in ranges:
+            for under in self._take(first, last):
+                if is_seen is not None:
+                    self._note_shown(under, is_seen)
+
+    def _note_shown(self, under: Under, is_seen: Callable[[int], bool]) -> None:
+        last = next((tag for tag in range(under.last, under.first - 1, -1) if is_seen(tag)), 0)
+        if last:
+            for lane, low, high in under.part(under.first, last).runs():
+                self._shown.add(lane, low, high)
+
+    def clear(self, is_seen: Callable[[int], bool] | None = None) -> None:
+        """All that is not settled comes again."""
+        if is_seen is not None:
+            for under in self._under:
+                self._note_shown(under, is_seen)
+        self._under.clear()
+
+    def _take(self, first: int, last: int) -> list[Under]:
+        under = self._under
+        begin = end = 0 if under and under[0].last >= first else bisect_left(under, first, key=_last)
+        taken: list[Under] = []
+        kept: list[Under] = []
+        while end < len(under) and under[end].first <= last:
+            found = under[end]
+            low, high = max(first, found.first), min(last, found.last)
+            if found.first < low:
+                kept.append(found.part(found.first, low - 1))
+            if high < found.last:
+                kept.append(found.part(high + 1, found.last))
+            taken.append(found if (low, high) == found[:2] else found.part(low, high))
+            end += 1
+        under[begin:end] = kept
+        return taken
+
+    def knows(self, contents: Contents, index: int) -> bool:
+        """Whether the application is through with a message of a delivery."""
+        return self._done.has(*id_at(contents, index))
+
+    def has_shown(self, contents: Contents, index: int) -> bool:
+        """Whether the application has seen it, and was not through with it."""
+        return bool(self._shown) and self._shown.has(*id_at(contents, index))
 
 
 def _insert(ranges: list[Range], first: int, last: int) -> None:

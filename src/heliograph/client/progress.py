@@ -14,15 +14,16 @@ from heliograph.model.limits import MAX_CLAIM_PARTS
 class Progress:
     """Of one consumer."""
 
-    __slots__ = ("_seen", "last_seen", "last_taken")
+    __slots__ = ("_before", "_seen", "last_seen", "last_taken")
 
     def __init__(self) -> None:
         self.last_seen = 0
         self.last_taken = 0
         self._seen: dict[int, int] = {}  # the last tag of each part, but for that of `last_seen`
+        self._before: dict[int, int] = {}  # the same, before it was begun anew
 
     def saw(self, tag: int) -> None:
-        if part_of(tag) != part_of(self.last_seen):
+        if self.last_seen and part_of(tag) != part_of(self.last_seen):
             self._turn()
         self.last_seen = tag
 
@@ -46,6 +47,8 @@ class Progress:
         return not self._is_later(tag, self.last_seen)
 
     def _is_later(self, tag: int, other: int) -> bool:
+        if not other:
+            return True
         part, before = part_of(tag), part_of(other)
         return tag > other if part == before else self._place(part) > self._place(before)
 
@@ -58,8 +61,13 @@ class Progress:
 
     def elsewhere(self) -> list[int]:
         """The last tags that were seen of other parts."""
-        return list(self._seen.values())
+        return list({**self._before, **self._seen}.values())
 
     def clear(self) -> None:
+        """What was not settled comes again, under other tags. Another part may still have it, and a server that knows
+        nothing of the consumer says nothing about that."""
+        if self.last_seen:
+            self._turn()
+        self._before = dict(list({**self._before, **self._seen}.items())[-MAX_CLAIM_PARTS:])
         self.last_seen = self.last_taken = 0
         self._seen.clear()

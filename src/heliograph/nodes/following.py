@@ -286,7 +286,7 @@ class Following:
         while facts and facts[0][1] <= self._handled.get(facts[0][0], 0):
             self._was_handled(*facts.popleft())
 
-    def _was_handled(self, _sender: Incarnation, _sequence: int, fact: Command) -> None:
+    def _was_handled(self, sender: Incarnation, _sequence: int, fact: Command) -> None:
         """What a fact leads to beside the log."""
         catalogue = self._manager.catalogue
         self._forget(fact)
@@ -295,6 +295,9 @@ class Following:
             if not (fact.block.persistent or fact.block.lane in self._refused):
                 self._was_taken_beside(fact)
         elif isinstance(fact, SessionOpened | SessionResumed):
+            self.sessions[fact.session] = (
+                sender  # an introduction since it was heard may have said what was before
+            )
             if isinstance(fact, SessionResumed):
                 self._refused = {lane: None for lane in self._refused if session_of(lane) != fact.session}
             session = catalogue.sessions.get(fact.session)

@@ -120,6 +120,12 @@ class Leading:
         assert not introduction.records, "all that was written has left"
         return introduction
 
+    def introduces_all(self) -> None:
+        """Backups are told anew what the log does not say."""
+        if self._there:
+            self._introduces = True
+            self._manager.ask_for_tick()
+
     def goes_on_as(self, manager: MessageManager) -> None:
         """The same log is read again by another manager. Consumers and what was asked are told by who takes over."""
         self._manager = manager

@@ -164,6 +164,8 @@ class Reunion:
     def _let_in(self) -> None:
         for origin, command in self._returning.taken():
             self._replica.on_apply(origin, [command])
+        if self._replica.leading is not None:
+            self._replica.leading.introduces_all()  # backups took it for handled when it was kept
 
     # ---- at the end of each tick
 

@@ -48,6 +48,15 @@ def test_what_the_server_has_back_is_not_known() -> None:
     assert _known(memory, _block(6, 5)) == [False] * 5
 
 
+def test_what_the_application_saw_and_was_not_through_with_is_known_to_be_no_news() -> None:
+    memory = Memory()
+    memory.received(HERE, HERE + 4, _block(1, 5))
+    memory.gone([(HERE, HERE + 4)], lambda tag: tag <= HERE + 1)
+    contents = _block(1, 5)
+    assert [memory.has_shown(contents, index) for index in range(5)] == [True, True, False, False, False]
+    assert _known(memory, contents) == [False] * 5
+
+
 def test_sequences_of_a_lane_in_any_order_become_one_range() -> None:
     memory = Memory()
     memory.received(1, 10, _block(1, 10))
@@ -77,3 +86,13 @@ def test_parts_are_told_apart_by_when_they_were_met_and_not_by_their_tags() -> N
     assert [progress.is_seen(tag) for tag in (HERE + 3, THERE + 2, THERE + 3)] == [True, True, False]
     progress.took([(THERE, THERE), (HERE + 2, HERE + 3)])
     assert progress.last_taken == THERE
+
+
+def test_what_was_seen_of_other_parts_is_said_though_a_server_knew_nothing_of_the_consumer() -> None:
+    progress = Progress()
+    progress.saw(HERE + 3)
+    progress.clear()
+    assert (progress.last_seen, progress.elsewhere()) == (0, [HERE + 3])
+    assert not progress.is_taken(1)
+    progress.saw(1)
+    assert (progress.last_seen, progress.elsewhere()) == (1, [HERE + 3])
