@@ -218,7 +218,7 @@ class Destination:
         is_closed = self._situation is not None and not decides(self._situation)
         if self._situation is not None and self._situation.first_tag:
             messages.begin_tags(self._situation.first_tag)
-        gate = None if is_closed or not self._has_rules(messages) else self._gate_of(messages)
+        gate = None if is_closed else self._gate_of(messages)
         messages.regate(gate, effects, is_closed=is_closed)
 
     def _has_rules(self, messages: MessageList) -> bool:
@@ -230,12 +230,16 @@ class Destination:
         situation, standing, stamps = self._situation, self._standing, self.stamps
         if situation is None or standing is None or situation.is_whole:
             return None
-        if situation.state is not State.D and standing.view and not stamps.restricted and not stamps.held:
+        gets_each = not self._has_rules(messages)
+        is_restricted = situation.state is State.D or not standing.view or bool(stamps.restricted)
+        if not stamps.held and (gets_each or not is_restricted):
             return None
         if not standing.view or self._former_lanes[0] != standing.view:
             self._former_lanes = (standing.view, dict(self.intake.marks()))
         return PartitionGate(
-            msgspec.structs.replace(situation, units_continue=self.policy.unit_continues),
+            msgspec.structs.replace(
+                situation, units_continue=self.policy.unit_continues, gets_each=gets_each
+            ),
             stamps,
             standing,
             residence=self._residence,

@@ -16,7 +16,8 @@ another part and is *held*, and how far the lanes of sessions had come that ende
 
 Messages are numbered in the order of acceptance, whatever their delivery mode, so that each has one place to
 return to. Those that are not persistent leave gaps in what the journal knows: each record carries the low
-half of its number, and replay finds the rest by counting.
+half of its number, and replay finds the rest by counting. Numbers of messages that ended with a server, and left
+nothing in its log, may be given again; whoever heard of them in another way goes back with it.
 """
 
 from __future__ import annotations
@@ -32,6 +33,8 @@ from heliograph.model.block import Block
 from heliograph.model.ids import LaneId, SessionId, session_of
 
 _NUMBER_MASK = 0xFFFF_FFFF
+# A number that seems to be so little less than 2**32 ahead is behind: no server loses as many messages at once.
+_BEHIND = 1 << 28
 
 
 def number_mark(block: Block) -> int:
@@ -292,14 +295,19 @@ class Intake:
 
     def replay(self, block: Block, number_mark: int) -> None:
         """A persistent block that was accepted once is accepted again, under the number it had then."""
-        self.next_number += number_mark - self.next_number & _NUMBER_MASK
+        self._go_to(number_mark)
         self.replay_mark(block)
         self.number(block)
 
     def replay_adopted(self, block: Block, number_mark: int) -> None:
         """A block that another destination had takes the place that it was given here."""
-        self.next_number += number_mark - self.next_number & _NUMBER_MASK
+        self._go_to(number_mark)
         self.number(block)
+
+    def _go_to(self, number_mark: int) -> None:
+        """To the next number that has this lower half."""
+        ahead = number_mark - self.next_number & _NUMBER_MASK
+        self.next_number += ahead if ahead <= _NUMBER_MASK - _BEHIND else ahead - _NUMBER_MASK - 1
 
     def replay_mark(self, block: Block) -> None:
         """A block that was staged once."""

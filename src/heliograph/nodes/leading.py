@@ -188,8 +188,7 @@ class Leading:
         """A client manager that lost a session to another has nothing to say about its end, nor does it begin to
         commit for it: the other has been told that nothing was under way. What its client sends comes again there."""
         if isinstance(fact, Published):
-            session = session_of(fact.block.lane)
-            return self.sessions.get(session, sender) == sender
+            return self.sessions.get(session_of(fact.block.lane)) == sender
         if not isinstance(fact, SessionLost | SessionClosed | PrepareAsked):
             return True
         is_of_sender = self.sessions.get(fact.session, sender) == sender
@@ -206,13 +205,14 @@ class Leading:
         self._touched[attached.consumer] = None
 
     def only_these_are_here(
-        self, members: Collection[Incarnation], has_ended: Callable[[Incarnation], bool]
+        self, came: Collection[Incarnation], has_ended: Callable[[Incarnation], bool]
     ) -> None:
         """Client managers that are gone can say no more that their sessions are lost. One that has not `ended` may be
         in another part of a cut, and its clients have what they have: that is in doubt until the cluster is whole
-        (PROTOCOL 4)."""
+        (PROTOCOL 4). So is what clients of one have that was elsewhere in between, though it is here: it has asked
+        them to come again, and who knows where they are. `came`: those who were not."""
         for session, where in list(self.sessions.items()):
-            if where not in members:
+            if where not in came:
                 self._lost(session, self.lease_seconds if has_ended(where) else DOUBT_SECONDS)
 
     def _lost(self, session: SessionId, lease_seconds: float) -> None:

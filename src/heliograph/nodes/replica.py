@@ -151,6 +151,7 @@ class Replica:
         self._has_waited = False
         self._known_clients: tuple[Incarnation, ...] = ()
         self._first_tag = 0  # of those that it gives while it leads
+        self._came: tuple[Incarnation, ...] = ()  # who is straight from the last view with it
         self._forget_bodies = False  # somebody is new, and has heard none yet
         self._dropped: list[Handed] = []  # what it handed out in the last view, and no client has
         # Facts that came between views. Another may lead already, and they may be about what that one gave: whoever
@@ -442,6 +443,7 @@ class Replica:
         """`came`: who is straight from the view that is over together with this member."""
         side = self._leading or self._following
         assert side is not None, "it follows or leads"
+        self._came = tuple(came)
         dropped = handed_out.dropped(came, side.targets())
         if isinstance(side, Following):
             side.was_dropped(dropped)
@@ -625,7 +627,7 @@ class Replica:
         dropped, self._dropped = self._dropped, []
         leading.decide_afresh(dropped)
         assert self.channel is not None, "who leads is in the channel"
-        leading.only_these_are_here(view.members, self.channel.has_ended)
+        leading.only_these_are_here(self._came, self.channel.has_ended)
         state = roles.partition.state
         takes_along = state is not State.D and self._standing is not None and self._standing.takes_along
         self.manager.run(None, self.manager.catalogue.views.enter(view.id, state, takes_along=takes_along))
