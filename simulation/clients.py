@@ -369,10 +369,10 @@ class Transacting(Client):
                 self.scene.commits(self)
                 await session.commit()
                 self.history.decided(transaction, "committed")
-        except TransactionRolledBack:
+        except TransactionRolledBack as refusal:
             self.history.decided(transaction, "rolled back")
             if self.transport is transport and not self.is_cut_off:
-                self.history.commit_refused(transaction, began_at)
+                self.history.commit_refused(transaction, began_at, refusal.sentence)
         except HeliographError as error:
             self.scene.heard(error)
             if error.code != "commit-unknown":

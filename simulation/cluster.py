@@ -88,7 +88,7 @@ class Cluster(Play):
             on_bus = self.bus.process(host, self.starts, process.loop)
             process.at_death.append(on_bus.died)
             node = Node(configuration, on_bus, disk=process.mount, clock=process.clock, owns_process=False)
-            node.on_event = self.in_vain.heard
+            node.on_event = partial(self.in_vain.heard, host)
             return node
 
         return make

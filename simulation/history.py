@@ -65,7 +65,7 @@ class History:
         self._world = world
         self.on_confirmed: Callable[[str], None] | None = None
         self.on_handed: Callable[[HandOut], None] | None = None
-        self.on_refused: Callable[[str, float], None] | None = None
+        self.on_refused: Callable[[str, float, str], None] | None = None
         self.sent: dict[str, Sent] = {}
         self.hand_outs: list[HandOut] = []
         self.by_place: dict[tuple[str, str], list[HandOut]] = {}
@@ -111,10 +111,10 @@ class History:
         hand_out.done_at = self._world.now
         self._world.note("done", hand_out.place, hand_out.key)
 
-    def commit_refused(self, transaction: Transaction, began_at: float) -> None:
+    def commit_refused(self, transaction: Transaction, began_at: float, sentence: str) -> None:
         """Over a connection that is in order, and was since the transaction began."""
         if self.on_refused is not None:
-            self.on_refused(transaction.name, began_at)
+            self.on_refused(transaction.name, began_at, sentence)
 
     def decided(self, transaction: Transaction, outcome: str) -> None:
         transaction.outcome, transaction.decided_at = outcome, self._world.now

@@ -18,6 +18,8 @@ _LOOK_SECONDS: Final = 0.25
 _AWAY_SECONDS: Final = 1.0
 # So long, at most, something is still handed to a client that is dead: until that is noticed, and a lease has passed.
 _LINGERS_SECONDS: Final = 9.0
+# So long parts take to meet, at most.
+_MEETING_SECONDS: Final = 5.0
 _EVENTS: Final = ("branch-taken-in", "replica-leads", "node-left-the-channel")
 
 
@@ -46,10 +48,14 @@ class InVain:
     """Looks at clients while a run goes on."""
 
     def __init__(self, world: World, history: History) -> None:
-        self.violations: list[str] = []
         self._world = world
+        self._marked: list[str] = []
+        self._refusals: list[tuple[float, str]] = []
+        self._parted_at: list[float] = []  # when somebody had, or brought, what others had not
         self._history = history
         self._anew_at = 0.0
+        self._restricted: dict[int, None] = {}  # hosts whose view is
+        self._restricted_at = 0.0  # when one was the last time
         self._watched: list[_Watched] = []
         history.on_handed = self._handed
         history.on_refused = self._refused
@@ -60,10 +66,17 @@ class InVain:
         ]
         self._look()
 
-    def heard(self, event: str, **fields: object) -> None:
+    def heard(self, host: int, event: str, **fields: object) -> None:
         """A node tells what happened to it."""
         if event in _EVENTS and fields.get("took_over") is not True:
             self._anew_at = self._world.now
+        if event.startswith("branch-"):
+            self._parted_at.append(self._world.now)
+        elif event == "view-installed":
+            self._restricted.pop(host, None)
+            if fields["state"] == "D":
+                self._restricted[host] = None
+                self._restricted_at = self._world.now
 
     def _look(self) -> None:
         for watched in self._watched:
@@ -87,10 +100,23 @@ class InVain:
             if was_lost and watched.client.gets_from(hand_out.place):
                 return
         who, at = hand_out.consumer, hand_out.at
-        self.violations.append(
+        self._marked.append(
             f"in vain: {hand_out.key} came to {who} marked ({at:.6f}), and nobody can have had it"
         )
 
-    def _refused(self, name: str, began_at: float) -> None:
-        if self._anew_at < began_at:
-            self.violations.append(f"in vain: {name} was rolled back, and its connection is in order")
+    def _refused(self, name: str, began_at: float, sentence: str) -> None:
+        is_restricted = bool(self._restricted) or self._restricted_at > began_at  # PROTOCOL 7.7
+        if self._anew_at < began_at and not is_restricted:
+            told = f"in vain: {name} was refused though its connection is in order ({sentence})"
+            self._refusals.append((self._world.now, told))
+
+    @property
+    def violations(self) -> list[str]:
+        """While parts meet a commit may be refused, and who has something that others have not says so a little
+        later."""
+        refused = [
+            told
+            for at, told in self._refusals
+            if all(abs(at - parted_at) > _MEETING_SECONDS for parted_at in self._parted_at)
+        ]
+        return self._marked + refused
