@@ -20,7 +20,7 @@ from heliograph.model.block import Block, parse
 from heliograph.model.destination import Address
 from heliograph.model.ids import LaneId, SessionId
 from tests.properties.destination_model import Model
-from tests.properties.destination_parties import EVERYTHING, QUEUE_LIST, Lane, Letter, Subscriber, Taker
+from tests.properties.destination_parties import EVERYTHING, QUEUE_LIST, Lane, Letter, Sent, Subscriber, Taker
 from tests.properties.destination_world import QUEUE, TOPIC, Client, World
 from tests.properties.memory_journal import Boundary
 
@@ -182,6 +182,7 @@ class PartedWorld(World):
         self._since_start: dict[LaneId, None] | None = (
             None  # after a restart: lanes on which something new came
         )
+        self._began_in: dict[SessionId, bytes] = {}  # the view in which a transaction began to send
         super().__init__(resident_bytes)
 
     def make_model(self) -> Model:
@@ -205,6 +206,8 @@ class PartedWorld(World):
             self.model.taken(block)
             if staged:
                 client = self.clients[SessionId(lane.identity[:14] + b"\0\0")]
+                if not client.staged:
+                    self._began_in[client.session] = self._present
                 client.staged.append((lane, lane.sent[-1]))
             else:
                 before = is_unsure and self.model.is_parted  # a record says so first
@@ -222,6 +225,17 @@ class PartedWorld(World):
         if since is not None and not self._is_sent_again:
             since[block.lane] = None
         return since is not None and self._is_sent_again and not block.persistent and block.lane not in since
+
+    @property
+    def _present(self) -> bytes:
+        views = [fact.view for _, fact in self.model.facts if isinstance(fact, Entered)]
+        return views[-1] if views else b""
+
+    def is_refused(self, client: Client, staged: list[tuple[Lane, Sent]]) -> bool:
+        """A restricted part decides about what began in its view alone (PROTOCOL 7)."""
+        situation = self.model.situation
+        is_restricted = situation is not None and situation.state is State.D
+        return is_restricted and bool(staged) and self._began_in[client.session] != self._present
 
     def crash(self, kept: Boundary, *, machine: bool, clean: bool = False) -> None:
         self._since_start = {}
