@@ -38,12 +38,14 @@ from heliograph.bus.commands import (
 from heliograph.bus.interface import ChannelBus, Incarnation, Origin
 from heliograph.bus.presence import CLIENT_MANAGER, NodeState
 from heliograph.cluster.partition_state import Enrolment
+from heliograph.cluster.roles import roles_in
 from heliograph.cluster.view import View
 from heliograph.model.block import Span, pack, parse, slice_span, unpack
 from heliograph.model.destination import Address
 from heliograph.model.ids import ConsumerId, IdIssuer, LaneId, SessionId, lane_of
 from heliograph.nodes.cluster_clients import ClusterClients
 from heliograph.nodes.cluster_member import ClusterMember
+from heliograph.nodes.station import came_with
 from heliograph.nodes.tick import Tick
 from tests.properties.replicated_judge import Copy, Judge, Letter, Transaction, Violation
 
@@ -114,6 +116,7 @@ class Desk:
         self._kept: dict[ConsumerId, Taker] = {}  # also those that left: what they settled is still answered
         self._deciding: dict[SessionId, None] = {}
         self.is_gone = False
+        self.is_left_behind = False  # whoever leads heard something else: clients have to come anew
         self.crashes: Callable[[], int] = lambda: 0
         self.begun: Callable[[], int] = lambda: 0
         self.failure: BaseException | None = None
@@ -163,6 +166,10 @@ class Desk:
     def on_suspend(self) -> None: ...
 
     def on_install(self, view: View) -> None:
+        me = self.member.incarnation
+        assert me is not None
+        if self.clients.has_spoken and roles_in(view).primary not in came_with(view, me):
+            self.is_left_behind = True
         self.clients.go_on()
 
     def on_arrive(self, incarnation: Incarnation, agrees: bool) -> None: ...

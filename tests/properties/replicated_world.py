@@ -83,6 +83,8 @@ class World:
         await asyncio.sleep(0)
         await asyncio.sleep(0)
         self.check()
+        for desk in [each for each in self.desks if each.is_left_behind]:
+            self._replace(desk, 1000)  # its clients go elsewhere: to them it is as if it had ended
 
     def check(self) -> None:
         for desk in self.desks:
@@ -225,10 +227,13 @@ class World:
         ):
             # Before, the client managers that are left may be no majority: then what they go on with is restricted.
             desk = dice.choice(self.desks)
-            desk.die(dice.choice((0, 1, 1000)))
-            self.desks.remove(desk)
-            self._workers = [worker for worker in self._workers if worker.desk is not desk]
-            self._open_desk()
+            self._replace(desk, dice.choice((0, 1, 1000)))
+
+    def _replace(self, desk: Desk, said: int) -> None:
+        desk.die(said)
+        self.desks.remove(desk)
+        self._workers = [worker for worker in self._workers if worker.desk is not desk]
+        self._open_desk()
 
     def _can_do_without(self, victim: Node) -> bool:
         """Somebody else has the log, and those who decide know that. One that is frozen may have been expelled."""
@@ -305,28 +310,35 @@ class World:
 
     async def _take_all(self) -> None:
         """Every list is emptied."""
-        desk = self.desks[0]
         for each in self.desks:
             for taker in list(each.takers.values()):
                 if taker.mode != "auto":
                     each.detach(taker)
-        present = {one.of for each in self.desks for one in each.takers.values()}
         await self.until(self._is_all_answered, self._what_waits)
+        wanted = [
+            letter.copies
+            for letter in self.judge.letters.values()
+            if letter.must_arrive and letter.address != TOPIC
+        ]
+
+        def is_all_taken() -> bool:
+            self._attend_all()  # a desk that is left behind takes its takers along
+            return all(_is_over(copies) for copies in wanted)
+
+        with contextlib.suppress(Violation):  # the judge says what is missing
+            await self.until(is_all_taken, lambda: "all is taken")
+        await asyncio.sleep(0.1)
+        await self.breathe(1000)
+
+    def _attend_all(self) -> None:
+        desk = self.desks[0]
+        present = {one.of for each in self.desks for one in each.takers.values()}
         for address in (*QUEUES, WORK, RESULT):
             if address not in present:
                 desk.taker(address, "auto", alone=False, credit=40)
         for name in self.subscriptions:
             if name not in present:
                 desk.taker(TOPIC, "auto", insists=True, alone=False, subscription=name, credit=40)
-        wanted = [
-            letter.copies
-            for letter in self.judge.letters.values()
-            if letter.must_arrive and letter.address != TOPIC
-        ]
-        with contextlib.suppress(Violation):  # the judge says what is missing
-            await self.until(lambda: all(_is_over(copies) for copies in wanted), lambda: "all is taken")
-        await asyncio.sleep(0.1)
-        await self.breathe(1000)
 
     def _have_one_log(self) -> bool:
         places = [node.manager.place for node in self.nodes]

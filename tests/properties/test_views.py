@@ -47,7 +47,7 @@ def test_ten_thousand_seeds(thousand: int) -> None:
 def test_a_rule_that_is_left_out_shows(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for owner, attribute, replacement in PLANTS[name]:
         monkeypatch.setattr(owner, attribute, replacement)
-    assert any(violations(weather(seed)) for seed in range(100, 500))
+    assert any(violations(weather(seed)) for seed in range(100, 560))
 
 
 def test_companions_without_the_rule_of_equal_companions_are_no_equivalence(
@@ -59,12 +59,12 @@ def test_companions_without_the_rule_of_equal_companions_are_no_equivalence(
         return {who: view._companions(made, who, hello) for who, hello in made.hellos}
 
     monkeypatch.setattr(view_checkers, "straight", plainly)
-    assert any("straight is not symmetric and transitive" in violations(weather(seed)) for seed in range(60))
+    assert any("straight is not symmetric and transitive" in violations(weather(seed)) for seed in range(90))
 
 
 def test_a_hello_is_no_proof_of_having_installed_the_view() -> None:
     """Why the successor of a view must have heard from a majority of it: docs/decisions/0009."""
-    ledger = weather(955).ledger
+    ledger = weather(426).ledger
     assert any(len(each) > 1 for each in heirs(ledger, by_arrival=False).values())
     assert all(len(each) == 1 for each in heirs(ledger).values())
 
