@@ -96,7 +96,14 @@ class Committing:
     def is_restricted(self) -> bool:
         """Whether others may have gone on from where this part was cut off."""
         situation = self._manager.catalogue.views.situation
-        return situation is not None and (situation.state is State.D or not situation.is_joined)
+        return situation is not None and situation.state is State.D
+
+    @property
+    def may_be_in_a_branch(self) -> bool:
+        """Whether what this log knows nothing of may have happened where others went on, or in what those who are here
+        did elsewhere and is not in the log yet."""
+        situation = self._manager.catalogue.views.situation
+        return self.is_restricted or (situation is not None and not situation.is_joined)
 
     def _may_decide(self, command: CommitAsked) -> bool:
         """PROTOCOL 7.7: a restricted part decides about what began in its view alone. Of what was sent, and consumed,

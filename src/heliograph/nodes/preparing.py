@@ -153,7 +153,7 @@ class Preparing:
         elif command.decide:
             sentence = "the decider has aborted the transaction"
             self._manager.multicast(Rejected(command.request, "transaction-aborted", sentence))
-        elif known is None and prepared is None and self._committing.is_restricted:
+        elif known is None and prepared is None and self._committing.may_be_in_a_branch:
             self._manager.multicast(Answered(command.request, _UNDECIDED))  # PROTOCOL 7.6
         else:
             self._abort_for_good(*key)
