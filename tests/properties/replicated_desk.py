@@ -100,6 +100,7 @@ class Desk:
         self.waiting: dict[int, tuple[str, Callable[[Answered | Rejected], None]]] = {}
         self.tick = Tick(loop, self._broke)
         self.clients = ClusterClients(self.tick, self._begins_anew)
+        self.clients.may_speak = False  # before there is a view, nobody is there who leads
         self.clients.join(self._decided)
         self.member = ClusterMember(
             bus,
@@ -168,8 +169,10 @@ class Desk:
     def on_install(self, view: View) -> None:
         me = self.member.incarnation
         assert me is not None
-        if self.clients.has_spoken and roles_in(view).primary not in came_with(view, me):
+        primary = roles_in(view).primary
+        if self.clients.has_spoken and primary not in came_with(view, me):
             self.is_left_behind = True
+        self.clients.may_speak = primary is not None and not self.is_left_behind
         self.clients.go_on()
 
     def on_arrive(self, incarnation: Incarnation, agrees: bool) -> None: ...
