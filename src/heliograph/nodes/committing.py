@@ -100,8 +100,8 @@ class Committing:
 
     @property
     def may_be_in_a_branch(self) -> bool:
-        """Whether what this log knows nothing of may have happened where others went on, or in what those who are here
-        did elsewhere and is not in the log yet."""
+        """Whether what this log knows nothing of may have happened where others went on, or where those who are here
+        were before, and is not in the log yet."""
         situation = self._manager.catalogue.views.situation
         return self.is_restricted or (situation is not None and not situation.is_joined)
 
