@@ -37,7 +37,7 @@ from heliograph.bus.commands import (
 )
 from heliograph.bus.interface import ChannelBus, Incarnation, Origin
 from heliograph.bus.presence import CLIENT_MANAGER, NodeState
-from heliograph.cluster.partition_state import Enrolment
+from heliograph.cluster.partition_state import Enrolment, State
 from heliograph.cluster.roles import roles_in
 from heliograph.cluster.view import View
 from heliograph.model.block import Span, pack, parse, slice_span, unpack
@@ -117,13 +117,25 @@ class Desk:
         self._kept: dict[ConsumerId, Taker] = {}  # also those that left: what they settled is still answered
         self._deciding: dict[SessionId, None] = {}
         self.is_gone = False
+        self.has_been_restricted = False
         self.is_left_behind = False  # whoever leads heard something else: clients have to come anew
         self.crashes: Callable[[], int] = lambda: 0
         self.begun: Callable[[], int] = lambda: 0
         self.failure: BaseException | None = None
 
     def _begins_anew(self) -> None:
-        self.failure = Violation(f"{self.name} was told that nobody knows its clients any more")
+        """Parts that were cut off have met: clients come anew, maybe elsewhere."""
+        if not self.has_been_restricted:
+            self.failure = Violation(f"{self.name} was told that nobody knows its clients any more")
+        self.is_left_behind = True
+
+    def _not_decided(self, transaction: Transaction, copies: list[Copy], answer: Rejected) -> None:
+        """A part that is cut off may refuse, and while parts meet nobody knows."""
+        is_unknown = answer.code == "transaction-in-doubt"
+        transaction.outcome = None if is_unknown else False
+        for copy in copies:
+            copy.is_acknowledged, copy.may_be_done = False, is_unknown
+            copy.history.append(f"commit {answer.code}")
 
     def _broke(self, bug: Exception) -> None:
         self.failure = self.failure or bug
@@ -169,7 +181,9 @@ class Desk:
     def on_install(self, view: View) -> None:
         me = self.member.incarnation
         assert me is not None
-        primary = roles_in(view).primary
+        roles = roles_in(view)
+        primary = roles.primary
+        self.has_been_restricted |= roles.partition.state is State.D
         if self.clients.has_spoken and primary not in came_with(view, me):
             self.is_left_behind = True
         self.clients.may_speak = primary is not None and not self.is_left_behind
@@ -522,6 +536,9 @@ class Desk:
         def decided(answer: Answered | Rejected) -> None:
             del self._deciding[sender.session]
             transaction.outcome = isinstance(answer, Answered)
+            if isinstance(answer, Rejected) and self.has_been_restricted:
+                self._not_decided(transaction, copies, answer)
+                return
             if not transaction.outcome and answer.code != "transaction-rolled-back":  # type: ignore[union-attr]
                 raise Violation(f"commit: {answer}")
             for copy in copies:

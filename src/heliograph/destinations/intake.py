@@ -228,11 +228,17 @@ class Intake:
         """What was said before may not have been heard here."""
         self._heard = {}
 
-    def took(self, block: Block) -> None:
-        """The primary, whose log says nothing of what is not persistent, handled this: whether it took it follows."""
+    def has(self, block: Block) -> bool:
+        """Whether a lane has come so far."""
+        return block.last <= self._marks.get(block.lane, 0)
+
+    def took(self, block: Block) -> bool:
+        """The primary handled this, and its log says nothing of it: whether it took it."""
         mark, missing = self._marks.get(block.lane, 0), self.apart.missing.get(block.lane, NONE)
-        if block.first <= mark + 1 or (missing and missing[-1][1] == block.first - 1):
-            self.advance(block.lane, block.last)
+        if block.first > mark + 1 and not (missing and missing[-1][1] == block.first - 1):
+            return False
+        self.advance(block.lane, block.last)
+        return True
 
     def advance(self, lane: LaneId, last: int) -> None:
         """A lane has come so far; the log need not say so."""

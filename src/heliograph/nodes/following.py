@@ -291,8 +291,7 @@ class Following:
         catalogue = self._manager.catalogue
         self._forget(fact)
         if isinstance(fact, Published):
-            # The log says nothing of what is not persistent, and it may be confirmed later than it was taken.
-            if not (fact.block.persistent or fact.block.lane in self._refused):
+            if fact.block.lane not in self._refused:
                 self._was_taken_beside(fact)
         elif isinstance(fact, SessionOpened | SessionResumed):
             self.sessions[fact.session] = (
@@ -312,10 +311,12 @@ class Following:
             catalogue.lane_used(fact.lane, fact.address)
 
     def _was_taken_beside(self, fact: Published) -> None:
+        """The log says nothing of what is not persistent, nor of what nobody wants: a topic's, without subscriptions.
+        It may be confirmed later than it was taken."""
         destination = self._manager.catalogue.by_address.get(fact.address)
-        if destination is not None:
-            destination.intake.took(fact.block)
-        if not fact.staged:
+        if destination is None or (fact.block.persistent and destination.intake.has(fact.block)):
+            return
+        if destination.intake.took(fact.block) and not fact.staged:
             self._was_taken(fact.block)
 
     def _was_taken(self, block: Block) -> None:
