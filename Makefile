@@ -26,8 +26,8 @@ run: $(STAMP_RUN) ## start a server on this machine (options: make run ARGS="--p
 test: $(STAMP_DEV) lint types imports ## every check and every test but the nightly ones
 	$(BIN)/pytest -m "not nightly" $(PYTEST_ARGS)
 
-check: $(STAMP_DEV) lint types imports ## the same, quick tests only, in under a minute
-	$(BIN)/pytest -q -m "$(FAST)" $(PYTEST_ARGS)
+check: $(STAMP_DEV) lint types imports ## the same, quick tests only, in under a minute: units, and what is pinned by golden files
+	$(BIN)/pytest -q -m "$(FAST)" tests/unit tests/golden tests/test_repository.py $(PYTEST_ARGS)
 
 lint: $(STAMP_DEV) ## style and format, changing nothing
 	$(BIN)/ruff check .
