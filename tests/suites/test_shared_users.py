@@ -14,7 +14,7 @@ from tests.servers import play, until
 from tests.suites.cluster_in_process import CLIENTS, Cluster, url
 from tests.suites.test_command_line import serving
 
-pytestmark = [pytest.mark.req("M14"), pytest.mark.slow]
+pytestmark = pytest.mark.req("M14")
 
 
 def users(base: Path, node: int) -> UserStore:

@@ -16,7 +16,7 @@ from heliograph.cli.dead_queues import dead_message_queues
 from tests.servers import play, until
 from tests.suites.cluster_in_process import CLIENTS, Cluster, url
 
-pytestmark = [pytest.mark.req("M2"), pytest.mark.slow]
+pytestmark = pytest.mark.req("M2")
 NAMES = ("east", "west")
 BOTH: dict[str, Any] = {"cluster__sub_clusters": "west, east"}
 ELEVEN = [f"queue:orders-{number}" for number in range(11)]

@@ -17,7 +17,7 @@ from tests.servers import until
 from tests.suites.cluster_in_process import Cluster, url
 from tests.suites.test_sub_clusters import BOTH, NAMES, _cut, kept_by, spread
 
-pytestmark = [pytest.mark.req("M10"), pytest.mark.slow]
+pytestmark = pytest.mark.req("M10")
 
 
 @pytest.fixture(autouse=True)
