@@ -59,13 +59,6 @@ def test_a_promise_that_a_cluster_breaks_shows(name: str) -> None:
     assert summarise("cluster", range(20), plant=name, plan=Plan(kinds=_SOON[name])).violations
 
 
-@pytest.mark.req("M10")
-@pytest.mark.timeout(300)
-def test_a_promise_of_a_transaction_over_two_sub_clusters_that_is_broken_shows() -> None:
-    name = "the decider does not write that it aborts"
-    assert summarise("sub-clusters", range(10), plant=name, plan=Plan(kinds=("interrupt",))).violations
-
-
 @pytest.mark.nightly
 @pytest.mark.timeout(7200)
 @pytest.mark.parametrize("name", [name for name in CLUSTER_PLANTS if name not in _SOON])
