@@ -173,7 +173,7 @@ class Destination:
         is."""
         raise NotImplementedError
 
-    def _wants(self, block: Block) -> bool:
+    def wants(self, block: Block) -> bool:
         """Whether anybody is there for whom the block would have to be kept."""
         raise NotImplementedError
 
@@ -312,7 +312,7 @@ class Destination:
 
     def needs_no_disk(self, block: Block) -> bool:
         """Nobody will ever ask for it, or it may be lost and there is room for it in memory."""
-        if not self._wants(block):
+        if not self.wants(block):
             return True
         # Once one is on its way to the disk, the next must not overtake it.
         # A large message has its record in any case: what refers to its file is found by it.

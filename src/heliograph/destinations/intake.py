@@ -228,10 +228,6 @@ class Intake:
         """What was said before may not have been heard here."""
         self._heard = {}
 
-    def has(self, block: Block) -> bool:
-        """Whether a lane has come so far."""
-        return block.last <= self._marks.get(block.lane, 0)
-
     def took(self, block: Block) -> bool:
         """The primary handled this, and its log says nothing of it: whether it took it."""
         mark, missing = self._marks.get(block.lane, 0), self.apart.missing.get(block.lane, NONE)

@@ -64,7 +64,7 @@ class Queue(Destination):
     def list_of(self, consumer: ConsumerId) -> MessageList | None:
         return self.messages if consumer in self.messages.consumers else None
 
-    def _wants(self, _block: Block) -> bool:
+    def wants(self, _block: Block) -> bool:
         return True
 
     def _has_rules(self, _messages: MessageList) -> bool:

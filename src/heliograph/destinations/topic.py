@@ -83,7 +83,7 @@ class Topic(Destination):
 
     # ---- messages
 
-    def _wants(self, _block: Block) -> bool:
+    def wants(self, _block: Block) -> bool:
         return bool(self.subscriptions)
 
     # ---- parts of a cluster

@@ -314,7 +314,7 @@ class Following:
         """The log says nothing of what is not persistent, nor of what nobody wants: a topic's, without subscriptions.
         It may be confirmed later than it was taken."""
         destination = self._manager.catalogue.by_address.get(fact.address)
-        if destination is None or (fact.block.persistent and destination.intake.has(fact.block)):
+        if destination is None or (fact.block.persistent and destination.wants(fact.block)):
             return
         if destination.intake.took(fact.block) and not fact.staged:
             self._was_taken(fact.block)
