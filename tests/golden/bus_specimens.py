@@ -132,6 +132,7 @@ COMMANDS: dict[str, Command] = {
             answered=[14],
             unconfirmed=[(LANE, 100)],
         ),
+        beside=[(ORDERS, LANE, 99, False)],
     ),
     "supplied": commands.Supplied(b"s\x01", block.parse(BLOCKS["plain"])),
     "leads": commands.Leads(1234),

@@ -124,9 +124,7 @@ class Desk:
         self.failure: BaseException | None = None
 
     def _begins_anew(self) -> None:
-        """Parts that were cut off have met: clients come anew, maybe elsewhere."""
-        if not self.has_been_restricted:
-            self.failure = Violation(f"{self.name} was told that nobody knows its clients any more")
+        """Another leads now, and its log is not the one that was spoken to: clients come anew, maybe elsewhere."""
         self.is_left_behind = True
 
     def _not_decided(self, transaction: Transaction, copies: list[Copy], answer: Rejected) -> None:

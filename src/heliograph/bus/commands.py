@@ -667,7 +667,8 @@ class Logged(Command):
 
     `first` is the index of the first record, `chain` the hash of the log before it. The log holds what followed
     from the frames of each sender up to the sequence in `through`, where that has changed. Consumers are not in
-    the log, since they do not outlive their client managers; but a backup that takes over must know them.
+    the log, since they do not outlive their client managers; but a backup that takes over must know them. `beside`
+    are lanes that came further than the log says: by what is not persistent, and by what nobody wants.
     """
 
     first: int
@@ -679,6 +680,7 @@ class Logged(Command):
     gone: list[ConsumerId] = []
     introduction: Introduction | None = None
     decisions: list[Command] = []  # of the same tick: nobody hears them without the log, or it without them
+    beside: list[tuple[Address, LaneId, int, bool]] = []  # the last that was taken; whether for a transaction
 
 
 class Supplied(Command):

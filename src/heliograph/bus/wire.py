@@ -164,6 +164,7 @@ class _LoggedFields(msgspec.Struct, array_like=True, gc=False):
     standing: list[Standing]
     gone: list[ConsumerId]
     introduction: Introduction | None
+    beside: list[tuple[Address, LaneId, int, bool]] = []
 
 
 class _SuppliedFields(msgspec.Struct, array_like=True, gc=False):
@@ -255,6 +256,7 @@ def _logged_fields(command: Logged) -> _LoggedFields:
         command.standing,
         command.gone,
         command.introduction,
+        command.beside,
     )
 
 
@@ -343,6 +345,7 @@ def _logged(read: _LoggedFields, attachment: memoryview) -> Logged:
         read.gone,
         read.introduction,
         list(_entries(attachment)),
+        read.beside,
     )
 
 

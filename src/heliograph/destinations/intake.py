@@ -139,6 +139,7 @@ class Intake:
 
     def confirm(self, block: Block, effects: list[AnyEffect]) -> None:
         """An accepted block needs no disk: confirmed at once, or with what is before it on its lane."""
+        self._volatile[block.lane] = None
         if block.lane not in self._awaited:
             effects.append(Multicast(Confirmed(block.lane, block.last)))
 
@@ -228,14 +229,6 @@ class Intake:
         """What was said before may not have been heard here."""
         self._heard = {}
 
-    def took(self, block: Block) -> bool:
-        """The primary handled this, and its log says nothing of it: whether it took it."""
-        mark, missing = self._marks.get(block.lane, 0), self.apart.missing.get(block.lane, NONE)
-        if block.first > mark + 1 and not (missing and missing[-1][1] == block.first - 1):
-            return False
-        self.advance(block.lane, block.last)
-        return True
-
     def advance(self, lane: LaneId, last: int) -> None:
         """A lane has come so far; the log need not say so."""
         if last > self._marks.get(lane, 0):
@@ -246,6 +239,10 @@ class Intake:
         """Something of a lane was refused, and not taken."""
         if lane in self._volatile:
             self._marks[lane] = min(self._marks.get(lane, 0), last)
+
+    def mark_beyond_log(self, lane: LaneId) -> int:
+        """The mark of a lane of which the last that was taken is not in the log; 0 of others."""
+        return self._marks.get(lane, 0) if lane in self._volatile else 0
 
     def beyond_log(self) -> list[tuple[LaneId, int]]:
         """Marks of lanes of which the last that was taken is not in the log."""

@@ -145,6 +145,8 @@ class Following:
         if records:
             self._marks.append((place.index, self._manager.journal.next_lsn - 1))
         self._drop_handled(logged.through)
+        for address, lane, last, staged in logged.beside:
+            self._came_so_far(address, lane, last, staged=staged)
         if logged.introduction is not None:
             self._consumers.clear()
             self._attaching.clear()
@@ -254,7 +256,7 @@ class Following:
         if is_block:
             header = parse_trusted(payload, keep=False)
             if shipped.kind == RecordKind.PUBLISHED:
-                self._was_taken(header)
+                self._was_taken(header.lane, header.last)
             if header.flags & LARGE:
                 self._refers(reference_of(parse_trusted(payload)))
 
@@ -290,10 +292,7 @@ class Following:
         """What a fact leads to beside the log."""
         catalogue = self._manager.catalogue
         self._forget(fact)
-        if isinstance(fact, Published):
-            if fact.block.lane not in self._refused:
-                self._was_taken_beside(fact)
-        elif isinstance(fact, SessionOpened | SessionResumed):
+        if isinstance(fact, SessionOpened | SessionResumed):
             self.sessions[fact.session] = (
                 sender  # an introduction since it was heard may have said what was before
             )
@@ -310,18 +309,17 @@ class Following:
             self._refused.pop(fact.lane, None)
             catalogue.lane_used(fact.lane, fact.address)
 
-    def _was_taken_beside(self, fact: Published) -> None:
-        """The log says nothing of what is not persistent, nor of what nobody wants: a topic's, without subscriptions.
-        It may be confirmed later than it was taken."""
-        destination = self._manager.catalogue.by_address.get(fact.address)
-        if destination is None or (fact.block.persistent and destination.wants(fact.block)):
-            return
-        if destination.intake.took(fact.block) and not fact.staged:
-            self._was_taken(fact.block)
+    def _came_so_far(self, address: Address, lane: LaneId, last: int, *, staged: bool) -> None:
+        """A lane came further than the log says. It may be confirmed later than it was taken."""
+        destination = self._manager.catalogue.by_address.get(address)
+        if destination is not None:
+            destination.intake.advance(lane, last)
+            if not staged:
+                self._was_taken(lane, last)
 
-    def _was_taken(self, block: Block) -> None:
+    def _was_taken(self, lane: LaneId, last: int) -> None:
         """Whoever leads when it is stored, or needs no disk, confirms it."""
-        self._unconfirmed[block.lane] = max(block.last, self._unconfirmed.get(block.lane, 0))
+        self._unconfirmed[lane] = max(last, self._unconfirmed.get(lane, 0))
 
     def _was_refused(self, refused: Refused) -> None:
         self._refused[refused.lane] = None

@@ -91,6 +91,7 @@ class Leading:
         self._answered = RecentRequests()  # and of those whose answer is in the log too
         self._last_lsn = 0
         self._published: dict[bytes, None] = {}  # heard in this tick
+        self._lanes: dict[LaneId, Published] = {}  # the last of each that was heard in this tick
         self._touched: dict[ConsumerId, None] = {}
         self._attached: list[ConsumerAttached] = []
         self._consumers: dict[ConsumerId, ConsumerAttached] = {}
@@ -151,10 +152,11 @@ class Leading:
         if not self._is_new(fact) or not self._is_of_sender(fact, sender):
             return
         kind = type(fact)
-        if kind is Published:
-            name = name_of(fact.block)  # type: ignore[attr-defined]
+        if isinstance(fact, Published):
+            name = name_of(fact.block)
             self._published[name] = None
-            self._bodies.add(name, None, fact.block.size)  # type: ignore[attr-defined]
+            self._lanes[fact.block.lane] = fact
+            self._bodies.add(name, None, fact.block.size)
         elif isinstance(fact, ConsumerAttached):
             self.remembers(fact)
         elif kind in _OF_A_CONSUMER:
@@ -362,11 +364,23 @@ class Leading:
             gone,
             introduction,
             self._decisions,
+            self._beside(),
         )
         self._before = (manager.place.index, manager.place.chain)
         self._records, self._attached, self._decisions = [], [], []
-        self._newly_handled, self._touched, self._published = {}, {}, {}
+        self._newly_handled, self._touched, self._published, self._lanes = {}, {}, {}, {}
         return logged
+
+    def _beside(self) -> list[tuple[Address, LaneId, int, bool]]:
+        """Lanes of this tick that came further than the log says."""
+        found: list[tuple[Address, LaneId, int, bool]] = []
+        by_address = self._manager.catalogue.by_address
+        for lane, last in self._lanes.items():
+            destination = by_address.get(last.address)
+            mark = destination.intake.mark_beyond_log(lane) if destination is not None else 0
+            if mark:
+                found.append((last.address, lane, mark, last.staged))
+        return found
 
     def _forget(self, consumer: ConsumerId) -> None:
         self._consumers.pop(consumer, None)

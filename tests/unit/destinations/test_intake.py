@@ -257,11 +257,11 @@ def test_what_follows_something_lost_between_views_is_passed_over_and_sent_again
 def test_a_backup_knows_how_far_a_lane_came_that_the_log_does_not_tell() -> None:
     backup = Intake()
     backup.replay(several(1, 3), 1)
-    backup.took(several(4, 2))
-    backup.took(several(9, 1))  # the primary passed it over
+    backup.advance(LANE, 5)
     assert backup.beyond_log() == [(LANE, 5)]
-    backup.miss(LANE, 6, 8)
-    backup.took(several(9, 1))  # it took it, and said what is missing
+    backup.advance(LANE, 9)
+    backup.advance(LANE, 7)  # it was said before
     assert backup.beyond_log() == [(LANE, 9)]
+    assert backup.mark_beyond_log(LANE) == 9
     backup.retreat(LANE, 8)
     assert backup.beyond_log() == [(LANE, 8)]
