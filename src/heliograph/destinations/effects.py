@@ -116,6 +116,19 @@ class Write(Effect):
     payload: bytes
 
 
+class StoreAlert(Effect):
+    """Append the record of an alert; `AlertStored` comes when it is on disk, `AlertRefused` if there is no room."""
+
+    index: int
+    payload: bytes
+
+
+class Announce(Effect):
+    """Tell everybody on the bus when everything that was written so far is stored."""
+
+    command: Decision
+
+
 AnyEffect = (
     Multicast
     | Persist
@@ -131,4 +144,6 @@ AnyEffect = (
     | Wake
     | Continue
     | Write
+    | StoreAlert
+    | Announce
 )
