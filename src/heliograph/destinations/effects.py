@@ -110,10 +110,11 @@ class Continue(Effect):
 
 
 class Write(Effect):
-    """Append a small record of this kind. Nobody waits for it."""
+    """Append a small record of this kind. Nobody waits for it, unless `wait` is set."""
 
     kind: int
     payload: bytes
+    wait: bool = False
 
 
 class StoreAlert(Effect):

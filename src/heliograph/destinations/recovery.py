@@ -9,6 +9,10 @@ from typing import NamedTuple, Protocol
 import msgspec
 
 from heliograph.cluster.dispatch_rules import Hold
+from heliograph.destinations.alert_destination import AlertDestination
+from heliograph.destinations.alerts.records import ALERT_KINDS, channel_of
+from heliograph.destinations.alerts.replay import replay as replay_alert
+from heliograph.destinations.alerts.replay import restore as restore_channel
 from heliograph.destinations.catalogue import Catalogue, KnownSession
 from heliograph.destinations.destination import Destination
 from heliograph.destinations.documents import decode_document
@@ -225,6 +229,8 @@ class CatalogueRecovery:
                 replay.level(level.priority).restore(level.pages, level.dispatched)
         elif isinstance(made, Topic):
             self._restore_topic(made, state)
+        elif isinstance(made, AlertDestination) and state.alerts:
+            restore_channel(made.channel, state.alerts)
 
     def _restore_topic(self, topic: Topic, state: DestinationState) -> None:
         replay = self._topics[topic.number]
@@ -306,6 +312,13 @@ class CatalogueRecovery:
             self._relocated(record)
         elif kind in _MERGING:
             self._merging(record)
+        elif kind in ALERT_KINDS:
+            self._alert(kind, bytes(record.payload))
+
+    def _alert(self, kind: int, payload: bytes) -> None:
+        channel = self._catalogue.channels.get(channel_of(payload))
+        if channel is not None:  # otherwise it was deleted since
+            replay_alert(channel.channel, kind, payload)
 
     def _merging(self, record: Record) -> None:
         """Parts met, or are about to (docs/decisions/0018)."""

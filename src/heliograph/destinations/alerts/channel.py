@@ -91,6 +91,7 @@ class AlertChannel:
         self.publishing = Publishing(self.facts, self.handing, self.ending, token_of)
         self._is_new = True
         self._due = 0
+        self.last_moment = 0  # of an event
         self._handlers: dict[type, Callable[..., None]] = {
             AlertPublished: self._publish,
             AlertAcknowledged: self._acknowledge,
@@ -111,6 +112,7 @@ class AlertChannel:
 
     def handle(self, event: ChannelEvent, now: int) -> list[AnyEffect]:
         effects: list[AnyEffect] = []
+        self.last_moment = now
         if self._is_new:
             self._begin(now, effects)
         try:
@@ -119,6 +121,17 @@ class AlertChannel:
             effects.append(refusal_of(event.request, fault))  # type: ignore[union-attr]
         self._settle(effects)
         return effects
+
+    def hand_out(self, now: int) -> list[AnyEffect]:
+        """Everybody gets what waited while nothing was handed out."""
+        effects: list[AnyEffect] = []
+        self.handing.everybody(now)
+        self._settle(effects)
+        return effects
+
+    def recovered(self) -> None:
+        """All of it was found in a journal, and somebody else may have led until now."""
+        self._is_new = True
 
     def _begin(self, now: int, effects: list[AnyEffect]) -> None:
         """The first event since the channel was made, or found in a journal: who was attached may have what it was
@@ -268,7 +281,7 @@ class AlertChannel:
         for wish in added:
             facts.subscribers.wish(subscriber, wish)
         if is_changed:
-            effects.append(write(facts.record_of(subscriber)))
+            effects.append(write(facts.record_of(subscriber), wait=True))
         unwanted = self._no_longer_wanted(subscriber) if removed else []
         self._sweep_for(subscriber, list(wishes) if is_cleared_for_more else added, removed)
         return unwanted

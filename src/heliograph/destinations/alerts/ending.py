@@ -70,7 +70,7 @@ class Ending:
         for group, reason, by in ((alerts, why, who), (with_them, WITH_ITS_ALERT, "")):
             persistent = [alert.index for alert in group if alert.header.persistent]
             if persistent:
-                effects.append(write(EndedRecord(facts.number, persistent, reason, by, now)))
+                effects.append(write(EndedRecord(facts.number, persistent, reason, by, now), wait=True))
             for alert in group:
                 facts.ended(alert, reason, by, now)
                 effects += self._handing.withdraw(alert)

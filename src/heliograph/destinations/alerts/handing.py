@@ -24,8 +24,9 @@ Batch = dict[tuple[int, int], tuple[Alert, list[tuple[SessionId, int, bool]], li
 """By rank: an alert, the consumers it goes to, and the numbers of their subscribers."""
 
 
-def write(record: Recorded) -> Write:
-    return Write(KINDS[type(record)], encode(record))
+def write(record: Recorded, *, wait: bool = False) -> Write:
+    """`wait`: somebody is answered when it is stored."""
+    return Write(KINDS[type(record)], encode(record), wait)
 
 
 class Handing:
@@ -34,12 +35,21 @@ class Handing:
     def __init__(self, address: Address, facts: ChannelFacts) -> None:
         self._address = address
         self._facts = facts
-        self.is_closed = False  # nothing goes out: paused, or not for this part of a cluster to decide
+        self._is_closed = False
+        self._was_opened = False
         self._hungry: dict[int, Subscriber] = {}  # those whose turn was over before they had all
         self._batch: Batch = {}
         self._let_go: dict[int, Alert] = {}
 
     # ---- out
+
+    def close(self, is_closed: bool) -> bool:
+        """Nothing goes out: it is paused, or not for this part of a cluster to decide. Otherwise it goes on, with the
+        next turn. Whether there is something to do then."""
+        opens = self._is_closed and not is_closed
+        self._is_closed = is_closed
+        self._was_opened = (self._was_opened or opens) and not is_closed
+        return opens and bool(len(self._facts.subscribers))
 
     def offer(self, alert: Alert, now: int) -> None:
         """An alert is live: whoever wants it has it among what is ready, and gets it if it has credit."""
@@ -50,7 +60,7 @@ class Handing:
 
     def hand_out(self, subscriber: Subscriber, now: int, budget: Budget) -> None:
         where = subscriber.attachment
-        if where is None or self.is_closed:
+        if where is None or self._is_closed:
             return
         sweeping = self._facts.sweeping
         while len(subscriber.handed) < where.credit:
@@ -70,6 +80,9 @@ class Handing:
 
     def turn(self, now: int) -> bool:
         """Let those go on whose sweeps were interrupted. Whether there is more to do."""
+        if self._was_opened:
+            self._was_opened = False
+            self._hungry = dict(self._facts.subscribers.by_number)
         hungry, self._hungry = self._hungry, {}
         budget = Budget()
         for subscriber in hungry.values():
@@ -117,7 +130,7 @@ class Handing:
             self._may_be_gone(alert)
         for alert in filter(None, map(facts.named, dropped)):
             self.drop(subscriber, alert, record)
-        self.note(record, effects)
+        self.note(record, effects, wait=bool(receipts))
         return [*effects, *receipts]
 
     def drop(self, subscriber: Subscriber, alert: Alert, record: TakenRecord) -> None:
@@ -131,9 +144,9 @@ class Handing:
         elif self._facts.wanted_still(subscriber, alert):
             self._facts.sweeping.offer(subscriber, alert)
 
-    def note(self, record: TakenRecord, effects: list[AnyEffect]) -> None:
+    def note(self, record: TakenRecord, effects: list[AnyEffect], *, wait: bool = False) -> None:
         if record.taken or record.dropped:
-            effects.append(write(record))
+            effects.append(write(record, wait=wait or bool(record.dropped)))
 
     def _receipt(self, subscriber: Subscriber, alert: Alert, now: int) -> list[AnyEffect]:
         """Straight to the producer, when it is stored that the application has it (A6)."""

@@ -140,6 +140,20 @@ _DECODERS: Final[dict[RecordKind, msgspec.msgpack.Decoder[Any]]] = {
 decode_channel = msgspec.msgpack.Decoder(ChannelState).decode
 
 
+class _Channel(msgspec.Struct, array_like=True):
+    """What every record begins with."""
+
+    channel: int
+
+
+_decode_any = msgspec.msgpack.Decoder(_Channel).decode
+
+
+def channel_of(payload: bytes | memoryview) -> int:
+    """The number of the channel that a record is about."""
+    return _decode_any(payload).channel
+
+
 def decode(kind: int, payload: bytes | memoryview) -> Recorded:
     read: Recorded = _DECODERS[RecordKind(kind)].decode(payload)
     return read
