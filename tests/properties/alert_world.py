@@ -162,7 +162,7 @@ class AlertWorld:
     def run(self, effects: list[AnyEffect]) -> None:
         for effect in effects:
             match effect:
-                case Write(kind, payload):
+                case Write(kind, payload, _):
                     self.records.append((kind, payload))
                 case StoreAlert(index, payload):
                     self._store(index, payload)

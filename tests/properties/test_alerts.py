@@ -8,8 +8,6 @@ nothing was missed, and everybody who asked was answered.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
@@ -212,12 +210,11 @@ class Alerts(RuleBasedStateMachine):
 
 
 @pytest.fixture
-def _small_chunks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that a few alerts are many chunks, and a sweep many turns."""
     monkeypatch.setattr(live, "SWEEP_CHUNK_ALERTS", 2)
     monkeypatch.setattr(live, "_LEAST_FULL", 1)
     monkeypatch.setattr(sweeping, "SWEEP_CHUNKS_PER_TURN", 1)
-    yield
 
 
 def _run(examples: int, steps: int) -> None:
