@@ -61,8 +61,8 @@ _HEADER = """\
 #   destinations = "queue:orders.*"
 #   rights = ["send", "receive"]
 #
-# The role "admin" has every right. Up to which classification somebody sees alerts is said by their clearance:
-# unclassified, unless it is confidential, secret or top-secret.
+# The role "admin" has every right. Up to which classification somebody sees alerts is said by their clearance, as
+# `helio user add --clearance` writes it.
 #
 # The version counts changes. Of the copies that the nodes of a cluster have, the highest is right: if you change one
 # by hand, count it up and start that node again; the others get it.
