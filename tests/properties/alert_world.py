@@ -108,6 +108,7 @@ class Desk(msgspec.Struct, eq=False):
     changing: dict[int, list[Wish]] = {}
     closing: int = 0
     is_closed: bool = False
+    is_attached: bool = False  # and was answered
 
     @property
     def key(self) -> tuple[str, str]:
@@ -419,7 +420,7 @@ class AlertWorld:
             self.server_notices(desk)
         desk.is_connected, desk.is_cut, desk.cut_at, desk.server_noticed = True, False, 0, True
         desk.changing.clear()
-        desk.confirmed_topics = dict(desk.topics)
+        desk.is_attached = False
         request = self.ask("attach", desk)
         self.handle(
             AlertsAttached(
@@ -450,7 +451,7 @@ class AlertWorld:
         if desk.is_connected:
             if not desk.is_cut:
                 self.cut(desk)
-            desk.is_connected = False
+            desk.is_connected = desk.is_attached = False
 
     def server_notices(self, desk: Desk) -> None:
         if desk.is_cut and not desk.server_noticed:
@@ -493,6 +494,9 @@ class AlertWorld:
             case "took":
                 for identity in body["ids"]:
                     desk.took.pop(identity, None)
+            case "attach":
+                desk.is_attached = True
+                desk.confirmed_topics = dict(desk.topics)
             case "detach" | "refused":
                 desk.is_closed, desk.is_connected = True, False
                 desk.inbox.clear()
@@ -502,7 +506,7 @@ class AlertWorld:
 
     def receive(self, desk: Desk) -> bytes | None:
         """The application receives the most urgent alert that its library has."""
-        if not (desk.inbox and desk.is_connected) or desk.closing:
+        if not (desk.inbox and desk.is_connected and desk.is_attached) or desk.closing:
             return None
         identity = min(desk.inbox, key=lambda each: (-desk.inbox[each].header.priority, self._order(each)))
         view = desk.inbox.pop(identity)

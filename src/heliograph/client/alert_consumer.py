@@ -61,7 +61,8 @@ class AlertConsumer:
         self._wire: Wire | None = None
         self._signal = Signal()
         self._ended: HeliographError | None = None
-        self.is_attached = False
+        self._has_asked = False  # on this wire: what it says from here on is understood
+        self.is_attached = False  # and it was answered: what has to be dropped was dropped
 
     def __repr__(self) -> str:
         return f"<AlertConsumer of {self.destination}>"
@@ -201,7 +202,7 @@ class AlertConsumer:
     def _flush(self) -> None:
         self._is_flushing = False
         unsaid, self._unsaid = self._unsaid, {}
-        if self._wire is not None and self.is_attached and unsaid:
+        if self._wire is not None and self._has_asked and unsaid:
             saying = asyncio.get_running_loop().create_task(self._tell(self._wire, unsaid))
             self._saying.add(saying)
             saying.add_done_callback(self._saying.discard)
@@ -230,7 +231,7 @@ class AlertConsumer:
         wanted = self._topics if topics is None else topics
         self._wire = wire
         self._unsaid.clear()
-        self.is_attached = True  # what comes with the answer is for us
+        self._has_asked = True
         attaching = AttachAlerts(
             request=0,
             number=self._desk.number,
@@ -247,8 +248,9 @@ class AlertConsumer:
         try:
             await wire.request(attaching, Completed)
         except BaseException:
-            self.is_attached = False
+            self._has_asked = False
             raise
+        self.is_attached = self._wire is wire
         self._topics = dict(wanted)
         for identity in said:
             self._taken.pop(identity, None)
@@ -256,7 +258,7 @@ class AlertConsumer:
 
     def detach(self) -> None:
         """There is no connection."""
-        self._wire, self.is_attached = None, False
+        self._wire, self._has_asked, self.is_attached = None, False, False
         self._signal.wake()
 
     def end(self, error: HeliographError) -> None:

@@ -22,6 +22,7 @@ from heliograph.bus.commands import (
     AlertsListed,
     AlertsTaken,
     AlertTopicsChanged,
+    AlertWithdrawn,
     Answered,
 )
 from heliograph.destinations.alerts.ending import Ending, unknown
@@ -206,6 +207,9 @@ class AlertChannel:
             alert = self.facts.named(identity)
             if alert is not None:
                 self._still_has(subscriber, alert, effects)
+        for alert in self._no_longer_wanted(subscriber):
+            told = AlertWithdrawn(alert.id, [(fact.session, fact.number)])
+            effects.append(Multicast(told))  # what it unsubscribed from while it was away
         if fact.request:
             effects.append(Announce(Answered(fact.request, {})))
         self.handing.hand_out(subscriber, now, Budget())
@@ -264,8 +268,8 @@ class AlertChannel:
 
     def _want(
         self, subscriber: Subscriber, wishes: dict[Wish, None], clearance: int, effects: list[AnyEffect]
-    ) -> list[Alert]:
-        """From here on a subscriber wants these. Returns what it was handed and wants no more."""
+    ) -> None:
+        """From here on a subscriber wants these. Raises ClientFault."""
         if len(wishes) > MAX_TOPICS_PER_SUBSCRIBER:
             raise ClientFault(
                 f"a subscriber has at most {MAX_TOPICS_PER_SUBSCRIBER} topics", code="topic-invalid"
@@ -282,9 +286,9 @@ class AlertChannel:
             facts.subscribers.wish(subscriber, wish)
         if is_changed:
             effects.append(write(facts.record_of(subscriber), wait=True))
-        unwanted = self._no_longer_wanted(subscriber) if removed else []
+        if removed:
+            self._forget_unwanted(subscriber)
         self._sweep_for(subscriber, list(wishes) if is_cleared_for_more else added, removed)
-        return unwanted
 
     def _sweep_for(self, subscriber: Subscriber, added: list[Wish], removed: list[Wish]) -> None:
         if removed:
@@ -294,14 +298,16 @@ class AlertChannel:
                     subscriber.sweeps.remove(sweep)
         self.facts.sweeping.begin(subscriber, added, self.facts.next_index - 1)
 
-    def _no_longer_wanted(self, subscriber: Subscriber) -> list[Alert]:
-        facts = self.facts
+    def _forget_unwanted(self, subscriber: Subscriber) -> None:
         for index in list(subscriber.waiting):
-            alert = facts.live.get(index)
-            if alert is None or not facts.wanted_still(subscriber, alert):
+            alert = self.facts.live.get(index)
+            if alert is None or not self.facts.wanted_still(subscriber, alert):
                 del subscriber.waiting[index]
-        handed = [alert for alert in map(facts.at, subscriber.handed) if alert is not None]
-        return [alert for alert in handed if not facts.wanted_still(subscriber, alert)]
+
+    def _no_longer_wanted(self, subscriber: Subscriber) -> list[Alert]:
+        """What it was handed and does not want, whenever it said so."""
+        handed = [alert for alert in map(self.facts.at, subscriber.handed) if alert is not None]
+        return [alert for alert in handed if not self.facts.wanted_still(subscriber, alert)]
 
     def _change_topics(self, fact: AlertTopicsChanged, now: int, effects: list[AnyEffect]) -> None:
         """Raises ClientFault."""
@@ -309,7 +315,8 @@ class AlertChannel:
         removed = wishes_of(fact.removed)
         wishes = {wish: None for wish in subscriber.wishes if wish not in removed}
         wishes.update(wishes_of(fact.added))
-        unwanted = self._want(subscriber, wishes, subscriber.clearance, effects)
+        self._want(subscriber, wishes, subscriber.clearance, effects)
+        unwanted = self._no_longer_wanted(subscriber) if removed else []
         record = TakenRecord(self.facts.number, subscriber.number, now, [], [])
         for alert in unwanted:
             self.handing.drop(subscriber, alert, record)
