@@ -197,9 +197,10 @@ class AlertConsumer:
         self._unsaid[identity] = is_taken
         if not self._is_flushing:
             self._is_flushing = True
-            asyncio.get_running_loop().call_soon(self._flush)
+            asyncio.get_running_loop().call_soon(self.flush)
 
-    def _flush(self) -> None:
+    def flush(self) -> None:
+        """Say what was taken and dropped."""
         self._is_flushing = False
         unsaid, self._unsaid = self._unsaid, {}
         if self._wire is not None and self._has_asked and unsaid:
@@ -279,7 +280,7 @@ class AlertConsumer:
         if self._ended is not None:
             return
         wire = self._wire
-        self._flush()
+        self.flush()
         self.end(ClientFault("the consumer is closed", code="closed"))
         self._desk.forget(self)
         if wire is not None:

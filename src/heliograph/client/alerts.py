@@ -4,6 +4,7 @@ them from one connection to the next.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Unpack
@@ -117,6 +118,7 @@ class AlertChannel:
         """Acknowledge an alert. The id of the acknowledgement; empty if the alert asked for none."""
         alert, raw = parse_alert_id(identity), bytes_of(body)
         desk = await self._desk()
+        await desk.say_what_was_taken()
         lane, sequence = desk.next_sequence(self.address)
         answer = await desk.link.request(
             lambda: AcknowledgeAlert(
@@ -209,6 +211,12 @@ class AlertDesk:
                 raise
             else:
                 return consumer
+
+    async def say_what_was_taken(self) -> None:
+        """Before something is said that follows from it."""
+        for consumer in self._consumers.values():
+            consumer.flush()
+        await asyncio.sleep(0)  # in which it is written
 
     def forget(self, consumer: AlertConsumer) -> None:
         self._consumers.pop(consumer.number, None)

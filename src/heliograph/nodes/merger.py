@@ -16,6 +16,8 @@ import msgspec
 from heliograph.bus.interface import Incarnation
 from heliograph.cluster.merging import Keeping, Marking, Plan, Transfer, plan_of
 from heliograph.cluster.ranges import NONE, Ranges, common, minus, union
+from heliograph.destinations.alerts.records import KINDS, decode_channel
+from heliograph.destinations.alerts.union import union_of
 from heliograph.destinations.branch import (
     ALL_THAT_FOLLOWS,
     MOVED,
@@ -117,6 +119,7 @@ class Merger:
         self._take_documents(branch)
         self._take_places(branch)
         self._take_subscriptions(branch)
+        self._take_alerts(branch)
         ledges = {account.address: await self._ledge(account) for account in branch.accounts}
         plan = plan_here(branch, [ledge.ours for ledge in ledges.values()])
         for transfer in plan.transfers:
@@ -202,6 +205,14 @@ class Merger:
         record = DestinationRecord(catalogue.next_number, address, policy)
         self._write(RecordKind.DESTINATION, 0, 0, encode_record(record))
         return record.number
+
+    def _take_alerts(self, branch: Branch) -> None:
+        """Live alerts, who has taken them, and what has ended (docs/decisions/0020)."""
+        for address, payload in branch.alerts:
+            channel = self._manager.catalogue.channels[self._number_of(address)].channel
+            for record in union_of(channel, decode_channel(payload)):
+                self._write(KINDS[type(record)], 0, 0, encode_record(record))
+            self._end_of_tick()
 
     # ---- messages
 

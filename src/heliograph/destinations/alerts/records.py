@@ -109,6 +109,8 @@ class Trail(msgspec.Struct, array_like=True):
     header: AlertHeader
     rank: tuple[int, int]
     entries: list[TrailEntry]
+    lane: bytes = b""
+    sequence: int = 0
 
 
 class ChannelState(msgspec.Struct, array_like=True):

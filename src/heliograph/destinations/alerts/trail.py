@@ -31,7 +31,7 @@ def trail_of(alert: Alert, label_of: LabelOf) -> Trail:
     entries.insert(0, TrailEntry(alert.arrived, "published", alert.user))
     if alert.ended:
         entries.append(TrailEntry(alert.ended_at, alert.ended, alert.ended_by))
-    return Trail(alert.id, alert.header, alert.rank, entries)
+    return Trail(alert.id, alert.header, alert.rank, entries, alert.lane, alert.sequence)
 
 
 def shown_trail(trail: Trail, *, is_live: bool) -> dict[str, Any]:
