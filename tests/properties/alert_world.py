@@ -109,6 +109,7 @@ class Desk(msgspec.Struct, eq=False):
     closing: int = 0
     is_closed: bool = False
     is_attached: bool = False  # and was answered
+    asked: dict[Wish, None] = {}  # when it attached
 
     @property
     def key(self) -> tuple[str, str]:
@@ -420,7 +421,7 @@ class AlertWorld:
             self.server_notices(desk)
         desk.is_connected, desk.is_cut, desk.cut_at, desk.server_noticed = True, False, 0, True
         desk.changing.clear()
-        desk.is_attached = False
+        desk.is_attached, desk.asked = False, dict(desk.topics)
         request = self.ask("attach", desk)
         self.handle(
             AlertsAttached(
@@ -496,7 +497,7 @@ class AlertWorld:
                     desk.took.pop(identity, None)
             case "attach":
                 desk.is_attached = True
-                desk.confirmed_topics = dict(desk.topics)
+                desk.confirmed_topics = {**desk.asked, **desk.topics}
             case "detach" | "refused":
                 desk.is_closed, desk.is_connected = True, False
                 desk.inbox.clear()

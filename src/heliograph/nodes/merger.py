@@ -16,6 +16,7 @@ import msgspec
 from heliograph.bus.interface import Incarnation
 from heliograph.cluster.merging import Keeping, Marking, Plan, Transfer, plan_of
 from heliograph.cluster.ranges import NONE, Ranges, common, minus, union
+from heliograph.destinations.alert_destination import AlertDestination
 from heliograph.destinations.alerts.records import KINDS, decode_channel
 from heliograph.destinations.alerts.union import union_of
 from heliograph.destinations.branch import (
@@ -470,6 +471,14 @@ async def has_all_of(manager: MessageManager, branch: Branch) -> bool:
     return plan_here(branch, ours).is_empty
 
 
+def _has_alerts(catalogue: Catalogue, address: str, payload: bytes) -> bool:
+    """Whether the channel of a branch has nothing to tell."""
+    found = catalogue.by_address.get(Address(address))
+    if not isinstance(found, AlertDestination):
+        return False
+    return next(union_of(found.channel, decode_channel(payload)), None) is None
+
+
 def _knows_the_rest(manager: MessageManager, branch: Branch) -> bool:
     catalogue = manager.catalogue
     closed, ended = dict.fromkeys(catalogue.ledger.closed()), catalogue.ledger.ended()
@@ -488,6 +497,7 @@ def _knows_the_rest(manager: MessageManager, branch: Branch) -> bool:
         and not any(SessionId(session) in catalogue.sessions for session in branch.closed)
         and not _unplaced(catalogue, branch)
         and not _unrouted(catalogue, branch)
+        and all(_has_alerts(catalogue, *each) for each in branch.alerts)
         and not any(
             each.is_deleted and Address(each.address) in catalogue.by_address for each in branch.accounts
         )

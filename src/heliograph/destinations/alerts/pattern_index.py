@@ -9,7 +9,7 @@ Everything else is in sets of RE2, which find all matching patterns in one pass.
 patterns begin a small one, and neighbours of equal size become one, as digits of a binary counter do: a pattern is
 compiled a few times however many follow it. What was removed is passed over until half of its set was.
 
-A set whose automaton has no room answers nothing, and says nothing about it. So the empty pattern, which every text
+A set that is too large is not made; one whose automaton has no room answers nothing, and says nothing about it. So the empty pattern, which every text
 matches, stands in each: if it is missing from the answer, the set has failed, and its patterns are tried one by one.
 """
 
@@ -116,24 +116,25 @@ class _Set:
 
     def __init__(self) -> None:
         self.patterns: dict[str, None] = {}
-        self._automaton: Any = None
+        self._automaton: Any = None  # None: there is no room for one
+        self._is_compiled = False
         self._compiled: list[str] = []  # the patterns by their numbers in the automaton
         self._singly: dict[str, Any] = {}  # where the automaton has failed
 
     def add(self, pattern: str) -> None:
         self.patterns[pattern] = None
-        self._automaton = None
+        self._is_compiled = False
 
     def remove(self, pattern: str) -> None:
         del self.patterns[pattern]
         self._singly.pop(pattern, None)
         if 2 * len(self.patterns) < len(self._compiled):
-            self._automaton = None
+            self._is_compiled = False
 
     def match(self, text: bytes) -> Iterator[str]:
-        if self._automaton is None:
+        if not self._is_compiled:
             self._compile()
-        numbers = self._automaton.Match(text) or ()
+        numbers = self._automaton.Match(text) or () if self._automaton is not None else ()
         if 0 not in numbers:
             yield from self._match_singly(text)
             return
@@ -145,12 +146,18 @@ class _Set:
     def _compile(self) -> None:
         options = linear_options()
         options.max_mem = MAX_SET_BYTES
-        self._automaton = re2.Set.SearchSet(options)
+        automaton = re2.Set.SearchSet(options)
         self._compiled = [_CANARY, *self.patterns]
         for pattern in self._compiled:
-            self._automaton.Add(pattern)
-        self._automaton.Compile()
+            automaton.Add(pattern)
         self._singly.clear()
+        self._is_compiled = True
+        try:
+            automaton.Compile()
+        except re2.error:
+            self._automaton = None
+        else:
+            self._automaton = automaton
 
     def _match_singly(self, text: bytes) -> Iterator[str]:
         for pattern in self.patterns:
