@@ -9,8 +9,9 @@ Everything else is in sets of RE2, which find all matching patterns in one pass.
 patterns begin a small one, and neighbours of equal size become one, as digits of a binary counter do: a pattern is
 compiled a few times however many follow it. What was removed is passed over until half of its set was.
 
-A set that is too large is not made; one whose automaton has no room answers nothing, and says nothing about it. So the empty pattern, which every text
-matches, stands in each: if it is missing from the answer, the set has failed, and its patterns are tried one by one.
+A set that is too large is not made, and one whose automaton has no room answers nothing and says nothing about it. So
+the empty pattern, which every text matches, stands in each: if it is missing from the answer, the set has failed, and
+its patterns are tried one by one.
 """
 
 from __future__ import annotations
