@@ -27,6 +27,7 @@ from heliograph.frontends.native.frames import (
 )
 from heliograph.model.alert import AlertView
 from heliograph.model.errors import ClientFault, ConnectionLost, HeliographError
+from heliograph.model.limits import ALERTS_REMEMBERED
 
 if TYPE_CHECKING:
     from heliograph.client.alerts import AlertDesk
@@ -57,6 +58,7 @@ class AlertConsumer:
         self._taken: dict[bytes, None] = {}  # and the server has not said that it knows
         self._unsaid: dict[bytes, bool] = {}  # taken or dropped
         self._is_flushing = False
+        self._had: dict[bytes, None] = {}  # the last ones: a server may have lost what is not persistent
         self._saying: set[asyncio.Task[None]] = set()
         self._wire: Wire | None = None
         self._signal = Signal()
@@ -124,7 +126,9 @@ class AlertConsumer:
     def took(self, identity: bytes) -> None:
         """The application has it."""
         self._reserved.pop(identity, None)
-        self._taken[identity] = None
+        self._taken[identity] = self._had[identity] = None
+        if len(self._had) > ALERTS_REMEMBERED:
+            del self._had[next(iter(self._had))]
         self._say(identity, True)
 
     # ---- subscribing
@@ -177,8 +181,8 @@ class AlertConsumer:
     # ---- what the server says
 
     def deliver(self, view: AlertView) -> None:
-        if view.id in self._taken:
-            self._say(view.id, True)  # the server has not heard of it yet
+        if view.id in self._taken or view.id in self._had:
+            self._say(view.id, True)  # the server has not heard of it yet, or not any more
         elif view.id not in self._inbox and view.id not in self._reserved:
             self._arrived += 1
             self._inbox[view.id] = view

@@ -298,6 +298,8 @@ MAX_SET_BYTES = 64 * MIB
 # Ended alerts whose trail a channel remembers (A7), and entries of one trail that an answer has.
 ENDED_ALERTS_REMEMBERED = 10_000
 TRAIL_ENTRIES = 500
+# Alerts that a consumer remembers having received: a server that was killed may not know of those that it could lose.
+ALERTS_REMEMBERED = 1_000
 # Alerts in one answer to who lists them: with their headers they fit a control frame.
 ALERTS_PER_PAGE = 50
 # Recipients that one decision names: it fits a frame of the bus with the alert.

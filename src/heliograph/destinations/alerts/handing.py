@@ -38,6 +38,7 @@ class Handing:
         self._is_closed = False
         self._was_opened = False
         self._hungry: dict[int, Subscriber] = {}  # those whose turn was over before they had all
+        self._offered: dict[int, Subscriber] = {}
         self._batch: Batch = {}
         self._let_go: dict[int, Alert] = {}
 
@@ -51,12 +52,19 @@ class Handing:
         self._was_opened = (self._was_opened or opens) and not is_closed
         return opens and bool(len(self._facts.subscribers))
 
-    def offer(self, alert: Alert, now: int) -> None:
-        """An alert is live: whoever wants it has it among what is ready, and gets it if it has credit."""
-        budget = Budget()
+    def offer(self, alert: Alert) -> None:
+        """An alert is live: whoever wants it has it among what is ready."""
         for subscriber in self._facts.subscribers.wanting(alert):
             if self._facts.sweeping.offer(subscriber, alert):
-                self.hand_out(subscriber, now, budget)
+                self._offered[subscriber.number] = subscriber
+
+    def serve(self, now: int) -> None:
+        """Who was offered something gets the first of it, if it has credit. Not before all was offered that went live
+        together."""
+        offered, self._offered = self._offered, {}
+        budget = Budget()
+        for subscriber in offered.values():
+            self.hand_out(subscriber, now, budget)
 
     def hand_out(self, subscriber: Subscriber, now: int, budget: Budget) -> None:
         where = subscriber.attachment

@@ -161,7 +161,7 @@ class Publishing:
         while self._pending:
             index, pending = next(iter(self._pending.items()))
             if not pending.is_stored:
-                return
+                break
             del self._pending[index]
             alert = pending.alert
             effects += [Multicast(Answered(request, {"id": alert.id})) for request in pending.requests]
@@ -170,7 +170,8 @@ class Publishing:
             if correlation and self._facts.live.named(AlertId(correlation)) is None:
                 self._ending.end([alert], WITH_ITS_ALERT, "", now, effects)  # it ended meanwhile
             else:
-                self._handing.offer(alert, now)
+                self._handing.offer(alert)
+        self._handing.serve(now)
 
     def pending_records(self) -> list[AlertRecord]:
         """Of what is written and not live yet."""
