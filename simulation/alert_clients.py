@@ -96,6 +96,7 @@ class Publishing(Client):
 
     async def work(self, connection: Connection) -> None:
         channel = connection.alerts(CHANNEL)
+        self._cancelling.clear()  # what a former life had begun is gone with it
         while self.scene.is_sending:
             await self._publish(channel)
             await self.pause(self.dice.choice((0.02, 0.1, 0.3)) * self.scene.leisure)
