@@ -15,6 +15,7 @@ def violations(history: AlertHistory) -> Iterator[str]:
     yield from _twice(history)
     yield from _missed(history)
     yield from _after_cancel(history)
+    yield from history.unwanted
 
 
 def _twice(history: AlertHistory) -> Iterator[str]:

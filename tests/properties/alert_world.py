@@ -29,7 +29,7 @@ from heliograph.bus.commands import (
     Rejected,
 )
 from heliograph.destinations.alerts.channel import AlertChannel
-from heliograph.destinations.alerts.replay import replay, restore, state_of
+from heliograph.destinations.alerts.replay import machine_was_lost, replay, restore, state_of
 from heliograph.destinations.effects import Announce, AnyEffect, Continue, Multicast, StoreAlert, Wake, Write
 from heliograph.destinations.events import AlertRefused, AlertStored, AttendantsLost, TimeCame, TurnCame
 from heliograph.journal.records import RecordKind
@@ -50,6 +50,7 @@ OPS = Address("alerts:ops")
 SECOND = 1_000_000
 DOUBT = 40 * SECOND
 Wish = tuple[int, str, str]
+_MACHINE_LOST = -1
 
 
 _compiled = functools.cache(compile_regex)
@@ -214,6 +215,7 @@ class AlertWorld:
         kept = min(len(self.records), self.stored + keep)
         if self.snapshot is not None and self.snapshot[0] > kept:
             kept = self.snapshot[0]
+        is_lost = kept < len(self.records)
         self.records = self.records[:kept]
         self.stored = kept
         self.storing.clear()
@@ -228,6 +230,9 @@ class AlertWorld:
                 desk.cut_at = min(desk.cut_at or self.now, self.now)
         for sent in self.sent:
             sent.is_lost = sent.is_lost or (bool(sent.order) and not sent.header.persistent)
+        if is_lost:  # with the machine
+            self.records.append((_MACHINE_LOST, b""))
+            self.stored += 1
         self.channel = self._recovered()
         self.turn_due = False
         self._say_again()
@@ -238,7 +243,10 @@ class AlertWorld:
             start = self.snapshot[0]
             restore(channel, self.snapshot[1])
         for kind, payload in self.records[start:]:
-            replay(channel, kind, payload)
+            if kind == _MACHINE_LOST:
+                machine_was_lost(channel)
+            else:
+                replay(channel, kind, payload)
         return channel
 
     def _say_again(self) -> None:

@@ -233,7 +233,9 @@ class AlertConsumer:
 
     async def attach(self, wire: Wire, topics: dict[tuple[bool, str], None] | None = None) -> None:
         """Go on, or begin, on a wire. Raises what the server answers."""
-        wanted = self._topics if topics is None else topics
+        if topics is not None:
+            self._topics = dict(topics)
+        wanted = self._topics  # as they are now: what is unsubscribed from meanwhile is said behind this
         self._wire = wire
         self._unsaid.clear()
         self._has_asked = True
@@ -256,7 +258,6 @@ class AlertConsumer:
             self._has_asked = False
             raise
         self.is_attached = self._wire is wire
-        self._topics = dict(wanted)
         for identity in said:
             self._taken.pop(identity, None)
         self._signal.wake()

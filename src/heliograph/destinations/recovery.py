@@ -11,6 +11,7 @@ import msgspec
 from heliograph.cluster.dispatch_rules import Hold
 from heliograph.destinations.alert_destination import AlertDestination
 from heliograph.destinations.alerts.records import ALERT_KINDS, channel_of
+from heliograph.destinations.alerts.replay import machine_was_lost
 from heliograph.destinations.alerts.replay import replay as replay_alert
 from heliograph.destinations.alerts.replay import restore as restore_channel
 from heliograph.destinations.catalogue import Catalogue, KnownSession
@@ -564,6 +565,8 @@ class CatalogueRecovery:
         for destination in list(self._catalogue.by_number.values()):
             if self._catalogue.is_temporary(destination.address):
                 self._forget(destination.number)
+        for channel in self._catalogue.channels.values() if lost_machine else ():
+            machine_was_lost(channel.channel)
         for queue in self._queues.values():
             queue.restarted(everything_again=lost_machine)
         for topic in self._topics.values():

@@ -194,6 +194,26 @@ def test_for_a_client_that_is_cut_off_a_cancel_waits_until_it_must_have_noticed(
     assert world.receive(desk) is None
 
 
+@pytest.mark.req("A5")
+def test_what_was_cancelled_while_its_client_was_cut_off_is_dropped_when_it_comes_back() -> None:
+    world = AlertWorld()
+    desk = world.open("bob", "", 0, 8, [TAG])
+    alert = world.publish(DISK, "ann")
+    world.sync()
+    while desk.wire_in:
+        world.deliver(desk)
+    world.cut(desk)
+    world.server_notices(desk)
+    world.cancel(alert, "ann")
+    world.tick(DOUBT + SECOND)
+    world.sync()
+    assert alert.cancel_confirmed
+    world.connect(desk)
+    assert world.receive(desk) is None, "nobody has said yet what became of it"
+    world.settle()
+    assert desk.received == []
+
+
 @pytest.mark.req("A5", "A7")
 def test_a_cancel_waits_also_when_the_server_was_started_again_meanwhile() -> None:
     world = AlertWorld()

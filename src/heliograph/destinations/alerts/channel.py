@@ -207,9 +207,10 @@ class AlertChannel:
             alert = self.facts.named(identity)
             if alert is not None:
                 self._still_has(subscriber, alert, effects)
-        for alert in self._no_longer_wanted(subscriber):
-            told = AlertWithdrawn(alert.id, [(fact.session, fact.number)])
-            effects.append(Multicast(told))  # what it unsubscribed from while it was away
+        gone = [identity for identity in held if self.facts.named(identity) is None]
+        unwanted = [alert.id for alert in self._no_longer_wanted(subscriber)]
+        for identity in (*gone, *unwanted):  # it ended, or was unsubscribed from, while its client was away
+            effects.append(Multicast(AlertWithdrawn(identity, [(fact.session, fact.number)])))
         if fact.request:
             effects.append(Announce(Answered(fact.request, {})))
         self.handing.hand_out(subscriber, now, Budget())

@@ -80,7 +80,7 @@ class Handing:
             if 0 < alert.expiry <= now:
                 subscriber.waiting.pop(alert.index, None)  # whoever looks for those removes it
                 continue
-            again = alert.index in subscriber.maybe_seen
+            again = alert.index in subscriber.maybe_seen or alert.index <= subscriber.unsure
             self._facts.was_handed(subscriber, alert)
             _, recipients, numbers = self._batch.setdefault(alert.rank, (alert, [], []))
             recipients.append((where.session, where.number, again))

@@ -91,6 +91,7 @@ class SubscriberState(msgspec.Struct, array_like=True):
 
     record: SubscriberRecord
     marks: list[int]
+    unsure: int = 0  # of arrivals up to here nobody knows which it was handed
 
 
 class TrailEntry(msgspec.Struct, array_like=True):

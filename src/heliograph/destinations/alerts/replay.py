@@ -112,6 +112,12 @@ def _sweep_later(facts: ChannelFacts, subscriber: Subscriber, marks: list[int]) 
     facts.sweeping.begin_later(subscriber, marks)
 
 
+def machine_was_lost(channel: AlertChannel) -> None:
+    """With its last records, that is: whoever has not taken an alert may have been handed it all the same."""
+    for subscriber in channel.facts.subscribers:
+        subscriber.unsure = channel.facts.next_index
+
+
 # ---- snapshots
 
 
@@ -121,7 +127,8 @@ def state_of(channel: AlertChannel) -> bytes:
     alerts = [_alert_state(facts, alert) for alert in (*facts.live, *facts.leaving.values())]
     pending = [AlertState(record, [], [], [], []) for record in channel.publishing.pending_records()]
     subscribers = [
-        SubscriberState(facts.record_of(each), facts.sweeping.marks_of(each)) for each in facts.subscribers
+        SubscriberState(facts.record_of(each), facts.sweeping.marks_of(each), each.unsure)
+        for each in facts.subscribers
     ]
     named = {number: None for alert in facts.live for number in alert.taken}
     facts.subscribers.labels = {
@@ -160,6 +167,7 @@ def restore(channel: AlertChannel, payload: bytes) -> None:
         subscriber = facts.subscriber_is(each.record)
         assert subscriber is not None, "who is gone is in no snapshot"
         _sweep_later(facts, subscriber, each.marks)
+        subscriber.unsure = each.unsure
     for kept in sorted(state.alerts, key=_index):
         _restore_alert(facts, kept)
     facts.next_index = max(facts.next_index, state.next_index)

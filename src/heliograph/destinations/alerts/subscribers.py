@@ -59,6 +59,7 @@ class Subscriber(msgspec.Struct, eq=False):
     waiting: dict[int, None] = {}  # arrivals that are in it and still wanted
     handed: dict[int, None] = {}  # arrivals
     maybe_seen: dict[int, None] = {}  # arrivals that it was handed before, and may have seen
+    unsure: int = 0  # of arrivals up to here nobody knows any more which it was handed
     sweeps: list[Sweep] = []
 
     @property
