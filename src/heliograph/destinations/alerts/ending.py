@@ -14,6 +14,7 @@ from heliograph.destinations.alerts.records import (
     EXPIRED,
     WITH_ITS_ALERT,
     EndedRecord,
+    HandedRecord,
     TakenRecord,
 )
 from heliograph.destinations.alerts.state import ChannelFacts
@@ -43,11 +44,34 @@ class Ending:
         if alert.header.cancel_policy == CancelPolicy.ORIGINATOR and alert.user != user:
             raise NotAllowed("only who published this alert may cancel it")
         if not alert.ended:
+            self._suspect(alert, now, effects)
             self.end([alert], CANCELLED, user, now, effects)
         if alert.handed:
             self._confirming.setdefault(identity, []).append(request)
         else:
             effects.append(Announce(Answered(request, {})))
+
+    def _suspect(self, alert: Alert, now: int, effects: list[AnyEffect]) -> None:
+        """A machine was lost with its last records: who is not back yet may have what nobody knows that it was
+        handed."""
+        facts = self._facts
+        if alert.index > facts.unsure:
+            return
+        suspects = [
+            subscriber
+            for subscriber in facts.subscribers
+            if alert.index <= subscriber.unsure
+            and subscriber.attachment is None
+            and subscriber.doubt_until > now
+            and subscriber.number not in alert.taken
+            and alert.index not in subscriber.handed
+            and facts.wanted_still(subscriber, alert)
+        ]
+        for subscriber in suspects:
+            facts.was_handed(subscriber, alert)
+        if suspects and alert.header.persistent:
+            numbers = [subscriber.number for subscriber in suspects]
+            effects.append(write(HandedRecord(facts.number, [(alert.index, numbers)])))
 
     def _was_cancelled(self, identity: AlertId, clearance: int) -> bool:
         trail = self._facts.trails.get(identity)

@@ -114,6 +114,7 @@ def _sweep_later(facts: ChannelFacts, subscriber: Subscriber, marks: list[int]) 
 
 def machine_was_lost(channel: AlertChannel) -> None:
     """With its last records, that is: whoever has not taken an alert may have been handed it all the same."""
+    channel.facts.unsure = channel.facts.next_index
     for subscriber in channel.facts.subscribers:
         subscriber.unsure = channel.facts.next_index
 
@@ -168,6 +169,7 @@ def restore(channel: AlertChannel, payload: bytes) -> None:
         assert subscriber is not None, "who is gone is in no snapshot"
         _sweep_later(facts, subscriber, each.marks)
         subscriber.unsure = each.unsure
+        facts.unsure = max(facts.unsure, each.unsure)
     for kept in sorted(state.alerts, key=_index):
         _restore_alert(facts, kept)
     facts.next_index = max(facts.next_index, state.next_index)

@@ -31,6 +31,7 @@ class ChannelFacts:
         self.lanes: dict[LaneId, Ranges] = {}  # which sequences of which lanes became alerts
         self.trails: dict[AlertId, Trail] = {}
         self.next_index = 1
+        self.unsure = 0  # of arrivals up to here it may be that nobody knows whom they were handed to
 
     def named(self, identity: bytes) -> Alert | None:
         """Live, or on its way out."""
