@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from heliograph.bus.commands import Answered
+from heliograph.client import alert_consumer
 from heliograph.destinations.alerts import replay
 from heliograph.destinations.alerts.ending import Ending
 from heliograph.destinations.alerts.handing import Handing
@@ -59,7 +60,11 @@ def _only_the_highest(self: Sweeping, subscriber: Any, sweep: Any) -> None:
 
 ALERT_PLANTS: dict[str, Plant] = {
     "hand out by arrival": ((Alert, "rank", property(_by_arrival)),),
-    "forget who took an alert at recovery": ((replay, "_taken", _nothing),),
+    # Clients that remember what they had would tell the server again.
+    "forget who took an alert at recovery": (
+        (replay, "_taken", _nothing),
+        (alert_consumer, "ALERTS_REMEMBERED", 0),
+    ),
     "confirm a cancel before everybody has dropped it": ((Ending, "cancel", _confirm_at_once),),
     "confirm an alert before it is stored": ((Alerting, "store", _stored_when_written),),
     "take an alert again that is known": ((Publishing, "_is_known", _known_to_nobody),),

@@ -116,9 +116,9 @@ def test_the_classic_catastrophes_take_time_that_is_linear_in_the_text(pattern: 
         text = "a" * size + "!"
         best = []
         for _ in range(3):
-            began = time.perf_counter()
+            began = time.process_time()
             list(index.match(text))
-            best.append(time.perf_counter() - began)
+            best.append(time.process_time() - began)
         return min(best)
 
     seconds(1000)  # what is made once
