@@ -159,8 +159,8 @@ class Watching(Client):
             alert = await consumer.receive(_RECEIVE_SECONDS)
             if alert is not None:
                 self._alerts.receive(alert.text, self.name, self.life, is_marked=alert.redelivered)
-            if self.world.chance(0.05):
-                await self.pause(0.3)
+            if self.world.chance(0.15):
+                await self.pause(0.4)
             if self.world.chance(0.01):
                 await self._rest(consumer)
 

@@ -36,6 +36,10 @@ def _confirm_at_once(
     rest[-1].append(Announce(Answered(request, {})))
 
 
+def _tell_nobody(*_: object) -> list[Any]:
+    return []
+
+
 def _stored_when_written(self: Alerting, destination: Any, index: int, payload: bytes) -> None:
     _store(self, destination, index, payload)
     if self._storing and self._storing[-1][2] == index:
@@ -65,7 +69,10 @@ ALERT_PLANTS: dict[str, Plant] = {
         (replay, "_taken", _nothing),
         (alert_consumer, "ALERTS_REMEMBERED", 0),
     ),
-    "confirm a cancel before everybody has dropped it": ((Ending, "cancel", _confirm_at_once),),
+    "leave what is on the wire when it is cancelled": (
+        (Ending, "cancel", _confirm_at_once),
+        (Handing, "withdraw", _tell_nobody),
+    ),
     "confirm an alert before it is stored": ((Alerting, "store", _stored_when_written),),
     "take an alert again that is known": ((Publishing, "_is_known", _known_to_nobody),),
     "what was on the wire is gone with it": ((Handing, "drop", _let_go_for_good),),
