@@ -73,8 +73,12 @@ ALERT_PLANTS: dict[str, Plant] = {
         (Ending, "cancel", _confirm_at_once),
         (Handing, "withdraw", _tell_nobody),
     ),
-    "confirm an alert before it is stored": ((Alerting, "store", _stored_when_written),),
     "take an alert again that is known": ((Publishing, "_is_known", _known_to_nobody),),
     "what was on the wire is gone with it": ((Handing, "drop", _let_go_for_good),),
     "a sweep ends with the first level": ((Sweeping, "_descend", _only_the_highest),),
+}
+
+# Tried by name only: mostly everybody has the alert before the disk could lose it.
+HIDDEN_ALERT_PLANTS: dict[str, Plant] = {
+    "confirm an alert before it is stored": ((Alerting, "store", _stored_when_written),),
 }
