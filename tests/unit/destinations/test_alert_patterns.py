@@ -53,7 +53,7 @@ def compiles(pattern: str) -> bool:
     return True
 
 
-@settings(max_examples=200)
+@settings(max_examples=200, deadline=None)
 @given(
     st.lists(PATTERNS.filter(compiles), unique=True, max_size=80),
     st.lists(TEXTS, min_size=1, max_size=5),
@@ -74,7 +74,7 @@ def test_the_index_finds_what_trying_each_would_find(
         assert sorted(index.match(text)) == sorted(expected)
 
 
-@settings(max_examples=200)
+@settings(max_examples=200, deadline=None)
 @given(PATTERNS.filter(compiles), st.lists(TEXTS, min_size=1, max_size=12))
 def test_a_sweep_finds_in_a_chunk_what_trying_each_would_find(pattern: str, texts: list[str]) -> None:
     live = LiveAlerts()
