@@ -13,7 +13,7 @@ import msgspec
 
 from simulation import alerts, cluster, partitions, single, sub_clusters
 from simulation.alert_plants import ALERT_PLANTS, HIDDEN_ALERT_PLANTS
-from simulation.cluster_plants import CLUSTER_PLANTS, HIDDEN_PLANTS
+from simulation.cluster_plants import CLUSTER_PLANTS, UNSEEN_PLANTS
 from simulation.partition_plants import PARTITION_PLANTS
 from simulation.plants import PLANTS, Plant, planted
 from simulation.play import Outcome
@@ -35,7 +35,7 @@ PLANTS_OF: dict[str, dict[str, Plant]] = {
     "alerts": ALERT_PLANTS,
 }
 # Tried by name only.
-HIDDEN: dict[str, Plant] = HIDDEN_PLANTS | HIDDEN_SUB_CLUSTER_PLANTS | HIDDEN_ALERT_PLANTS
+HIDDEN: dict[str, Plant] = UNSEEN_PLANTS | HIDDEN_SUB_CLUSTER_PLANTS | HIDDEN_ALERT_PLANTS
 
 
 class Result(msgspec.Struct):

@@ -8,8 +8,8 @@ from hypothesis import settings
 
 # Whoever changes something is told what that broke, and not what was never tried before: examples are the same in
 # every run. `make nightly` looks for new ones.
-settings.register_profile("same", derandomize=True)
-settings.register_profile("new", derandomize=False)
+settings.register_profile("same", derandomize=True, deadline=None)
+settings.register_profile("new", derandomize=False, deadline=None)
 settings.load_profile(os.environ.get("HELIO_EXAMPLES", "same"))
 
 pytest_plugins = ["tests.requirements_coverage"]

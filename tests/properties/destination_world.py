@@ -501,7 +501,11 @@ class World:
         staged, client.staged = client.staged, []
         messages = sum(sent.last - sent.first + 1 for _, sent in staged) + miscount
         consumed = [(taker, ranges) for taker, ranges in consumed if ranges]
-        fails = miscount != 0 or (self.journal.is_full and self._needs_room(staged))
+        fails = (
+            miscount != 0
+            or (self.journal.is_full and self._needs_room(staged))
+            or self.is_refused(client, staged)
+        )
         command = CommitAsked(
             self._ask(must_fail=fails),
             client.session,
@@ -521,6 +525,10 @@ class World:
         for letter in letters:
             letter.lsn = lsns[-1]
         self.end_of_tick()
+
+    def is_refused(self, _client: Client, _staged: list[tuple[Lane, Sent]]) -> bool:
+        """Whether this server may not decide."""
+        return False
 
     def _needs_room(self, staged: list[tuple[Lane, Sent]]) -> bool:
         """Whether something that may be lost has to go to the disk because memory is short."""

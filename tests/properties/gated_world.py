@@ -20,8 +20,9 @@ from heliograph.model.block import Block, parse
 from heliograph.model.destination import Address
 from heliograph.model.ids import LaneId, SessionId
 from tests.properties.destination_model import Model
-from tests.properties.destination_parties import EVERYTHING, QUEUE_LIST, Lane, Letter, Subscriber, Taker
+from tests.properties.destination_parties import EVERYTHING, QUEUE_LIST, Lane, Letter, Sent, Subscriber, Taker
 from tests.properties.destination_world import QUEUE, TOPIC, Client, World
+from tests.properties.memory_journal import Boundary
 
 NOWHERE = Situation(state=State.A, is_in_force=False)
 
@@ -178,6 +179,10 @@ class PartedWorld(World):
     def __init__(self, resident_bytes: int) -> None:
         self._views = 0
         self._is_sent_again = False
+        self._since_start: dict[LaneId, None] | None = (
+            None  # after a restart: lanes on which something new came
+        )
+        self._began_in: dict[SessionId, bytes] = {}  # the view in which a transaction began to send
         super().__init__(resident_bytes)
 
     def make_model(self) -> Model:
@@ -201,14 +206,40 @@ class PartedWorld(World):
             self.model.taken(block)
             if staged:
                 client = self.clients[SessionId(lane.identity[:14] + b"\0\0")]
+                if not client.staged:
+                    self._began_in[client.session] = self._present
                 client.staged.append((lane, lane.sent[-1]))
             else:
                 before = is_unsure and self.model.is_parted  # a record says so first
                 lsn = self.journal.next_lsn + before if block.persistent else 0
                 self.model.accepted(block, lane.address, lsn=lsn)
+                if self._may_have_ended(block):
+                    self.model.ended(block)
         self._tell(Published(lane.address, parse(buffer), resent=self._is_sent_again, staged=staged))
         assert not lane.expects_refusal_of, "the client was not told of a refusal"
         return verdict
+
+    def _may_have_ended(self, block: Block) -> bool:
+        """Not persistent, and sent again: the server that is gone may have handed it out (J3: at most once)."""
+        since = self._since_start
+        if since is not None and not self._is_sent_again:
+            since[block.lane] = None
+        return since is not None and self._is_sent_again and not block.persistent and block.lane not in since
+
+    @property
+    def _present(self) -> bytes:
+        views = [fact.view for _, fact in self.model.facts if isinstance(fact, Entered)]
+        return views[-1] if views else b""
+
+    def is_refused(self, client: Client, staged: list[tuple[Lane, Sent]]) -> bool:
+        """A restricted part decides about what began in its view alone (PROTOCOL 7)."""
+        situation = self.model.situation
+        is_restricted = situation is not None and situation.state is State.D
+        return is_restricted and bool(staged) and self._began_in[client.session] != self._present
+
+    def crash(self, kept: Boundary, *, machine: bool, clean: bool = False) -> None:
+        self._since_start = {}
+        super().crash(kept, machine=machine, clean=clean)
 
     # ---- views
 

@@ -116,6 +116,10 @@ class Waiting:
 
     def append(self, span: Span) -> None:
         block = span.block
+        if self._cold and block.positions is not None:
+            # Read for another purpose, and behind what is on disk: it waits there again.
+            self.restore(_cold_pages_of(span))
+            return
         count = span.stop - span.start
         self.messages += count
         if self.keeps_loaded or stays_loaded(block):

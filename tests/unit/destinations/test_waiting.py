@@ -3,6 +3,7 @@
 import pytest
 
 from heliograph.destinations import pages, waiting
+from heliograph.destinations.pages import assemble
 from heliograph.destinations.waiting import Residence, Waiting
 from heliograph.model.block import Block, Span
 from heliograph.model.ids import ConsumerId
@@ -76,6 +77,17 @@ def test_a_page_is_read_once_and_takes_no_more_meanwhile() -> None:
     level.append(span_of(lone(4), number=4, position=32))
     assert len(page) == 2, "what is being read does not change"
     assert level.messages == 4
+
+
+def test_what_was_read_together_does_not_overtake_what_is_still_on_disk() -> None:
+    """Something behind a gate was read to see whose it is, and takes its place again."""
+    blocks = [lone(sequence) for sequence in range(1, 6)]
+    level = filled(Residence(1), blocks)
+    _, behind = level.extract([(4, 5)])
+    read = assemble(behind[0], [blocks[number - 1].buffer or b"" for number in (4, 5)])
+    assert [span.block.positions is not None for span in read] == [True], "several records, one block"
+    level.append(read[0])
+    assert sequences(drained(level, blocks)) == [1, 2, 3, 4, 5]
 
 
 def test_pages_are_not_read_far_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
