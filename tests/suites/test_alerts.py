@@ -178,9 +178,11 @@ def test_under_a_name_alerts_wait_and_none_comes_twice_over_a_restart(tmp_path: 
             got = [await consumer.receive(5) for _ in range(2)]
             assert [alert.priority for alert in got if alert] == [5, 4]
             await ops.publish("TAG:fleeting", persistent=False)
-            await ops.publish("TAG:short", duration=0.2)
+            await ops.publish("TAG:short", duration=0.05)
             await consumer.close()
             await ops.publish("TAG:urgent", priority=10)
+            while await ops.list("TAG:short"):
+                await asyncio.sleep(0.01)
 
     async def after(url: str) -> None:
         async with heliograph.connect(url) as connection:
