@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterator
 
 import msgspec
 
-from simulation import cluster, partitions, single, sub_clusters
+from simulation import alerts, cluster, partitions, single, sub_clusters
+from simulation.alert_plants import ALERT_PLANTS, HIDDEN_ALERT_PLANTS
 from simulation.cluster_plants import CLUSTER_PLANTS, UNSEEN_PLANTS
 from simulation.partition_plants import PARTITION_PLANTS
 from simulation.plants import PLANTS, Plant, planted
@@ -24,15 +25,17 @@ WORKLOADS = {
     "cluster": cluster.run,
     "sub-clusters": sub_clusters.run,
     "partitions": partitions.run,
+    "alerts": alerts.run,
 }
 PLANTS_OF: dict[str, dict[str, Plant]] = {
     "single": PLANTS,
     "cluster": CLUSTER_PLANTS,
     "sub-clusters": SUB_CLUSTER_PLANTS,
     "partitions": PARTITION_PLANTS,
+    "alerts": ALERT_PLANTS,
 }
 # Tried by name only.
-HIDDEN: dict[str, Plant] = UNSEEN_PLANTS | HIDDEN_SUB_CLUSTER_PLANTS
+HIDDEN: dict[str, Plant] = UNSEEN_PLANTS | HIDDEN_SUB_CLUSTER_PLANTS | HIDDEN_ALERT_PLANTS
 
 
 class Result(msgspec.Struct):

@@ -8,13 +8,15 @@ from heliograph.bus.frames import HEADER_BYTES, FrameWriter
 from heliograph.bus.interface import NO_VIEW, Incarnation, Place, Ring, Stamp
 from heliograph.bus.presence import MESSAGE_MANAGER, Beat, Company, Expelled, Hello, NodeState, Regrouped
 from heliograph.model import block
+from heliograph.model.alert import AlertView
 from heliograph.model.block import Span
 from heliograph.model.claim import Claim
 from heliograph.model.destination import Address
-from tests.golden.specimens import BLOCKS, CONSUMER, LANE, SESSION
+from tests.golden.specimens import ALERT, BLOCKS, CONSUMER, HEADER, LANE, SESSION
 
 ORDERS = Address("queue:orders")
 PRICES = Address("topic:prices")
+OPS = Address("alerts:ops")
 FILE = bytes(range(16))
 TOKEN = b"\x01" * 16
 INCARNATION = Incarnation(bytes(range(0xA0, 0xB0)))
@@ -136,6 +138,25 @@ COMMANDS: dict[str, Command] = {
     ),
     "supplied": commands.Supplied(b"s\x01", block.parse(BLOCKS["plain"])),
     "leads": commands.Leads(1234),
+    "alert-published": commands.AlertPublished(50, OPS, True, LANE, 7, HEADER, b"disk full", "ann", 2),
+    "alert-acknowledged": commands.AlertAcknowledged(51, OPS, LANE, 8, ALERT, b"ACK", "bob", 3),
+    "alert-cancelled": commands.AlertCancelled(52, OPS, ALERT, "ann", 2),
+    "alerts-attached": commands.AlertsAttached(
+        53, OPS, True, SESSION, 4, "bob", "console", 3, 32, [(0, "TAG", "^db")], [ALERT], [ALERT]
+    ),
+    "alert-topics-changed": commands.AlertTopicsChanged(
+        54, OPS, SESSION, 4, [(0, "USER", "ann")], [(1, "TAG", "^db")]
+    ),
+    "alerts-detached": commands.AlertsDetached(55, OPS, SESSION, 4, True),
+    "alerts-taken": commands.AlertsTaken(56, OPS, SESSION, 4, [ALERT], [ALERT]),
+    "alerts-listed": commands.AlertsListed(57, OPS, 3, [(0, "TAG", "^db")], ALERT),
+    "alert-audited": commands.AlertAudited(58, OPS, ALERT, 3),
+    "alert-handed": commands.AlertHanded(
+        AlertView(ALERT, HEADER, "ann", 1_700_000_000_123_456, b"disk full"), [(SESSION, 4, True)]
+    ),
+    "alert-withdrawn": commands.AlertWithdrawn(ALERT, [(SESSION, 4)]),
+    "alert-receipted": commands.AlertReceipted(SESSION, OPS, ALERT, "bob", "console", 1_700_000_000_123_456),
+    "alerts-closed": commands.AlertsClosed(SESSION, 4, "destination-deleted", "alerts:ops was deleted"),
     "outcome-wanted": commands.OutcomeWanted(SESSION, 9, "east", ["east", "west"]),
     "hello": Hello(
         _COMPANY, STAMP, 7, (INCARNATION,), b"\xd2" * 16, b"\xd3" * 16, b"\xd4" * 16, 41, (_NODE,)

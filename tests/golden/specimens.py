@@ -12,6 +12,7 @@ from typing import Any
 from heliograph.frontends.native import frames
 from heliograph.frontends.native.conversation import encode
 from heliograph.model import block
+from heliograph.model.alert import AlertHeader, AlertView
 from heliograph.model.block import BodyKind, Contents, Span
 from heliograph.model.claim import Claim
 from heliograph.model.gathering import gather
@@ -29,6 +30,8 @@ LANE = lane_of(SESSION, 3)
 OTHER_LANE = lane_of(SESSION, 4)
 
 TIMESTAMP = 1_700_000_000_123_456
+ALERT = bytes(range(12))
+HEADER = AlertHeader("TAG:db.eu", 9, 60.0, 0, True, 0, 2, 1, 2)
 HEADS = [
     encode_head(Head()),
     encode_head(Head(correlation_id="order 17", reply_to="queue:answers", type="order")),
@@ -239,6 +242,38 @@ FROM_CLIENT: dict[str, frames.FromClient] = {
         allowed=2_101_248,
     ),
     "end-fetch": frames.EndFetch(number=0, transfer=6),
+    "publish-alert": frames.PublishAlert(
+        request=11,
+        number=0,
+        destination="alerts:ops",
+        lane=3,
+        sequence=258,
+        header=HEADER,
+        body=b"disk full",
+    ),
+    "acknowledge-alert": frames.AcknowledgeAlert(
+        request=12, number=0, destination="alerts:ops", lane=3, sequence=259, alert=ALERT, body=b"seen"
+    ),
+    "cancel-alert": frames.CancelAlert(request=13, number=0, destination="alerts:ops", alert=ALERT),
+    "attach-alerts": frames.AttachAlerts(
+        request=14,
+        number=0,
+        consumer=4,
+        destination="alerts:ops",
+        name="console",
+        topics="TAG:^db;USER:ann",
+        acknowledgements="TAG:.*",
+        credit=8,
+        held=[ALERT],
+        taken=[ALERT],
+    ),
+    "change-alerts": frames.ChangeAlerts(request=15, number=0, consumer=4, topics="USER:ann", removes=True),
+    "detach-alerts": frames.DetachAlerts(request=16, number=0, consumer=4, unsubscribe=False),
+    "take-alerts": frames.TakeAlerts(request=17, number=0, consumer=4, taken=[ALERT], dropped=[ALERT]),
+    "list-alerts": frames.ListAlerts(
+        request=18, number=0, destination="alerts:ops", topics="TAG:db", after=ALERT
+    ),
+    "audit-alert": frames.AuditAlert(request=19, number=0, destination="alerts:ops", alert=ALERT),
     "ask": frames.Ask(request=7, subject="destinations", arguments={"like": "queue:*"}),
     "goodbye": frames.Goodbye(),
 }
@@ -279,6 +314,13 @@ FROM_SERVER: dict[str, frames.FromServer] = {
     "browse-ended": frames.BrowseEnded(number=0, consumer=8),
     "recalled": frames.Recalled(number=0, consumer=8, tags=[(3, 4), (9, 9)]),
     "settled": frames.Settled(number=0, consumer=70_000),
+    "alert": frames.Alert(
+        number=0, consumer=4, alert=AlertView(ALERT, HEADER, "ann", TIMESTAMP, b"disk full", True)
+    ),
+    "alert-withdrawn": frames.AlertWithdrawn(number=0, consumer=4, alert=ALERT),
+    "alert-receipt": frames.AlertReceipt(
+        number=0, destination="alerts:ops", alert=ALERT, user="bob", name="console", at=TIMESTAMP
+    ),
     "move": frames.Move(seconds=10.0),
     "goodbye-of-the-server": frames.Goodbye(code="server-stopping", sentence="the server is stopping"),
 }

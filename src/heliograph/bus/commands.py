@@ -11,6 +11,7 @@ from typing import Any, Final, get_args
 
 import msgspec
 
+from heliograph.model.alert import AlertHeader, AlertView
 from heliograph.model.block import Block, Span
 from heliograph.model.claim import Claim, Ranges
 from heliograph.model.destination import Address
@@ -417,6 +418,120 @@ class DocumentOffered(Command):
     node: str = ""
 
 
+# ---- alerts (A1–A6): client manager → message managers. The client manager vouches for user and clearance.
+
+
+class AlertPublished(Command):
+    """An alert for a channel, which is made if it is not there and `create` allows. Lane and sequence name it once
+    for ever; answered with its id when it is stored as it asks."""
+
+    request: int
+    address: Address
+    create: bool
+    lane: LaneId
+    sequence: int
+    header: AlertHeader
+    body: bytes
+    user: str
+    clearance: int
+
+
+class AlertAcknowledged(Command):
+    """Somebody acknowledges an alert: one more alert, which correlates to it."""
+
+    request: int
+    address: Address
+    lane: LaneId
+    sequence: int
+    alert: bytes
+    body: bytes
+    user: str
+    clearance: int
+
+
+class AlertCancelled(Command):
+    """An alert is to be withdrawn everywhere. Answered when no application receives it any more."""
+
+    request: int
+    address: Address
+    alert: bytes
+    user: str
+    clearance: int
+
+
+class AlertsAttached(Command):
+    """A consumer of a session takes the alerts of a subscriber, who from here on wants these topics: (type, prefix,
+    text) each. `held`: what it was handed before and still has; `taken`: what its application got meanwhile.
+
+    Without a `request`: it was attached before, and a client manager says so to another primary.
+    """
+
+    request: int
+    address: Address
+    create: bool
+    session: SessionId
+    number: int
+    user: str
+    name: str
+    clearance: int
+    credit: int
+    topics: list[tuple[int, str, str]]
+    held: list[bytes] = []
+    taken: list[bytes] = []
+
+
+class AlertTopicsChanged(Command):
+    """A consumer wants other topics too, or some no more. The answer names what it was handed and wants no more."""
+
+    request: int
+    address: Address
+    session: SessionId
+    number: int
+    added: list[tuple[int, str, str]]
+    removed: list[tuple[int, str, str]]
+
+
+class AlertsDetached(Command):
+    """A consumer takes no more. `unsubscribe`: nor does its subscriber want any."""
+
+    request: int
+    address: Address
+    session: SessionId
+    number: int
+    unsubscribe: bool
+
+
+class AlertsTaken(Command):
+    """The application of a consumer has got these, and will not get those. Answered when that is stored."""
+
+    request: int
+    address: Address
+    session: SessionId
+    number: int
+    taken: list[bytes]
+    dropped: list[bytes]
+
+
+class AlertsListed(Command):
+    """Which alerts are live that match these topics (none: all), as far as the asker may see them? A page of them,
+    behind the one named `after`."""
+
+    request: int
+    address: Address
+    clearance: int
+    topics: list[tuple[int, str, str]]
+    after: bytes
+
+
+class AlertAudited(Command):
+    """What was the life of an alert?"""
+
+    request: int
+    address: Address
+    alert: bytes
+    clearance: int
+
+
 # ---- among all nodes: they concern neither the log nor any client
 
 
@@ -509,6 +624,15 @@ Fact = (
     | NodesAsked
     | NodeAnswered
     | Happened
+    | AlertPublished
+    | AlertAcknowledged
+    | AlertCancelled
+    | AlertsAttached
+    | AlertTopicsChanged
+    | AlertsDetached
+    | AlertsTaken
+    | AlertsListed
+    | AlertAudited
 )
 FACTS: Final[frozenset[type[Command]]] = frozenset(get_args(Fact))
 
@@ -729,6 +853,43 @@ class DocumentTold(Command):
     content: bytes
 
 
+# ---- alerts: message manager → client managers
+
+
+class AlertHanded(Command):
+    """An alert goes to consumers: session, number, and whether they may have seen it before."""
+
+    alert: AlertView
+    recipients: list[tuple[SessionId, int, bool]]
+
+
+class AlertWithdrawn(Command):
+    """Consumers were handed an alert that ended. Each says what became of it: taken before, or dropped."""
+
+    alert: bytes
+    recipients: list[tuple[SessionId, int]]
+
+
+class AlertReceipted(Command):
+    """A consumer's application has an alert whose producer, with this session, wants to know."""
+
+    session: SessionId
+    address: Address
+    alert: bytes
+    user: str
+    name: str
+    at: int
+
+
+class AlertsClosed(Command):
+    """A consumer of alerts was ended by the server."""
+
+    session: SessionId
+    number: int
+    code: str
+    sentence: str
+
+
 # ---- decisions of client managers
 
 
@@ -760,5 +921,9 @@ Decision = (
     | OutcomeWanted
     | PathsUnused
     | DocumentTold
+    | AlertHanded
+    | AlertWithdrawn
+    | AlertReceipted
+    | AlertsClosed
 )
 DECISIONS: Final[frozenset[type[Command]]] = frozenset(get_args(Decision))

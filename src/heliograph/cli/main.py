@@ -12,6 +12,7 @@ import typer
 
 from heliograph.cli import (
     admin,
+    alerts,
     bench,
     browse,
     cluster,
@@ -42,6 +43,7 @@ app.command("top")(top.top)
 app.command("log")(log.log)
 app.command("units")(units.units)
 app.command("transactions")(transactions.transactions)
+app.add_typer(alerts.app, name="alerts")
 app.add_typer(dmq.app, name="dmq")
 app.add_typer(admin.app, name="admin")
 app.add_typer(user.app, name="user")

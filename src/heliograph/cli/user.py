@@ -49,6 +49,14 @@ def add(
         bool,
         typer.Option("--password-stdin", help="Read the password from the first line of standard input."),
     ] = False,
+    clearance: Annotated[
+        str,
+        typer.Option(
+            "--clearance",
+            help="The highest classification of alerts to see: confidential, secret or top-secret.",
+            show_default="unclassified",
+        ),
+    ] = "",
     data: Data = _DATA,
     users_file: UsersFile = None,
     online: Online = False,
@@ -59,11 +67,12 @@ def add(
     """Add a user. The password is asked for twice."""
     with explained():
         if online:
-            _add_online(_server(url, user, password), name, _password(password_stdin), roles or [])
+            server = _server(url, user, password)
+            _add_online(server, name, _password(password_stdin), roles or [], clearance)
             return
         store = _store(data, users_file)
         is_first = not store.path.exists()
-        store.add(name, _password(password_stdin), roles or [])
+        store.add(name, _password(password_stdin), roles or [], clearance=clearance)
         told = f"user {name} added to {store.path}"
         typer.echo(f"{told} with role {', '.join(roles)}" if roles else told)
         if not roles:
@@ -78,12 +87,13 @@ def _server(url: str, user: str | None, password: str | None, as_json: bool = Fa
     return Server(ServerAddress(url=url, user=user, password=password), as_json)
 
 
-def _add_online(server: Server, name: str, password: str, roles: list[str]) -> None:
+def _add_online(server: Server, name: str, password: str, roles: list[str], clearance: str) -> None:
     from heliograph.nodes.users import hash_password
 
     if not password:
         raise ClientFault("a password is not empty", code="user-invalid")
-    answer = server.ask("user.add", name=name, password=hash_password(password), roles=roles)
+    hashed = hash_password(password)
+    answer = server.ask("user.add", name=name, password=hashed, roles=roles, clearance=clearance)
     typer.echo(f"user {name} added, the users are now of version {answer['version']}")
 
 

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from typing import Any, Self, Unpack
 from weakref import WeakSet
 
+from heliograph.client.blocking_alerts import BlockingAlertChannel, BlockingAlertConsumer
 from heliograph.client.blocking_receiving import BlockingBrowser, BlockingConsumer
 from heliograph.client.blocking_sending import BlockingProducer, BlockingStoringProducer
 from heliograph.client.connection import (
@@ -41,6 +42,8 @@ from heliograph.model.limits import BLOCK_MESSAGES, STORE_BYTES
 from heliograph.model.message import Body
 
 __all__ = [
+    "BlockingAlertChannel",
+    "BlockingAlertConsumer",
     "BlockingBrowser",
     "BlockingConnection",
     "BlockingConsumer",
@@ -207,6 +210,10 @@ class BlockingConnection:
     def browse(self, destination: str, *, selector: str = "") -> BlockingBrowser:
         """A browser on the connection's own session."""
         return self._default_session().browser(destination, selector=selector)
+
+    def alerts(self, channel: str) -> BlockingAlertChannel:
+        """An alert channel; see `Connection.alerts`."""
+        return BlockingAlertChannel(self._thread, self._connection.alerts(channel))
 
     def unsubscribe(self, name: str) -> None:
         """Give up a durable subscription of this client."""

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Literal, Unpack
 
 from heliograph.client.addresses import parse_url
+from heliograph.client.alerts import AlertChannel
 from heliograph.client.browser import Browser
 from heliograph.client.clock import CLOCK, Clock
 from heliograph.client.consumer import Consumer
@@ -65,6 +66,7 @@ class Connection:
         self._reserved: set[int] = set()
         self._default: asyncio.Task[Session] | None = None
         self._is_stopped = False
+        self._channels: dict[str, AlertChannel] = {}
         self._requester = Requester(self, Message)
         link.replier = Replier(self.session)
 
@@ -157,6 +159,10 @@ class Connection:
         """A browser on the connection's own session; see `Session.browser`."""
         session = await self.default_session()
         return await session.browser(destination, selector=selector)
+
+    def alerts(self, channel: str) -> AlertChannel:
+        """An alert channel, `alerts("ops")`: publish, subscribe, cancel, acknowledge, list and audit."""
+        return self._channels.setdefault(channel, AlertChannel(self, channel))
 
     async def unsubscribe(self, name: str) -> None:
         """Give up a durable subscription of this client; see `Session.unsubscribe`."""

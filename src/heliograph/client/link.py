@@ -22,7 +22,7 @@ from heliograph.client.flow import Blocks
 from heliograph.client.sender import renewed
 from heliograph.client.transfers import Transfers
 from heliograph.client.waiting import Signal
-from heliograph.client.wire import Request, SessionNews, Wire, open_wire
+from heliograph.client.wire import AlertNews, Request, SessionNews, Wire, open_wire
 from heliograph.frontends.native.frames import (
     MOVING,
     Answer,
@@ -220,6 +220,18 @@ class Link:
                 if self.wire is wire:  # the server itself answered so
                     raise
 
+    async def request_noted(
+        self, make: Callable[[], Request], reply: type[R], on_answer: Callable[[R], None]
+    ) -> R:
+        """As `request`; `on_answer` is called between the answer and the next frame."""
+        while True:
+            wire = await self.ready()
+            try:
+                return await wire.request(make(), reply, on_answer)
+            except ConnectionLost:
+                if self.wire is wire:  # the server itself answered so
+                    raise
+
     def report(self, error: HeliographError) -> None:
         """Something happened that nobody waits for."""
         if self._on_error is None:
@@ -260,7 +272,7 @@ class Link:
         host, port = self._hosts[self._next_host % len(self._hosts)]
         self._next_host += 1
         self._misses += 1
-        wire = await open_wire(self, host, port, self._hello)
+        wire = await open_wire(self, host, port, self._hello, self.clock)
         self._misses = 0
         return wire
 
@@ -399,6 +411,12 @@ class Link:
             session.recalled(news.consumer, news.tags)
         else:
             session.settled(news.consumer)
+
+    def on_alert_news(self, news: AlertNews) -> None:
+        self._has_progressed = True
+        session = self.sessions.get(news.number)
+        if session is not None:
+            session.alerts.news(news)
 
     def on_chunk(self, payload: bytes) -> None:
         self._has_progressed = True

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Unpack
 
+from heliograph.client.alerts import AlertDesk
 from heliograph.client.browser import Browser
 from heliograph.client.consumer import Consumer
 from heliograph.client.distributed import DistributedProducer
@@ -96,6 +97,7 @@ class Session:
         self._was_lost = False  # and begun again under another id, which the application has yet to hear
         self._ended: HeliographError | None = None
         self.transaction = Transaction(self, link) if mode is Mode.TRANSACTED else None
+        self.alerts = AlertDesk(self, link, number)
 
     @property
     def id(self) -> str:
@@ -176,6 +178,14 @@ class Session:
         if self._wire is not None:
             sender.attach(self._wire)
         return sender
+
+    def new_lane(self) -> int:
+        """A lane of its own, for who sends on it otherwise."""
+        return self._next_lane()
+
+    def new_consumer_number(self) -> int:
+        self._last_consumer += 1
+        return self._last_consumer
 
     def _next_lane(self) -> int:
         for number, sender in list(self._lanes.items()):
@@ -444,6 +454,8 @@ class Session:
 
     def consumer_closed(self, news: ConsumerClosed) -> None:
         consumer = self._consumers.get(news.consumer)
+        if self.alerts.closed(news):
+            return
         if consumer is not None:
             if self.transaction is not None and consumer.has_consumed:
                 self.transaction.refused(from_code(news.code, news.sentence))
@@ -483,6 +495,7 @@ class Session:
             sender.detach()
         for consumer in self._consumers.values():
             consumer.detach()
+        self.alerts.detach()
 
     async def resume(self, wire: Wire) -> None:
         """Carry the session over to a new connection."""
@@ -506,6 +519,7 @@ class Session:
         for consumer in list(self._consumers.values()):
             await self._resume_consumer(wire, consumer)
         await self._let_go(wire)
+        await self.alerts.resume(wire)
         for sender in list(self._lanes.values()):
             if sender.away is None:
                 sender.attach(wire)
@@ -641,6 +655,7 @@ class Session:
                 sender.end(error)
             for consumer in [*self._consumers.values(), *self._leaving]:
                 consumer.end(error)
+            self.alerts.end(error)
             if self.transaction is not None:
                 self.transaction.end(error)
 
@@ -689,6 +704,7 @@ class Session:
                 await consumer.leave(complete=complete, with_session=True)
         if complete:
             await self._let_all_go()
+            await self.alerts.leave()
         wire = self._wire
         self._link.sessions.pop(self.number, None)
         self.end(ClientFault("the session is closed", code="closed"))

@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, Protocol, TypeVar, cast
 
+from heliograph.client.clock import CLOCK, Clock
 from heliograph.frontends.native import frames
 from heliograph.frontends.native.frames import (
     CONFIRM,
@@ -43,6 +44,8 @@ from heliograph.model.limits import HANDSHAKE_SECONDS, HEARTBEATS_MISSED, MAX_RE
 # Bytes the transport holds for a slow server before producers wait; a few dozen blocks, so that the socket
 # never runs dry.
 WRITE_BUFFER_BYTES = 1 * MIB
+# What a process that was asleep reads in these beats may have been sent long before.
+_DISTRUSTED_BEATS = 2
 
 Request = (
     frames.OpenSession
@@ -61,10 +64,20 @@ Request = (
     | frames.BeginUpload
     | frames.EndUpload
     | frames.BeginFetch
+    | frames.PublishAlert
+    | frames.AcknowledgeAlert
+    | frames.CancelAlert
+    | frames.AttachAlerts
+    | frames.ChangeAlerts
+    | frames.DetachAlerts
+    | frames.TakeAlerts
+    | frames.ListAlerts
+    | frames.AuditAlert
     | frames.Ask
 )
 Reply = SessionOpened | LaneOpened | Distributed | Completed | Answer
 R = TypeVar("R", SessionOpened, LaneOpened, Completed, Answer)
+AlertNews = frames.Alert | frames.AlertWithdrawn | frames.AlertReceipt
 SessionNews = Refused | ConsumerClosed | BrowseEnded | Blocked | Settled | Recalled
 
 
@@ -103,6 +116,8 @@ class Peer(Protocol):
 
     def on_news(self, news: SessionNews) -> None: ...
 
+    def on_alert_news(self, news: AlertNews) -> None: ...
+
     def on_chunk(self, payload: bytes) -> None: ...
 
     def on_advance(self, payload: bytes) -> None: ...
@@ -119,7 +134,7 @@ class Peer(Protocol):
 class Wire(asyncio.Protocol):
     """A connection as bytes and control messages."""
 
-    def __init__(self, peer: Peer, name: str) -> None:
+    def __init__(self, peer: Peer, name: str, clock: Clock = CLOCK) -> None:
         self.name = name
         self.is_paused = False
         self.welcome: Welcome | None = None
@@ -129,6 +144,7 @@ class Wire(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._reason: HeliographError | None = None
         self._is_lost = False
+        self._distrusted = 0
         self._greeting: asyncio.Future[Welcome] = self._loop.create_future()
         self._closed: asyncio.Future[None] = self._loop.create_future()
         self._requests: dict[int, asyncio.Future[Any]] = {}
@@ -137,6 +153,8 @@ class Wire(asyncio.Protocol):
         self._last_request = 0
         self._has_heard = False
         self._silent_beats = 0
+        self._beat_at = self._alive_at = clock.monotonic()  # of the last beat; by then it was surely alive
+        self._clock = clock
         self._heart: asyncio.TimerHandle | None = None
 
     # ---- the greeting
@@ -272,6 +290,8 @@ class Wire(asyncio.Protocol):
                 self._say_goodbye(code, sentence)
             case Refused() | ConsumerClosed() | BrowseEnded() | Blocked() | Settled() | Recalled():
                 self._peer.on_news(message)
+            case frames.Alert() | frames.AlertWithdrawn() | frames.AlertReceipt():
+                self._peer.on_alert_news(message)
             case frames.TransferFailed():
                 self._peer.on_transfer_failed(message)
             case frames.Move(seconds=seconds):
@@ -338,10 +358,28 @@ class Wire(asyncio.Protocol):
 
     # ---- heartbeats
 
+    @property
+    def is_fresh(self) -> bool:
+        """Whether the server was heard of so lately that it cannot have given us up. Alerts are handed over only
+        then: nobody is told that a cancelled one is gone before a client that is cut off knows that it is."""
+        if self._is_lost or self.welcome is None:
+            return False
+        beat, now = self.welcome.heartbeat_seconds, self._clock.monotonic()
+        is_running = beat <= 0 or now - self._beat_at <= 2 * beat  # or this process was asleep
+        return is_running and (beat <= 0 or now - self._alive_at <= (HEARTBEATS_MISSED + 1) * beat)
+
     def _beat(self) -> None:
         """Once in an interval: say that we live, and count how long the other end has been silent."""
         if self._is_lost or self.welcome is None or self.welcome.heartbeat_seconds <= 0:
             return
+        now, before = self._clock.monotonic(), self._beat_at
+        self._beat_at = now
+        if now - before > 2 * self.welcome.heartbeat_seconds:
+            self._distrusted = _DISTRUSTED_BEATS  # this process was asleep: what is read now may be old
+        elif self._distrusted:
+            self._distrusted -= 1
+        elif self._has_heard:
+            self._alive_at = before  # what is read in between was sent since then, or hardly before
         self._silent_beats = 0 if self._has_heard else self._silent_beats + 1
         self._has_heard = False
         if self._silent_beats >= HEARTBEATS_MISSED:
@@ -352,7 +390,7 @@ class Wire(asyncio.Protocol):
         self._heart = self._loop.call_later(self.welcome.heartbeat_seconds, self._beat)
 
 
-async def open_wire(peer: Peer, host: str, port: int, hello: Hello) -> Wire:
+async def open_wire(peer: Peer, host: str, port: int, hello: Hello, clock: Clock = CLOCK) -> Wire:
     """Connect and greet.
 
     Raises ConnectionLost where nobody answers, and what the server answers where it refuses.
@@ -361,7 +399,7 @@ async def open_wire(peer: Peer, host: str, port: int, hello: Hello) -> Wire:
     loop = asyncio.get_running_loop()
     try:
         async with asyncio.timeout(HANDSHAKE_SECONDS):
-            _, wire = await loop.create_connection(lambda: Wire(peer, name), host, port)
+            _, wire = await loop.create_connection(lambda: Wire(peer, name, clock), host, port)
     except TimeoutError:
         raise ConnectionLost(
             f"{name} did not answer within {HANDSHAKE_SECONDS:g} s: check address and firewalls"

@@ -31,7 +31,7 @@ import enum
 from typing import assert_never
 
 from heliograph.bus import wire
-from heliograph.bus.commands import Command
+from heliograph.bus.commands import FACTS, Command
 from heliograph.bus.interface import Configuration, Incarnation, Origin, Place, Reason
 from heliograph.bus.presence import (
     MESSAGE_MANAGER,
@@ -75,8 +75,9 @@ from heliograph.model.limits import (
     SILENCE_SECONDS,
 )
 
-# Codes of docs/reference/bus.md: facts, then decisions, then what members say of themselves.
-_DECISIONS = {kind: None for kind, code in wire.CODES.items() if 64 <= code < 128}
+# Codes of docs/reference/bus.md: facts, then decisions, then what members say of themselves. Some facts came later,
+# and are among the decisions by their codes alone.
+_DECISIONS = {kind: None for kind, code in wire.CODES.items() if 64 <= code < 128 and kind not in FACTS}
 _WORDS = {kind: None for kind, code in wire.CODES.items() if code >= 128}
 
 

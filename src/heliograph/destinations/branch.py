@@ -82,6 +82,7 @@ class Branch(msgspec.Struct, array_like=True):
     placed: list[bytes] = []  # destinations of other sub-clusters, as the journal keeps them
     paths: list[bytes] = []  # units of distributed destinations, as the journal keeps them
     files: list[bytes] = []  # that hold the content of large messages
+    alerts: list[tuple[str, bytes]] = []  # alert channels, as a snapshot has them
 
 
 encode_branch = msgspec.msgpack.Encoder().encode

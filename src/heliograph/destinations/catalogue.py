@@ -34,6 +34,7 @@ from heliograph.bus.commands import (
 )
 from heliograph.cluster.ranges import NONE, Ranges, minus
 from heliograph.destinations.administration_topic import AdministrationTopic
+from heliograph.destinations.alert_destination import AlertDestination
 from heliograph.destinations.attendance import Attendance
 from heliograph.destinations.destination import Destination
 from heliograph.destinations.documents import Documents
@@ -60,7 +61,13 @@ from heliograph.model.destination import (
 )
 from heliograph.model.errors import ClientFault, HeliographError, Unavailable
 from heliograph.model.ids import LaneId, SessionId, lane_number, lane_of, session_of
-from heliograph.model.limits import MAX_DESTINATIONS, MAX_KEPT_SESSIONS, MAX_REMEMBERED_SESSIONS
+from heliograph.model.limits import (
+    DEAF_HEARTBEATS,
+    HEARTBEAT_SECONDS,
+    MAX_DESTINATIONS,
+    MAX_KEPT_SESSIONS,
+    MAX_REMEMBERED_SESSIONS,
+)
 from heliograph.model.patterns import parse_pattern
 from heliograph.model.policy import Policy
 from heliograph.model.policy_rules import NO_RULES, PolicyRules
@@ -132,14 +139,21 @@ class Catalogue:
     """Destinations and sessions of one message manager."""
 
     def __init__(
-        self, residence: Residence, rules: PolicyRules = NO_RULES, *, is_replicated: bool = False
+        self,
+        residence: Residence,
+        rules: PolicyRules = NO_RULES,
+        *,
+        is_replicated: bool = False,
+        doubt_seconds: float = DEAF_HEARTBEATS * HEARTBEAT_SECONDS,
     ) -> None:
         """`is_replicated`: another server may take over while clients go on. Then what lives as long as a connection
-        is written down too."""
+        is written down too. `doubt_seconds`: after this a client that is cut off hands over no alert any more."""
         self.residence = residence
         self.is_replicated = is_replicated
         self.by_address: dict[Address, Destination] = {}
         self.by_number: dict[int, Destination] = {}
+        self.channels: dict[int, AlertDestination] = {}  # those among them that take alerts
+        self.doubt = int(doubt_seconds * 1_000_000)
         self.sessions: dict[SessionId, KnownSession] = {}
         self.attendance = Attendance()
         self.transactions = Transactions()
@@ -265,6 +279,15 @@ class Catalogue:
         made: Destination
         if kind_of(place) is Kind.QUEUE:
             made = Queue(place, number, residence=self.residence, user_of=self.user_of)
+        elif kind_of(place) is Kind.ALERTS:
+            made = self.channels[number] = AlertDestination(
+                place,
+                number,
+                residence=self.residence,
+                user_of=self.user_of,
+                token_of=self.token_of,
+                doubt=self.doubt,
+            )
         else:
             kind = AdministrationTopic if place == ADMINISTRATION else Topic
             made = kind(
@@ -285,6 +308,7 @@ class Catalogue:
 
     def remove(self, number: int) -> None:
         destination = self.by_number.pop(number, None)
+        self.channels.pop(number, None)
         if destination is not None:
             del self.by_address[destination.address]
             if self.is_replicated and not self.is_temporary(destination.address):
@@ -404,6 +428,11 @@ class Catalogue:
         session = self.sessions.get(session_of(lane))
         return session.user if session is not None else ""
 
+    def token_of(self, session: SessionId) -> bytes:
+        """By which ids of alerts are made; empty if the session is not known."""
+        known = self.sessions.get(session)
+        return known.token if known is not None else b""
+
     def senders_of(self, session: SessionId) -> tuple[bytes, bytes]:
         """The connection and the client that a session belongs to; empty where they are not known."""
         known = self.sessions.get(session)
@@ -516,7 +545,13 @@ class Catalogue:
             destination = self.by_address.get(address)
             if destination is not None:
                 destination.session_ended(identity, but_marks=self.is_replicated)
-        return [Write(RecordKind.SESSION, _encode(SessionRecord(identity, session.user, b"", closed=True)))]
+        told: list[AnyEffect] = []
+        for each in self.channels.values():
+            told += each.channel.session_forgotten(identity, but_marks=self.is_replicated)
+        return [
+            *told,
+            Write(RecordKind.SESSION, _encode(SessionRecord(identity, session.user, b"", closed=True))),
+        ]
 
     # ---- recovery
 

@@ -13,6 +13,15 @@ from collections.abc import Callable, Iterator
 import msgspec
 
 from heliograph.bus.commands import (
+    AlertAcknowledged,
+    AlertAudited,
+    AlertCancelled,
+    AlertPublished,
+    AlertsAttached,
+    AlertsDetached,
+    AlertsListed,
+    AlertsTaken,
+    AlertTopicsChanged,
     Answered,
     ConsumerAttached,
     ConsumerDetached,
@@ -37,6 +46,9 @@ from heliograph.destinations.effects import (
     Write,
 )
 from heliograph.destinations.events import (
+    AlertRefused,
+    AlertStored,
+    AttendantsLost,
     BlockRefused,
     BlocksReady,
     BlocksStored,
@@ -84,6 +96,18 @@ Event = (
     | TimeCame
     | Swept
     | BuryFailed
+    | AlertPublished
+    | AlertAcknowledged
+    | AlertCancelled
+    | AlertsAttached
+    | AlertTopicsChanged
+    | AlertsDetached
+    | AlertsTaken
+    | AlertsListed
+    | AlertAudited
+    | AlertStored
+    | AlertRefused
+    | AttendantsLost
 )
 
 

@@ -110,10 +110,24 @@ class Continue(Effect):
 
 
 class Write(Effect):
-    """Append a small record of this kind. Nobody waits for it."""
+    """Append a small record of this kind. Nobody waits for it, unless `wait` is set."""
 
     kind: int
     payload: bytes
+    wait: bool = False
+
+
+class StoreAlert(Effect):
+    """Append the record of an alert; `AlertStored` comes when it is on disk, `AlertRefused` if there is no room."""
+
+    index: int
+    payload: bytes
+
+
+class Announce(Effect):
+    """Tell everybody on the bus when everything that was written so far is stored."""
+
+    command: Decision
 
 
 AnyEffect = (
@@ -131,4 +145,6 @@ AnyEffect = (
     | Wake
     | Continue
     | Write
+    | StoreAlert
+    | Announce
 )

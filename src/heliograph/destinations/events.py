@@ -6,7 +6,7 @@ import msgspec
 
 from heliograph.destinations.pages import Page
 from heliograph.model.block import Block, Span
-from heliograph.model.ids import ConsumerId
+from heliograph.model.ids import ConsumerId, SessionId
 
 
 class Event(msgspec.Struct, gc=False):
@@ -80,3 +80,24 @@ class BuryFailed(Event):
     list_number: int
     spans: list[Span]
     reason: str
+
+
+class AlertStored(Event):
+    """The record of an alert is on disk."""
+
+    index: int
+
+
+class AlertRefused(Event):
+    """The record of the alert that was to be stored last found no room."""
+
+    index: int
+    code: str
+    sentence: str
+
+
+class AttendantsLost(Event):
+    """A session lost its connection. Until a moment (microseconds) its client may hand over what it has of alerts."""
+
+    session: SessionId
+    until: int

@@ -9,6 +9,11 @@ from typing import NamedTuple, Protocol
 import msgspec
 
 from heliograph.cluster.dispatch_rules import Hold
+from heliograph.destinations.alert_destination import AlertDestination
+from heliograph.destinations.alerts.records import ALERT_KINDS, channel_of
+from heliograph.destinations.alerts.replay import machine_was_lost
+from heliograph.destinations.alerts.replay import replay as replay_alert
+from heliograph.destinations.alerts.replay import restore as restore_channel
 from heliograph.destinations.catalogue import Catalogue, KnownSession
 from heliograph.destinations.destination import Destination
 from heliograph.destinations.documents import decode_document
@@ -225,6 +230,8 @@ class CatalogueRecovery:
                 replay.level(level.priority).restore(level.pages, level.dispatched)
         elif isinstance(made, Topic):
             self._restore_topic(made, state)
+        elif isinstance(made, AlertDestination) and state.alerts:
+            restore_channel(made.channel, state.alerts)
 
     def _restore_topic(self, topic: Topic, state: DestinationState) -> None:
         replay = self._topics[topic.number]
@@ -306,6 +313,13 @@ class CatalogueRecovery:
             self._relocated(record)
         elif kind in _MERGING:
             self._merging(record)
+        elif kind in ALERT_KINDS:
+            self._alert(kind, bytes(record.payload))
+
+    def _alert(self, kind: int, payload: bytes) -> None:
+        channel = self._catalogue.channels.get(channel_of(payload))
+        if channel is not None:  # otherwise it was deleted since
+            replay_alert(channel.channel, kind, payload)
 
     def _merging(self, record: Record) -> None:
         """Parts met, or are about to (docs/decisions/0018)."""
@@ -551,6 +565,8 @@ class CatalogueRecovery:
         for destination in list(self._catalogue.by_number.values()):
             if self._catalogue.is_temporary(destination.address):
                 self._forget(destination.number)
+        for channel in self._catalogue.channels.values() if lost_machine else ():
+            machine_was_lost(channel.channel)
         for queue in self._queues.values():
             queue.restarted(everything_again=lost_machine)
         for topic in self._topics.values():

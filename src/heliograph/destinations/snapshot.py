@@ -10,6 +10,8 @@ from collections.abc import Iterable
 
 import msgspec
 
+from heliograph.destinations.alert_destination import AlertDestination
+from heliograph.destinations.alerts.replay import state_of
 from heliograph.destinations.catalogue import Catalogue, Grave
 from heliograph.destinations.destination import Destination
 from heliograph.destinations.documents import Document
@@ -82,6 +84,7 @@ class DestinationState(msgspec.Struct, array_like=True):
     paused: Paused = NOTHING
     stamps: StampsState | None = None
     apart: Apart | None = None  # in a cluster: what is remembered until it is whole
+    alerts: bytes = b""  # of an alert channel: all of it
 
 
 class SessionState(msgspec.Struct, array_like=True):
@@ -237,6 +240,7 @@ def _state_of(destination: Destination) -> DestinationState:
 def facts_of(destination: Destination) -> DestinationState:
     """All of it but the messages."""
     intake = destination.intake
+    alerts = state_of(destination.channel) if isinstance(destination, AlertDestination) else b""
     return DestinationState(
         number=destination.number,
         address=destination.address,
@@ -249,6 +253,7 @@ def facts_of(destination: Destination) -> DestinationState:
         paused=destination.pause.state,
         stamps=destination.stamps.state,
         apart=intake.apart,
+        alerts=alerts,
     )
 
 

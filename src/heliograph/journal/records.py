@@ -72,6 +72,11 @@ class RecordKind(enum.IntEnum):
     MERGED = 32
     UNRESTRICTED = 34
     ENROLMENT = 35
+    ALERT = 40
+    ALERT_HANDED = 41
+    ALERT_TAKEN = 42
+    ALERT_ENDED = 43
+    ALERT_SUBSCRIBER = 44
 
 
 _SPILLED: Final = 2

@@ -5,21 +5,25 @@ from __future__ import annotations
 import enum
 from typing import NewType
 
-from heliograph.model.errors import InvalidName
+from heliograph.model.errors import ClientFault, InvalidName
 from heliograph.model.limits import MAX_NAME_BYTES
 
 Address = NewType("Address", str)
-"""A checked destination address: `queue:orders`, `topic:prices`."""
+"""A checked destination address: `queue:orders`, `topic:prices`, `alerts:ops`."""
 
 
 class Kind(enum.StrEnum):
-    """Queue: each message to exactly one consumer. Topic: each message to every subscriber."""
+    """Queue: each message to exactly one consumer. Topic: each message to every subscriber. Alerts: no messages, but
+    alerts, which are live until they end (A1)."""
 
     QUEUE = "queue"
     TOPIC = "topic"
+    ALERTS = "alerts"
 
 
 _KINDS = tuple(kind.value for kind in Kind)
+# What messages are sent to and received from.
+OF_MESSAGES = (Kind.QUEUE, Kind.TOPIC)
 
 
 def parse_address(text: str, *, system: bool = False) -> Address:
@@ -29,7 +33,8 @@ def parse_address(text: str, *, system: bool = False) -> Address:
     if not colon or kind not in _KINDS:
         shown = text if len(text) <= 40 else text[:40] + "…"
         raise InvalidName(
-            f"a destination is written queue:NAME or topic:NAME, not {shown!r}", code="invalid-destination"
+            f"a destination is written queue:NAME, topic:NAME or alerts:NAME, not {shown!r}",
+            code="invalid-destination",
         )
     if not name:
         raise InvalidName(f"the {kind} has no name: write {kind}:NAME", code="name-empty")
@@ -47,6 +52,16 @@ def parse_address(text: str, *, system: bool = False) -> Address:
             "a name has printable characters only and no blank at either end", code="name-unprintable"
         )
     return Address(text)
+
+
+def of_messages(address: Address) -> Address:
+    """The address, unless it takes no messages."""
+    if kind_of(address) not in OF_MESSAGES:
+        raise ClientFault(
+            f"{address} takes alerts, not messages: use connection.alerts({name_of(address)!r})",
+            code="alerts-only",
+        )
+    return address
 
 
 def kind_of(address: Address) -> Kind:

@@ -147,6 +147,10 @@ _FINER: dict[type[HeliographError], tuple[str, ...]] = {
         "bus-version-unknown",
     ),
     ClientFault: (
+        "alert-invalid",
+        "alert-unknown",
+        "alerts-only",
+        "topic-invalid",
         "argument-invalid",
         "block-malformed",
         "block-too-large",
@@ -213,6 +217,7 @@ _FINER: dict[type[HeliographError], tuple[str, ...]] = {
         "session-unknown",
         "too-many-connections",
         "too-many-consumers",
+        "too-many-alerts",
         "too-many-destinations",
         "too-many-logins",
         "too-many-sessions",

@@ -278,6 +278,45 @@ FORWARD_MARK_SECONDS = 0.1
 FORWARD_CLOSE_SECONDS = 10.0
 # A destination that refused is tried again after the first, then twice as long each time up to the second.
 FORWARD_RETRY_SECONDS = (1.0, 30.0)
+
+# ---- alerts (A1)
+
+# An alert says that something is the case; what is larger is a message. Header and body fit a control frame.
+MAX_ALERT_BODY_BYTES = 32 * KIB
+MAX_ALERT_DESTINATION_BYTES = 4 * KIB
+# A century, as for all times that people set.
+MAX_ALERT_SECONDS = 100 * 365 * 86400
+# Topics that one request names, and that one subscriber has: each may be an automaton.
+MAX_TOPICS_PER_REQUEST = 256
+MAX_TOPICS_PER_SUBSCRIBER = 1024
+# Live alerts of a channel are in memory, and in each snapshot.
+MAX_LIVE_ALERTS = 1_000_000
+MAX_LIVE_ALERT_BYTES = 256 * MIB
+# Those among them that only a cancel ends, unless a policy says otherwise (A5).
+ENDLESS_ALERTS = 10_000
+# Subscribers of a channel, those that are away and those of whom only marks are left included.
+MAX_ALERT_SUBSCRIBERS = 100_000
+# Alerts that a subscriber is handed ahead of what its application took: what is urgent waits behind no more.
+ALERT_CREDIT = 32
+MAX_ALERT_CREDIT = 1024
+# Alerts whose destinations stand in one text, so that a sweep passes over all of them with one search.
+SWEEP_CHUNK_ALERTS = 256
+# Chunks that a sweep passes before others get their turn: about a millisecond.
+SWEEP_CHUNKS_PER_TURN = 64
+# Patterns in one set of RE2. Larger sets are quicker as long as their automaton fits, which has so much room.
+MAX_PATTERNS_PER_SET = 1024
+MAX_SET_BYTES = 64 * MIB
+# Ended alerts whose trail a channel remembers (A7), and entries of one trail that an answer has.
+ENDED_ALERTS_REMEMBERED = 10_000
+TRAIL_ENTRIES = 500
+# Alerts that a consumer remembers having received: a server that was killed may not know of those that it could lose.
+ALERTS_REMEMBERED = 1_000
+# Alerts in one answer to who lists them: with their headers they fit a control frame.
+ALERTS_PER_PAGE = 50
+# Recipients that one decision names: it fits a frame of the bus with the alert.
+ALERT_RECIPIENTS = 4096
+# A client hands nothing over that has not heard from its server for so many heartbeats, and one more until it looks.
+DEAF_HEARTBEATS = HEARTBEATS_MISSED + 2
 # ---- the bus (M2)
 
 # Larger messages gain nothing on a ring and hold up everybody else's (docs/decisions/0007).

@@ -106,6 +106,18 @@ def compile_glob(text: str) -> Any:
 _GLOB: Final = {"*": ".*", "?": "."}
 
 
+def compile_regex(text: str) -> Any:
+    """A regular expression in RE2's syntax, for `search`. Raises PatternFault, with the position of the fault."""
+    if len(text.encode()) > MAX_REGEX_BYTES:
+        raise PatternFault(f"a pattern has at most {MAX_REGEX_BYTES} bytes, this one {len(text.encode())}")
+    return _compile(text)
+
+
+def linear_options() -> Any:
+    """How expressions are compiled, for who puts many of them into one automaton."""
+    return _options()
+
+
 def _check_text(form: Form, text: str) -> None:
     limit = MAX_GLOB_BYTES if form is Form.GLOB else MAX_REGEX_BYTES
     if not text:
@@ -142,9 +154,22 @@ def _compile(expression: str) -> Any:
         raise PatternFault(f"the pattern is wrong{where}: {reason}", position=position) from None
 
 
+# Longer ones are not tried piece by piece: each try is a compilation.
+_SHORT_PATTERN: Final = 128
+
+
 def _position(expression: str, reason: str) -> int:
-    """RE2 names the piece it could not take; where that occurs once, and is not all, we know the place."""
+    """RE2 names the piece it could not take; where that occurs once, and is not all, we know the place. Otherwise
+    it is behind the longest beginning that is right by itself."""
     piece = reason.partition(": ")[2]
-    if not piece or (piece == expression and len(piece) > 1) or expression.count(piece) != 1:
+    if piece and not (piece == expression and len(piece) > 1) and expression.count(piece) == 1:
+        return expression.index(piece) + 1
+    if len(expression) > _SHORT_PATTERN:
         return 0
-    return expression.index(piece) + 1
+    for length in range(len(expression) - 1, 0, -1):
+        try:
+            re2.compile(expression[:length], _options())
+        except re2.error:
+            continue
+        return length + 1
+    return 1

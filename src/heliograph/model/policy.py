@@ -13,7 +13,9 @@ from heliograph.model.errors import ClientFault
 from heliograph.model.limits import (
     DESTINATION_HIGH_WATER_BYTES,
     DESTINATION_HIGH_WATER_MESSAGES,
+    ENDLESS_ALERTS,
     MAX_CREDIT,
+    MAX_LIVE_ALERTS,
 )
 
 
@@ -52,6 +54,8 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     # In a restricted part of a cluster, messages with a unit of order are handed out; otherwise they wait until the
     # parts have met. Two parts may then work on one unit at a time.
     unit_continues: bool = False
+    # Alerts of a channel that are live without end, until somebody cancels them; more are refused.
+    endless_alerts: int = ENDLESS_ALERTS
 
     @property
     def has_retention(self) -> bool:
@@ -143,6 +147,9 @@ SETTINGS: Final[dict[str, Setting]] = {
     "retention_to_dead": Setting(bool, 0, 1, "whether what is removed so goes to the dead message queue"),
     "unit_continues": Setting(
         bool, 0, 1, "whether units of order go on in a restricted part of a cluster, or wait until parts meet"
+    ),
+    "endless_alerts": Setting(
+        int, 0, MAX_LIVE_ALERTS, "alerts without end that a channel takes, until some are cancelled"
     ),
 }
 assert tuple(SETTINGS) == Policy.__struct_fields__

@@ -229,6 +229,7 @@ def _add_the_rest(manager: MessageManager, state: CatalogueState, branch: Branch
     branch.ended = [each for each in _unlike(ledger.ended()) if not _exists(manager, *each)]
     branch.documents = list(state.documents)
     branch.placed, branch.paths = ledger.placed(), ledger.paths()
+    branch.alerts = [(each.address, each.alerts) for each in state.destinations if each.alerts]
 
 
 def _unlike(subscriptions: list[tuple[str, Terms]]) -> list[tuple[str, Terms]]:

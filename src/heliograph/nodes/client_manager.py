@@ -16,6 +16,10 @@ from heliograph import __version__
 from heliograph.admin.subjects import ASK_NODES, OF_USERS, argument, needed, nodes_meant, ordered_by
 from heliograph.bus.commands import (
     DECISIONS,
+    AlertHanded,
+    AlertReceipted,
+    AlertsClosed,
+    AlertWithdrawn,
     Answered,
     Asked,
     BrowseEnded,
@@ -66,6 +70,7 @@ _SWEEP_SECONDS = 1.0
 _TOKEN_BYTES = 16
 _ANSWER_FIRST_SECONDS = 0.5
 REQUEST_BYTES = 3
+_OF_A_SESSION = (ChunkRead, UploadAdvanced, TransferFailed, AlertReceipted, AlertsClosed)
 
 
 class ClientManager:
@@ -160,7 +165,10 @@ class ClientManager:
             link = self._consumers.get(command.consumer)  # type: ignore[attr-defined]
         elif kind is Confirmed or kind is Refused:
             link = self._sessions.get(session_of(command.lane))  # type: ignore[attr-defined]
-        elif kind is ChunkRead or kind is UploadAdvanced or kind is TransferFailed:
+        elif kind is AlertHanded or kind is AlertWithdrawn:
+            self._to_recipients(command)  # type: ignore[arg-type]
+            return
+        elif kind in _OF_A_SESSION:
             link = self._sessions.get(command.session)  # type: ignore[attr-defined]
         elif kind is Answered or kind is Rejected:
             self._answer(command)  # type: ignore[arg-type]
@@ -172,6 +180,12 @@ class ClientManager:
             return
         if link is not None:
             link.connection.on_decision(link, command)  # type: ignore[arg-type]
+
+    def _to_recipients(self, decision: AlertHanded | AlertWithdrawn) -> None:
+        """Each session finds its own consumers among them."""
+        found = [self._sessions.get(recipient[0]) for recipient in decision.recipients]
+        for link in dict.fromkeys(link for link in found if link is not None):
+            link.connection.on_decision(link, decision)
 
     def _news(self, news: FlowChanged | DestinationMade | DestinationGone) -> None:
         """Something that concerns several sessions, or none."""

@@ -44,6 +44,7 @@ from heliograph.cluster.handed_out import needs_majority
 from heliograph.cluster.log import name_of
 from heliograph.model.errors import Unavailable
 from heliograph.model.ids import ConsumerId, SessionId
+from heliograph.nodes.attached_alerts import AttachedAlerts
 from heliograph.nodes.handing_out import AT_ONCE, HandingOut
 from heliograph.nodes.tick import Tick
 
@@ -81,6 +82,7 @@ class ClusterClients:
         self._browsers: dict[ConsumerId, None] = {}
         self._unanswered: dict[int, Command] = {}
         self._downloads: dict[tuple[SessionId, int], FetchBegun] = {}
+        self._alerts = AttachedAlerts()
         self._unsaid: deque[Command] = deque()
         self.may_speak = True  # somebody hears it who will act upon it
         self.has_spoken = False  # since it is who it is in the channel
@@ -103,6 +105,7 @@ class ClusterClients:
             self._note_download(fact)
             if isinstance(fact, SessionLost):
                 self._lost(fact.session)
+        self._alerts.said(fact)
         request = getattr(fact, "request", 0)
         if request:
             self._unanswered[request] = fact
@@ -200,8 +203,11 @@ class ClusterClients:
                 return  # of a primary that read on before it heard where this one is
             if download is not None:
                 download.offset += len(command.data)
+        self._alerts.heard(command)
         if isinstance(command, Answered | Rejected):
-            self._answered(self._unanswered.pop(command.request, None))
+            asked = self._unanswered.pop(command.request, None)
+            self._answered(asked)
+            self._alerts.answered(asked, command)
         elif isinstance(command, DestinationGone):
             for consumer in command.consumers:  # and all that they could be handed
                 self.handing_out.drop(consumer)
@@ -234,6 +240,7 @@ class ClusterClients:
         self._tick.ask()
 
     def _ask_again(self) -> None:
+        self._unsaid.extend(self._alerts.announcements())
         for fact in list(self._unanswered.values()):
             again = msgspec.structs.replace(fact, again=True) if isinstance(fact, Settled) else fact
             self._unsaid.append(again)
@@ -257,5 +264,6 @@ class ClusterClients:
         self._browsers.clear()
         self._unanswered.clear()
         self._downloads.clear()
+        self._alerts.clear()
         self._unsaid.clear()
         self.has_spoken = False

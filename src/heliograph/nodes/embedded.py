@@ -89,6 +89,7 @@ class EmbeddedServer:
             large_quota_bytes=configuration.large.quota_bytes,
             large_reserve_bytes=configuration.large.reserve_bytes,
             kept_seconds=configuration.sessions.kept_seconds,
+            heartbeat_seconds=configuration.limits.heartbeat_seconds,
             disk=self._disk,
             clock=self._clock,
         )

@@ -16,6 +16,9 @@ import msgspec
 from heliograph.bus.interface import Incarnation
 from heliograph.cluster.merging import Keeping, Marking, Plan, Transfer, plan_of
 from heliograph.cluster.ranges import NONE, Ranges, common, minus, union
+from heliograph.destinations.alert_destination import AlertDestination
+from heliograph.destinations.alerts.records import KINDS, decode_channel
+from heliograph.destinations.alerts.union import union_of
 from heliograph.destinations.branch import (
     ALL_THAT_FOLLOWS,
     MOVED,
@@ -117,6 +120,7 @@ class Merger:
         self._take_documents(branch)
         self._take_places(branch)
         self._take_subscriptions(branch)
+        self._take_alerts(branch)
         ledges = {account.address: await self._ledge(account) for account in branch.accounts}
         plan = plan_here(branch, [ledge.ours for ledge in ledges.values()])
         for transfer in plan.transfers:
@@ -202,6 +206,14 @@ class Merger:
         record = DestinationRecord(catalogue.next_number, address, policy)
         self._write(RecordKind.DESTINATION, 0, 0, encode_record(record))
         return record.number
+
+    def _take_alerts(self, branch: Branch) -> None:
+        """Live alerts, who has taken them, and what has ended (docs/decisions/0020)."""
+        for address, payload in branch.alerts:
+            channel = self._manager.catalogue.channels[self._number_of(address)].channel
+            for record in union_of(channel, decode_channel(payload)):
+                self._write(KINDS[type(record)], 0, 0, encode_record(record))
+            self._end_of_tick()
 
     # ---- messages
 
@@ -459,6 +471,14 @@ async def has_all_of(manager: MessageManager, branch: Branch) -> bool:
     return plan_here(branch, ours).is_empty
 
 
+def _has_alerts(catalogue: Catalogue, address: str, payload: bytes) -> bool:
+    """Whether the channel of a branch has nothing to tell."""
+    found = catalogue.by_address.get(Address(address))
+    if not isinstance(found, AlertDestination):
+        return False
+    return next(union_of(found.channel, decode_channel(payload)), None) is None
+
+
 def _knows_the_rest(manager: MessageManager, branch: Branch) -> bool:
     catalogue = manager.catalogue
     closed, ended = dict.fromkeys(catalogue.ledger.closed()), catalogue.ledger.ended()
@@ -477,6 +497,7 @@ def _knows_the_rest(manager: MessageManager, branch: Branch) -> bool:
         and not any(SessionId(session) in catalogue.sessions for session in branch.closed)
         and not _unplaced(catalogue, branch)
         and not _unrouted(catalogue, branch)
+        and all(_has_alerts(catalogue, *each) for each in branch.alerts)
         and not any(
             each.is_deleted and Address(each.address) in catalogue.by_address for each in branch.accounts
         )

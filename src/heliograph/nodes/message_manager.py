@@ -24,6 +24,7 @@ from heliograph.bus.commands import (
     ConsumerDetached,
     ConsumerRetired,
     CreditGranted,
+    Decision,
     DestinationDeleted,
     DestinationSought,
     DestinationWanted,
@@ -48,12 +49,14 @@ from heliograph.bus.commands import (
 )
 from heliograph.bus.interface import Bus
 from heliograph.cluster.log import LogPlace
+from heliograph.destinations.alerts.channel import ALERT_FACTS
 from heliograph.destinations.attendance import NO_NUMBER
 from heliograph.destinations.catalogue import Catalogue
 from heliograph.destinations.destination import Destination
 from heliograph.destinations.documents import Document, encode_document
 from heliograph.destinations.effects import (
     Administer,
+    Announce,
     Answer,
     AnyEffect,
     Bury,
@@ -66,6 +69,7 @@ from heliograph.destinations.effects import (
     Release,
     ReleasePage,
     Retain,
+    StoreAlert,
     Wake,
     Write,
 )
@@ -97,6 +101,8 @@ from heliograph.model.errors import CorruptJournal, HeliographError, StorageFull
 from heliograph.model.ids import ConsumerId, IdIssuer, LaneId, SessionId
 from heliograph.model.large import FileId, LargeReference, reference_of
 from heliograph.model.limits import (
+    DEAF_HEARTBEATS,
+    HEARTBEAT_SECONDS,
     KEPT_SESSION_SECONDS,
     LARGE_RESERVE_BYTES,
     SESSION_MEMORY_SECONDS,
@@ -104,6 +110,7 @@ from heliograph.model.limits import (
 )
 from heliograph.model.policy_rules import NO_RULES, PolicyRules
 from heliograph.nodes.administrator import Administrator
+from heliograph.nodes.alerting import Alerting
 from heliograph.nodes.clock import CLOCK, Clock
 from heliograph.nodes.committing import Committing
 from heliograph.nodes.compactor import Compactor
@@ -162,9 +169,11 @@ class MessageManager:
         large_reserve_bytes: int = LARGE_RESERVE_BYTES,
         kept_seconds: float = KEPT_SESSION_SECONDS,
         is_replicated: bool = False,
+        heartbeat_seconds: float = HEARTBEAT_SECONDS,
         disk: Disk = DISK,
         clock: Clock = CLOCK,
     ) -> None:
+        """`heartbeat_seconds`: the longest that clients and client managers are silent."""
         self._bus = bus
         self._tick = tick
         self.folder, self.disk = directory.parent, disk
@@ -177,7 +186,12 @@ class MessageManager:
         self._load_at, self._load_bytes = 0.0, 0.0
         self._new_identity = partial(clock.secret, _IDENTITY_BYTES)
         self.record = record
-        self.catalogue = Catalogue(Residence(resident_bytes), rules, is_replicated=is_replicated)
+        self.catalogue = Catalogue(
+            Residence(resident_bytes),
+            rules,
+            is_replicated=is_replicated,
+            doubt_seconds=DEAF_HEARTBEATS * heartbeat_seconds,
+        )
         self.journal = Journal(directory, settings=settings, listener=self, loop=self._loop, disk=disk)
         files = LargeFiles(
             directory.parent / "large",
@@ -190,6 +204,7 @@ class MessageManager:
         self._compactor = Compactor(self.journal, self.catalogue)
         self._gravedigger = Gravedigger(self, issuer)
         self._committing = Committing(self)
+        self._alerting = Alerting(self, in_memory=in_memory)
         self._preparing = Preparing(self, self._committing)
         self.mover = Mover(self, issuer)
         self.own_messages = OwnMessages(self, issuer)
@@ -197,7 +212,7 @@ class MessageManager:
         # What waits for the disk, in the order of the log: blocks, and commits whose record is behind their
         # blocks.
         self._persisting: deque[tuple[int, Destination, Block] | tuple[int, None, Deciding]] = deque()
-        self._noting: deque[tuple[int, int, dict[str, Any]]] = deque()
+        self._noting: deque[tuple[int, Decision]] = deque()  # what is told when so much is stored
         self._turns: dict[int, Destination] = {}
         self._timers: dict[int, Destination] = {}
         self._alarm: asyncio.TimerHandle | None = None
@@ -417,10 +432,9 @@ class MessageManager:
         elif isinstance(command, SessionLost):
             self._session_lost(command)
         elif isinstance(command, SessionClosed):
-            self._consumers_leave(command.session, 0)
-            self._committing.session_gone(command.session)
-            self.large.session_closed(command.session)
-            self.run(None, catalogue.session_closed(command))
+            self._session_closed(command)
+        elif isinstance(command, ALERT_FACTS):
+            self._alerting.on_command(command)
         elif isinstance(command, Asked):
             self.administrator.asked(command)
         elif isinstance(command, DocumentOffered):
@@ -476,12 +490,20 @@ class MessageManager:
 
     # ---- who consumes
 
+    def _session_closed(self, command: SessionClosed) -> None:
+        self._consumers_leave(command.session, 0)
+        self._alerting.session_closed(command.session)
+        self._committing.session_gone(command.session)
+        self.large.session_closed(command.session)
+        self.run(None, self.catalogue.session_closed(command))
+
     def _session_lost(self, command: SessionLost) -> None:
         if not self.catalogue.is_elsewhere(command):
             self._committing.session_gone(command.session)
             self.large.session_lost(command.session)
             self.catalogue.session_lost(command, self.now())
             self._consumers_leave(command.session, command.lease_seconds)
+            self._alerting.session_lost(command.session)
 
     def _consumers_leave(self, session: SessionId, lease_seconds: float) -> None:
         """The consumers of a session go, or, with a lease, those that can be claimed are away."""
@@ -568,7 +590,9 @@ class MessageManager:
             elif kind is ReleasePage:
                 self._release_page(effect.page)  # type: ignore[union-attr]
             elif kind is Write:
-                self.append(effect.kind, 0, 0, effect.payload)  # type: ignore[union-attr]
+                self.append(effect.kind, 0, 0, effect.payload, wait=effect.wait)  # type: ignore[union-attr]
+            elif kind is Announce:
+                self.announce_when_stored(effect.command)  # type: ignore[union-attr]
             else:
                 assert destination is not None
                 self._run_for(destination, effect)
@@ -577,7 +601,7 @@ class MessageManager:
         match effect:
             case Note(kind, list_number, ranges, request):
                 if request:
-                    self._noting.append((self.journal.next_lsn, request, {}))
+                    self._noting.append((self.journal.next_lsn, Answered(request, {})))
                 self.note(kind, destination, list_number, ranges, wait=bool(request))
             case Answer(request, body):
                 self.answer_when_stored(request, body)
@@ -596,6 +620,8 @@ class MessageManager:
                 self._gravedigger.bury(destination, effect)
             case Missed(lane, first, last):
                 self._miss(destination, lane, first, last)
+            case StoreAlert(index, payload):
+                self._alerting.store(destination, index, payload)
             case Administer(block):
                 # Not at once: whoever published it is not through with it yet.
                 self._loop.call_soon(self.administrator.by_message, block)
@@ -614,11 +640,15 @@ class MessageManager:
 
     def answer_when_stored(self, request: int, body: dict[str, Any]) -> None:
         """Answer when all that was written so far is stored."""
+        self.announce_when_stored(Answered(request, body))
+
+    def announce_when_stored(self, decision: Decision) -> None:
+        """Tell everybody when all that was written so far is stored."""
         lsn = self.journal.next_lsn - 1
         if lsn <= self.journal.stored_lsn:
-            self._bus.multicast(Answered(request, body))
+            self._bus.multicast(decision)
         else:
-            self._noting.append((lsn, request, body))
+            self._noting.append((lsn, decision))
             self._tick.ask()
 
     def _release_page(self, page: Page) -> None:
@@ -663,7 +693,8 @@ class MessageManager:
     @property
     def is_all_stored(self) -> bool:
         """Whether nobody waits for the disk, here or elsewhere."""
-        return not (self._persisting or self._noting) and self.journal.is_all_stored
+        waits = self._persisting or self._noting or self._alerting.waits
+        return not waits and self.journal.is_all_stored
 
     def ask_for_tick(self) -> None:
         self._tick.ask()
@@ -707,6 +738,14 @@ class MessageManager:
             self.shipping.wrote(kind, destination, list_number, payload)
         self._tick.ask()
         return lsn
+
+    def append_if_room(self, kind: int, payload: bytes) -> bool:
+        """Append a record that somebody waits for, unless that would use up what acknowledgements need."""
+        position = self.journal.append(kind, 0, 0, (payload,), len(payload), bulky=True)
+        if position and self.shipping is not None:
+            self.shipping.wrote(kind, 0, 0, payload)
+        self._tick.ask()
+        return bool(position)
 
     def note(
         self,
@@ -829,9 +868,9 @@ class MessageManager:
             else:
                 found[1].append(what)
         self._tell_stored(stored)
+        self._alerting.stored(lsn)
         while self._noting and self._noting[0][0] <= lsn:
-            _, request, body = self._noting.popleft()
-            self._bus.multicast(Answered(request, body))
+            self._bus.multicast(self._noting.popleft()[1])
         self.large.log_stored(lsn)
         self.administrator.stored(lsn)
         self._tick.ask()

@@ -27,7 +27,10 @@ class UserHandlers:
 
     def _users(self, _arguments: Arguments) -> Outcome:
         store = self._load()
-        entries = [{"name": name, "roles": list(user.roles)} for name, user in store.users.items()]
+        entries = [
+            {"name": name, "roles": list(user.roles), "clearance": user.clearance or "unclassified"}
+            for name, user in store.users.items()
+        ]
         return Outcome({"users": entries, "version": store.version})
 
     def _add(self, arguments: Arguments) -> Outcome:
@@ -36,9 +39,9 @@ class UserHandlers:
         if not isinstance(roles, list) or not all(isinstance(role, str) for role in roles):
             raise ClientFault("the argument roles is a list of names", code="argument-invalid")
         name = argument(arguments, "name", str)
-        return self._changed(
-            self._load().with_user(name, argument(arguments, "password", str), roles), "user-added", name
-        )
+        clearance = argument(arguments, "clearance", str, "")
+        store = self._load().with_user(name, argument(arguments, "password", str), roles, clearance)
+        return self._changed(store, "user-added", name)
 
     def _remove(self, arguments: Arguments) -> Outcome:
         name = argument(arguments, "name", str)

@@ -3,6 +3,7 @@
     [users.ann]
     password = "scrypt$16384$8$1$…$…"
     roles = ["clerk"]
+    clearance = "secret"
 
     [[access]]
     roles = ["clerk"]
@@ -31,6 +32,7 @@ from typing import Annotated, Any, Final
 
 import msgspec
 
+from heliograph.model.alert import Classification, parse_classification
 from heliograph.model.errors import ClientFault
 from heliograph.sessions.access import AccessControl, CreationRule, Identity, Right, Rule
 
@@ -59,7 +61,8 @@ _HEADER = """\
 #   destinations = "queue:orders.*"
 #   rights = ["send", "receive"]
 #
-# The role "admin" has every right.
+# The role "admin" has every right. Up to which classification somebody sees alerts is said by their clearance, as
+# `helio user add --clearance` writes it.
 #
 # The version counts changes. Of the copies that the nodes of a cluster have, the highest is right: if you change one
 # by hand, count it up and start that node again; the others get it.
@@ -114,6 +117,11 @@ class User(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     password: str
     roles: tuple[str, ...] = ()
+    clearance: str = ""  # up to which classification it sees alerts; none: what is unclassified
+
+    def identity(self, name: str) -> Identity:
+        level = parse_classification(self.clearance) if self.clearance else Classification.UNCLASSIFIED
+        return Identity(name, self.roles, level)
 
 
 class _Access(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -173,13 +181,13 @@ class UserStore:
     def identity(self, name: str) -> Identity | None:
         """Who somebody would be if they proved it."""
         user = self.users.get(name)
-        return None if user is None else Identity(name, user.roles)
+        return None if user is None else user.identity(name)
 
     def verify(self, name: str, password: str) -> Identity | None:
         """Who this is, or None. Slow on purpose, for names that do not exist too: run it on a thread."""
         user = self.users.get(name)
         matches = verify_password(password, self._nobody if user is None else user.password)
-        return Identity(name, user.roles) if user is not None and matches else None
+        return user.identity(name) if user is not None and matches else None
 
     def add(
         self,
@@ -187,14 +195,19 @@ class UserStore:
         password: str,
         roles: Sequence[str] = (),
         *,
+        clearance: str = "",
         cost: tuple[int, int, int] = _COST,
     ) -> None:
         """Add a user and write the file. Raises ClientFault `user-exists`, `user-invalid`."""
         self._check_new(name, roles)
+        _check_clearance(clearance)
         if not password or len(password.encode(errors="surrogatepass")) > _MAX_PASSWORD_BYTES:
             raise ClientFault(f"a password has 1 to {_MAX_PASSWORD_BYTES} bytes", code="user-invalid")
         self._write(
-            {**self.users, name: User(hash_password(password, cost=cost), tuple(dict.fromkeys(roles)))}
+            {
+                **self.users,
+                name: User(hash_password(password, cost=cost), tuple(dict.fromkeys(roles)), clearance),
+            }
         )
 
     def remove(self, name: str) -> None:
@@ -203,10 +216,11 @@ class UserStore:
             raise ClientFault(f"there is no user {name!r} in {self.path}", code="user-unknown")
         self._write(self.without(name).users)
 
-    def with_user(self, name: str, hashed: str, roles: Sequence[str]) -> UserStore:
+    def with_user(self, name: str, hashed: str, roles: Sequence[str], clearance: str = "") -> UserStore:
         """A store with one user more, which is written nowhere yet. Raises ClientFault."""
         self._check_new(name, roles)
-        user = User(hashed, tuple(dict.fromkeys(roles)))
+        _check_clearance(clearance)
+        user = User(hashed, tuple(dict.fromkeys(roles)), clearance)
         try:
             _check_hash(name, user)
         except ValueError as fault:
@@ -279,6 +293,13 @@ def _check_word(word: str, what: str) -> None:
         )
 
 
+def _check_clearance(clearance: str) -> None:
+    try:
+        parse_classification(clearance or "unclassified")
+    except ValueError as fault:
+        raise ClientFault(str(fault), code="user-invalid") from None
+
+
 def _refuse_exposed(path: Path, mode: int) -> None:
     if mode & 0o077:
         raise ClientFault(
@@ -295,6 +316,7 @@ def _parse(path: Path, raw: bytes) -> tuple[dict[str, User], list[Rule], int]:
         for name, user in content.users.items():
             _check_word(name, "user")
             _check_hash(name, user)
+            user.identity(name)  # refuses a clearance that there is not
         rules = [Rule(**msgspec.structs.asdict(access)) for access in content.access]
         return content.users, rules, content.version
     except ClientFault as fault:
@@ -317,6 +339,7 @@ def _render(users: dict[str, User], rules: Sequence[Rule], version: int) -> str:
             f"[users.{_text(name)}]",
             f"password = {_text(user.password)}",
             f"roles = {_texts(user.roles)}",
+            *([f"clearance = {_text(user.clearance)}"] if user.clearance else []),
             "",
         ]
     for rule in rules:

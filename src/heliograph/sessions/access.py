@@ -32,6 +32,7 @@ from typing import Final
 import msgspec
 
 from heliograph.model.address_pattern import AddressPattern, is_reserved
+from heliograph.model.alert import Classification
 from heliograph.model.errors import ClientFault, NotAllowed
 from heliograph.model.limits import MAX_ACCESS_DECISIONS
 
@@ -65,14 +66,15 @@ class Identity(msgspec.Struct, frozen=True):
 
     name: str
     roles: tuple[str, ...] = ()
+    clearance: int = Classification.UNCLASSIFIED  # up to which classification it sees alerts (A1)
 
     @property
     def is_administrator(self) -> bool:
         return ADMINISTRATOR in self.roles
 
 
-GUEST: Final = Identity("guest")
-"""Everybody, on a server without users."""
+GUEST: Final = Identity("guest", clearance=Classification.TOP_SECRET)
+"""Everybody, on a server without users: there is nobody to hide anything from."""
 
 
 class Rule:

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from heliograph.bus.commands import Fact
+from heliograph.model.alert import AlertHeader, AlertView
 from heliograph.model.block import Block, Span
 from heliograph.model.claim import Claim
 from heliograph.model.distribution import Distribution
@@ -197,6 +198,94 @@ class EndFetch(SessionCommand):
     transfer: int
 
 
+class PublishAlert(SessionCommand):
+    """An alert for a channel, under a lane and sequence of the session."""
+
+    request: int
+    destination: str
+    lane: int
+    sequence: int
+    header: AlertHeader
+    body: bytes
+
+
+class AcknowledgeAlert(SessionCommand):
+    """An acknowledgement of an alert, which is an alert too."""
+
+    request: int
+    destination: str
+    lane: int
+    sequence: int
+    alert: bytes
+    body: bytes
+
+
+class CancelAlert(SessionCommand):
+    """Withdraw an alert."""
+
+    request: int
+    destination: str
+    alert: bytes
+
+
+class AttachAlerts(SessionCommand):
+    """Make a consumer of alerts, or go on with one. `held` and `taken`: what became of what it had."""
+
+    request: int
+    consumer: int
+    destination: str
+    name: str
+    topics: str
+    acknowledgements: str
+    credit: int
+    held: list[bytes]
+    taken: list[bytes]
+
+
+class ChangeAlerts(SessionCommand):
+    """A consumer of alerts wants other topics too, or some no more."""
+
+    request: int
+    consumer: int
+    topics: str
+    acknowledgements: str
+    removes: bool
+
+
+class DetachAlerts(SessionCommand):
+    """End a consumer of alerts."""
+
+    request: int
+    consumer: int
+    unsubscribe: bool
+
+
+class TakeAlerts(SessionCommand):
+    """What the application got, and what it will not get."""
+
+    request: int
+    consumer: int
+    taken: list[bytes]
+    dropped: list[bytes]
+
+
+class ListAlerts(SessionCommand):
+    """A page of the live alerts."""
+
+    request: int
+    destination: str
+    topics: str
+    after: bytes
+
+
+class AuditAlert(SessionCommand):
+    """The life of an alert."""
+
+    request: int
+    destination: str
+    alert: bytes
+
+
 AnyCommand = (
     Publish
     | OpenLane
@@ -219,6 +308,15 @@ AnyCommand = (
     | BeginFetch
     | AllowFetch
     | EndFetch
+    | PublishAlert
+    | AcknowledgeAlert
+    | CancelAlert
+    | AttachAlerts
+    | ChangeAlerts
+    | DetachAlerts
+    | TakeAlerts
+    | ListAlerts
+    | AuditAlert
 )
 
 
@@ -360,6 +458,30 @@ class EndTransfer(SessionEffect):
     sentence: str
 
 
+class HandAlert(SessionEffect):
+    """Hand an alert to a consumer."""
+
+    consumer: int
+    alert: AlertView
+
+
+class WithdrawAlert(SessionEffect):
+    """An alert that a consumer was handed ended: it says what became of it."""
+
+    consumer: int
+    alert: bytes
+
+
+class TellReceipt(SessionEffect):
+    """A consumer's application has an alert of this session."""
+
+    destination: str
+    alert: bytes
+    user: str
+    name: str
+    at: int
+
+
 AnySessionEffect = (
     Multicast
     | Confirm
@@ -379,4 +501,7 @@ AnySessionEffect = (
     | TellAdvance
     | HandChunk
     | EndTransfer
+    | HandAlert
+    | WithdrawAlert
+    | TellReceipt
 )

@@ -25,7 +25,7 @@ from heliograph.bus.commands import (
     Settled,
     SubscriptionEnded,
 )
-from heliograph.model.destination import Address, Kind, kind_of
+from heliograph.model.destination import Address, Kind, kind_of, of_messages
 from heliograph.model.errors import ClientFault, HeliographError
 from heliograph.model.ids import ConsumerId, IdIssuer, SessionId
 from heliograph.model.limits import MAX_CONSUMER_NUMBER, MAX_CONSUMERS_PER_SESSION, MAX_CREDIT
@@ -148,7 +148,7 @@ class Consumers:
 
     def _checked(self, command: Subscribe) -> Address:
         right = Right.BROWSE if command.browse else Right.RECEIVE
-        address = self._admission.checked(command.destination, right)
+        address = of_messages(self._admission.checked(command.destination, right))
         if (command.durable or command.shared) and kind_of(address) is Kind.QUEUE:
             raise ClientFault(
                 "a queue has no subscriptions: durable and shared are for topics",

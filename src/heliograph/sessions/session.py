@@ -9,6 +9,7 @@ messages live with the message managers.
       │     └── ManyTopics ── what a pattern means
       ├── Transactions
       ├── Transfers ── very large messages
+      ├── Alerts ── channels of alerts
       └── Blocks ── who told us to wait
 """
 
@@ -30,7 +31,7 @@ from heliograph.bus.commands import (
     Refused,
     Rejected,
 )
-from heliograph.model.destination import Address, Kind
+from heliograph.model.destination import OF_MESSAGES, Address, Kind, of_messages
 from heliograph.model.distribution import NOTHING_DISTRIBUTED, Distributions, Routing, member_of
 from heliograph.model.errors import ClientFault, HeliographError, NotAllowed
 from heliograph.model.ids import ConsumerId, IdIssuer, LaneId, SessionId, lane_number, lane_of
@@ -38,9 +39,11 @@ from heliograph.model.limits import MAX_LANES_PER_SESSION, MAX_TEMPORARIES_PER_C
 from heliograph.model.patterns import parse_pattern
 from heliograph.sessions.access import AccessControl, Identity, Right
 from heliograph.sessions.admission import Admission
+from heliograph.sessions.alerts import Alerts
 from heliograph.sessions.commands import (
     AnyCommand,
     AnySessionEffect,
+    AttachAlerts,
     BeginFetch,
     BeginUpload,
     Confirm,
@@ -99,6 +102,7 @@ class Session:
         )
         self._transactions = Transactions(identity, self._consumers, self._requests)
         self._transfers = Transfers(identity)
+        self._alerts = Alerts(identity, admission=self._admission, requests=self._requests)
         # Made when there is something to handle: many a connection only holds its place, and these are most of it.
         self._handlers: dict[type, Callable[..., list[AnySessionEffect]]] = {}
         self._answers: dict[type, Callable[[Request, dict[str, Any]], list[AnySessionEffect]]] = {}
@@ -127,6 +131,7 @@ class Session:
             **self._consumers.handlers(),
             **self._transactions.handlers(),
             **self._transfers.handlers(),
+            **self._alerts.handlers(),
         }
         # By what was asked. Where nothing stands here, the client is told that it is done.
         self._answers = {
@@ -138,6 +143,7 @@ class Session:
             MakeTemporary: lambda asked, _: [Tell(asked.request, {"destination": asked.address})],
             Resumption: lambda asked, body: [Tell(asked.request, {"resumed": False, **body})],
             **self._consumers.many.answers(),
+            **self._alerts.answers(),
         }
 
     # ---- sending
@@ -153,7 +159,7 @@ class Session:
         try:
             if parse_pattern(command.destination) is not None:
                 raise ClientFault("messages are sent to one topic, not to a pattern", code="pattern-invalid")
-            address = self._admission.checked(command.destination, Right.SEND)
+            address = of_messages(self._admission.checked(command.destination, Right.SEND))
             distribution = self._admission.distribution_of(address)
             if distribution is not None:
                 return [TellDistributed(command.request, distribution)]
@@ -222,7 +228,7 @@ class Session:
     # ---- temporary destinations
 
     def _make_temporary(self, command: MakeTemporary) -> list[AnySessionEffect]:
-        if command.kind not in tuple(Kind):
+        if command.kind not in OF_MESSAGES:
             return [
                 Fail(command.request, "invalid-destination", "a temporary destination is a queue or a topic")
             ]
@@ -249,7 +255,7 @@ class Session:
 
     def _begin_upload(self, command: BeginUpload) -> list[AnySessionEffect]:
         try:
-            address = self._one(self._admission.checked(command.destination, Right.SEND))
+            address = of_messages(self._one(self._admission.checked(command.destination, Right.SEND)))
             begun = self._transfers.begin_upload(
                 command,
                 lambda: self._requests.ask(BeginUpload, command.request, command.transfer, address),
@@ -322,6 +328,8 @@ class Session:
             return self._consumers.many.attachment_refused(asked)
         if asked.purpose in (Subscribe, Resumption):
             return self._consumers.refused(asked, answer)
+        if asked.purpose is AttachAlerts:
+            return self._alerts.refused(asked, answer)
         if asked.purpose is Settle:
             return self._consumers.settlement_refused(asked, answer)
         if asked.purpose in (BeginUpload, EndUpload, BeginFetch):

@@ -74,7 +74,7 @@ def test_patterns_written_alike_are_equal() -> None:
         ("", 0, "empty"),
         ("a\nb", 2, "printable"),
         ("a\ud800", 2, "printable"),
-        ("(abc", 0, "missing )"),
+        ("(abc", 1, "missing )"),
         ("ab[z-a]", 4, "range"),
         ("*a", 1, "repetition"),
         ("a(?=b)", 2, "(?="),

@@ -10,7 +10,7 @@ that says what was wrong. Before the peer has proved who it is, it gets 4 KiB of
 from __future__ import annotations
 
 import enum
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -251,9 +251,31 @@ def _happening_of(message: Any) -> AnyHappening:
             )
         case frames.EndFetch(number, transfer):
             return Commanded(number, commands.EndFetch(transfer))
+    if type(message) in _OF_ALERTS:
+        return _of_alerts(message)
     if isinstance(message, frames.Hello):
         raise ProtocolFault("you have greeted already", code="greeted-twice")
     return Requested(message)
+
+
+_OF_ALERTS: Final[dict[type, Any]] = {
+    frames.PublishAlert: commands.PublishAlert,
+    frames.AcknowledgeAlert: commands.AcknowledgeAlert,
+    frames.CancelAlert: commands.CancelAlert,
+    frames.AttachAlerts: commands.AttachAlerts,
+    frames.ChangeAlerts: commands.ChangeAlerts,
+    frames.DetachAlerts: commands.DetachAlerts,
+    frames.TakeAlerts: commands.TakeAlerts,
+    frames.ListAlerts: commands.ListAlerts,
+    frames.AuditAlert: commands.AuditAlert,
+}
+
+
+def _of_alerts(message: Any) -> Commanded:
+    """The command has the fields of the frame, but for the number of the session."""
+    fields = msgspec.structs.asdict(message)
+    number = fields.pop("number")
+    return Commanded(number, _OF_ALERTS[type(message)](**fields))
 
 
 def _subscribe(message: frames.Subscribe) -> commands.Subscribe:
@@ -395,6 +417,12 @@ def _control_of(number: int, effect: AnySessionEffect) -> frames.Control:
             return frames.TransferFailed(number, transfer, code, sentence)
         case commands.TellRecalled(consumer, tags):
             return frames.Recalled(number, consumer, tags)
+        case commands.HandAlert(consumer, alert):
+            return frames.Alert(number, consumer, alert)
+        case commands.WithdrawAlert(consumer, identity):
+            return frames.AlertWithdrawn(number, consumer, identity)
+        case commands.TellReceipt(destination, identity, user, name, at):
+            return frames.AlertReceipt(number, destination, identity, user, name, at)
         case commands.EndConsumer(consumer, code, sentence):
             return frames.ConsumerClosed(number, consumer, code, sentence)
         case _:

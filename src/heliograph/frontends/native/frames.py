@@ -17,9 +17,10 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
+from heliograph.model.alert import AlertHeader, AlertView
 from heliograph.model.claim import Claim
 from heliograph.model.errors import ProtocolFault
-from heliograph.model.limits import HEARTBEAT_SECONDS, MAX_CONTROL_BYTES, MAX_FRAME_BYTES
+from heliograph.model.limits import ALERT_CREDIT, HEARTBEAT_SECONDS, MAX_CONTROL_BYTES, MAX_FRAME_BYTES
 
 PREAMBLE: Final = b"HELIO\x01\r\n"
 PROTOCOL_VERSION: Final = 1
@@ -290,6 +291,109 @@ class EndFetch(Control, tag="end-fetch"):
     transfer: int
 
 
+class PublishAlert(Control, tag="publish-alert"):
+    """An alert for a channel, `alerts:NAME`. Lane and sequence name it: with the same it is the same one, sent again.
+    The answer says its `id`, when it is stored as it asks."""
+
+    request: int
+    number: int
+    destination: str
+    lane: int
+    sequence: int
+    header: AlertHeader
+    body: bytes = b""
+
+
+class AcknowledgeAlert(Control, tag="acknowledge-alert"):
+    """Acknowledge an alert. The answer says the `id` of the acknowledgement, or `discarded`: nobody wanted one."""
+
+    request: int
+    number: int
+    destination: str
+    lane: int
+    sequence: int
+    alert: bytes
+    body: bytes = b"ACK"
+
+
+class CancelAlert(Control, tag="cancel-alert"):
+    """Withdraw an alert everywhere. Completed when no application receives it any more."""
+
+    request: int
+    number: int
+    destination: str
+    alert: bytes
+
+
+class AttachAlerts(Control, tag="attach-alerts"):
+    """Make a consumer of alerts, or go on with it on another connection. `name`: marks and topics last under it.
+
+    Topics as in `TAG:a,b;USER:c`, of alerts and of acknowledgements. `held`: alerts that it was handed and that wait
+    here; `taken`: those that the application got, as far as the server has not said that it knows.
+    """
+
+    request: int
+    number: int
+    consumer: int
+    destination: str
+    name: str = ""
+    topics: str = ""
+    acknowledgements: str = ""
+    credit: int = ALERT_CREDIT
+    held: list[bytes] = []
+    taken: list[bytes] = []
+
+
+class ChangeAlerts(Control, tag="change-alerts"):
+    """A consumer wants these topics too, or, with `removes`, no more. The answer names alerts that are `withdrawn`:
+    it was handed them, and drops them now."""
+
+    request: int
+    number: int
+    consumer: int
+    topics: str = ""
+    acknowledgements: str = ""
+    removes: bool = False
+
+
+class DetachAlerts(Control, tag="detach-alerts"):
+    """End a consumer of alerts. `unsubscribe`: under its name nothing is kept for it either."""
+
+    request: int
+    number: int
+    consumer: int
+    unsubscribe: bool = True
+
+
+class TakeAlerts(Control, tag="take-alerts"):
+    """The application got these alerts, and will not get those. Completed when that is stored."""
+
+    request: int
+    number: int
+    consumer: int
+    taken: list[bytes] = []
+    dropped: list[bytes] = []
+
+
+class ListAlerts(Control, tag="list-alerts"):
+    """The live alerts that the user may see, a page behind the one named `after`."""
+
+    request: int
+    number: int
+    destination: str
+    topics: str = ""
+    after: bytes = b""
+
+
+class AuditAlert(Control, tag="audit-alert"):
+    """The life of an alert."""
+
+    request: int
+    number: int
+    destination: str
+    alert: bytes
+
+
 class Ask(Control, tag="ask"):
     """A question to the server's administration, e.g. subject "destinations"."""
 
@@ -425,6 +529,33 @@ class TransferFailed(Control, tag="transfer-failed"):
     sentence: str
 
 
+class Alert(Control, tag="alert"):
+    """An alert for a consumer."""
+
+    number: int
+    consumer: int
+    alert: AlertView
+
+
+class AlertWithdrawn(Control, tag="alert-withdrawn"):
+    """An alert that was handed to a consumer ended. It drops it and says so, or that the application has it."""
+
+    number: int
+    consumer: int
+    alert: bytes
+
+
+class AlertReceipt(Control, tag="alert-receipt"):
+    """The application of a subscriber, a user and perhaps a name, has an alert that this session published."""
+
+    number: int
+    destination: str
+    alert: bytes
+    user: str
+    name: str
+    at: int
+
+
 class Move(Control, tag="move"):
     """The server is about to leave: go to another of the addresses within `seconds`, with all sessions."""
 
@@ -459,6 +590,15 @@ FromClient = (
     | DropUpload
     | BeginFetch
     | EndFetch
+    | PublishAlert
+    | AcknowledgeAlert
+    | CancelAlert
+    | AttachAlerts
+    | ChangeAlerts
+    | DetachAlerts
+    | TakeAlerts
+    | ListAlerts
+    | AuditAlert
     | Ask
     | Goodbye
 )
@@ -477,6 +617,9 @@ FromServer = (
     | Blocked
     | Settled
     | TransferFailed
+    | Alert
+    | AlertWithdrawn
+    | AlertReceipt
     | Move
     | Goodbye
 )
