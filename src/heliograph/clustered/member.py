@@ -1,0 +1,464 @@
+"""One incarnation of one member: the tasks that carry bytes between the engines and the middleware.
+
+    control words ──▶ Membership ──▶ what may be acted on ──▶ Holding ──▶ lanes ──▶ the handler
+    copies ──────────────────────────────────────────────────▶ Holding        └──▶ Done, to everybody
+
+It ends with `Ended`: when the membership says so, or when the connection fails. Nothing of it is used again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any
+
+from heliograph.clustered.adapter import Acknowledge, Adapter, Delivery, Transacting
+from heliograph.clustered.events import (
+    ActOn,
+    CopiesSubscribed,
+    DiscardCopies,
+    Doubt,
+    Drained,
+    Effect,
+    Event,
+    FencedOff,
+    FenceOff,
+    FindComplete,
+    HasEverything,
+    Heard,
+    LeaveAsked,
+    Say,
+    Stop,
+    SubscribeCopies,
+    Terms,
+    Ticked,
+)
+from heliograph.clustered.holding import Held, Holding
+from heliograph.clustered.membership import Membership
+from heliograph.clustered.ranges import Policy
+from heliograph.clustered.verifier import MessageVerifier
+from heliograph.clustered.words import Answer, Ask, Beat, Copy, Done, MemberKey, View, Word, decoded, encoded
+from heliograph.model import limits
+from heliograph.model.errors import ClientFault, TransactionRolledBack
+
+log = logging.getLogger("heliograph.clustered")
+_FAILURE_SECONDS = (0.1, 5.0)
+COPIED_FIELDS = (
+    "destination",
+    "persistent",
+    "timestamp",
+    "type",
+    "expiration",
+    "priority",
+    "unit_of_order",
+    "correlation_id",
+    "redelivered",
+)
+
+
+@dataclass(slots=True)
+class ClusteredMessage:
+    """A message that is this member's to process."""
+
+    delivery: Delivery
+    token: int
+    """The fencing token: the epoch in which it was begun. A resource that refuses a token lower than the highest that it
+    has seen is safe from a member that was stopped for longer than its lease."""
+    session: Any = None
+    """In the transacted mode: what is sent in this session takes effect together with the acknowledgement."""
+
+    @property
+    def id(self) -> str:
+        return self.delivery.id
+
+    @property
+    def body(self) -> bytes:
+        return self.delivery.body
+
+    @property
+    def redelivered(self) -> bool:
+        return self.delivery.redelivered
+
+
+Handler = Callable[[ClusteredMessage], Awaitable[bytes | None]]
+OnResult = Callable[[str, bytes], None]
+
+
+@dataclass(slots=True)
+class Settings:
+    """What a member is told by its application."""
+
+    cluster: str
+    name: str
+    handler: Handler
+    verifier: MessageVerifier
+    policy: Policy
+    terms: Terms
+    weight: int = 1
+    acknowledge: Acknowledge = Acknowledge.OWNER
+    lanes: int = 1
+    shares_results: bool = False
+    on_result: OnResult | None = None
+
+
+@dataclass(slots=True)
+class Figures:
+    """What a member has done, over all its incarnations."""
+
+    received: int = 0
+    processed: int = 0
+    marked: int = 0
+    failed: int = 0
+    incarnations: int = 0
+    asked: int = 0
+
+
+class Ended(Exception):
+    """This incarnation is over."""
+
+    def __init__(self, stop: Stop) -> None:
+        super().__init__(stop.reason)
+        self.stop = stop
+
+
+def _weightiest(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """One of the errors that ended the tasks: what the application must hear of comes before what the world did."""
+    for kind in (ClientFault, Ended, Exception):
+        found = group.subgroup(kind)
+        while found is not None:
+            error = found.exceptions[0]
+            if not isinstance(error, BaseExceptionGroup):
+                return error
+            found = error
+    return group
+
+
+class MemberRun:
+    """The tasks of one incarnation."""
+
+    def __init__(self, settings: Settings, adapter: Adapter, figures: Figures) -> None:
+        self._settings = settings
+        self._adapter = adapter
+        self._figures = figures
+        self._clock = asyncio.get_running_loop().time
+        self._transacting = adapter if isinstance(adapter, Transacting) and adapter.transacts else None
+        self.membership = Membership(
+            name=settings.name,
+            incarnation=time.time_ns() // 1_000_000,
+            now=self._clock(),
+            terms=replace(settings.terms, fences=self._transacting is not None),
+            policy=settings.policy,
+            weight=settings.weight,
+        )
+        self.holding = Holding(lanes=settings.lanes)
+        self._outgoing: asyncio.Queue[Word] = asyncio.Queue()
+        self._work = [asyncio.Event() for _ in range(settings.lanes)]
+        self._room = asyncio.Event()
+        self._finished: list[tuple[Held, bytes | None]] = []
+        self._has_finished = asyncio.Event()
+        self._heard_done: dict[MemberKey, int] = {}
+        self._settling: list[tuple[str, dict[str, None]]] = []
+        self._owed: int | None = None
+        self._stop: Stop | None = None
+        self._tasks: asyncio.TaskGroup
+        self._leads = False
+
+    async def run(self) -> None:
+        """Raises Ended."""
+        try:
+            await self._adapter.connect(self._settings.cluster, self.membership.key)
+            async with asyncio.TaskGroup() as self._tasks:
+                for work in (self._tick, self._hear, self._say, self._tell_done):
+                    self._tasks.create_task(work())
+                for lane in range(self._settings.lanes):
+                    self._tasks.create_task(self._run_lane(lane))
+        except BaseExceptionGroup as group:
+            raise _weightiest(group) from None
+        finally:
+            stop = self._stop or Stop("the connection failed")
+            with suppress(Exception):
+                async with asyncio.timeout(limits.CLUSTERED_LEAVING_SECONDS):
+                    await self._adapter.close(keeps_copies=stop.keeps_copies)
+
+    def leave(self) -> None:
+        self._handle(LeaveAsked())
+
+    # ---- the membership
+
+    def _handle(self, event: Event) -> None:
+        for effect in self.membership.handle(event):
+            self._carry_out(effect)
+
+    def _carry_out(self, effect: Effect) -> None:
+        match effect:
+            case Say(word):
+                self._outgoing.put_nowait(word)
+            case SubscribeCopies(is_fresh):
+                self._tasks.create_task(self._receive(is_fresh))
+            case ActOn(ranges, epoch):
+                log.debug("%s acts on %r in epoch %d", self._settings.name, ranges, epoch)
+                self._owed = epoch
+                self.holding.act_on(ranges)
+                self._wake_lanes()
+                self._tell_drained()
+            case Doubt(ranges):
+                self.holding.doubt(ranges)
+                self._tasks.create_task(self._end_doubt())
+            case FindComplete(name):
+                self._tasks.create_task(self._find_complete(name))
+            case DiscardCopies(name):
+                self._tasks.create_task(self._discard(name))
+            case FenceOff(key):
+                self._tasks.create_task(self._fence(key))
+            case Stop():
+                self._stop = effect
+                self._tasks.create_task(self._end(effect))
+
+    async def _tick(self) -> None:
+        pause = self._settings.terms.beat_seconds / 3
+        while True:
+            self._handle(Ticked(self._clock(), time.time_ns() // 1_000_000))
+            self._ask_about_the_overdue()
+            if self._leads != self.membership.is_leader:
+                self._leads = not self._leads
+                await self._adapter.lead(self._leads)
+            await asyncio.sleep(pause)
+
+    async def _end(self, stop: Stop) -> None:
+        if stop.has_left:
+            while (
+                not self._outgoing.empty()
+            ):  # the last word is worth waiting for: nobody waits for the lease
+                await asyncio.sleep(0.01)
+        raise Ended(stop)
+
+    def _tell_drained(self) -> None:
+        if self._owed is not None and self.holding.is_drained:
+            epoch, self._owed = self._owed, None
+            self._handle(Drained(epoch))
+
+    async def _end_doubt(self) -> None:
+        await self._adapter.caught_up()
+        self.holding.caught_up()
+
+    async def _find_complete(self, name: str) -> None:
+        await self._adapter.caught_up()
+        self._settling.append((name, dict.fromkeys(self.holding.held)))
+        self._tell_settled()
+
+    def _tell_settled(self) -> None:
+        for name, ids in [each for each in self._settling if not each[1]]:
+            self._settling.remove((name, ids))
+            self._handle(HasEverything(name))
+
+    async def _discard(self, name: str) -> None:
+        """A courtesy to the middleware: if it fails, copies of somebody who is gone stay there."""
+        try:
+            await self._adapter.discard(name)
+        except Exception:
+            log.warning("the copies of %s were not thrown away", name, exc_info=True)
+
+    async def _fence(self, key: MemberKey) -> None:
+        if self._transacting is not None:
+            await self._transacting.fence(key)
+        self._handle(FencedOff(key))
+
+    # ---- control words
+
+    async def _say(self) -> None:
+        while True:
+            word = await self._outgoing.get()
+            await self._adapter.say(encoded(word))
+
+    async def _hear(self) -> None:
+        while True:
+            word = decoded(await self._adapter.hear())
+            if word is not None:
+                await self._heed(word)
+
+    async def _heed(self, word: Word) -> None:
+        match word:
+            case Beat():
+                self._check_gap(word.key, word.done)
+                self._handle(Heard(word, self._clock()))
+            case View():
+                self._handle(Heard(word, self._clock()))
+            case Done():
+                self._check_gap((word.name, word.incarnation), word.number - 1)
+                self._heard_done[word.name, word.incarnation] = word.number
+                await self._heed_done(word.ids)
+                self._share_results(word)
+            case Ask(name, to, ids) if to == self._settings.name:
+                self._tasks.create_task(self._answer(name, ids))
+            case Answer(name, to, done, wanted) if to == self._settings.name:
+                await self._heed_done(done)
+                self._send_copies(name, wanted)
+            case Copy(to=to) if to == self._settings.name:
+                self._take_copy(word)
+            case _:
+                pass
+
+    def _check_gap(self, key: MemberKey, number: int) -> None:
+        """A word `Done` that was missed cannot be had again: begin again, with copies of what is new."""
+        known = self._heard_done.setdefault(key, number)
+        if number > known:
+            raise Ended(Stop(f"words {known + 1} to {number} of {key[0]} were missed"))
+
+    async def _heed_done(self, ids: list[str]) -> None:
+        gone = self.holding.done(ids)
+        if gone:
+            self._room.set()
+            if self._settings.acknowledge is Acknowledge.OWNER:
+                await self._adapter.acknowledge(
+                    [delivery for delivery in gone if delivery.handle is not None]
+                )
+        if self._settling:
+            for _, waiting in self._settling:
+                for identity in ids:
+                    waiting.pop(identity, None)
+            self._tell_settled()
+        self._tell_drained()
+
+    def _share_results(self, word: Done) -> None:
+        on_result = self._settings.on_result
+        if on_result is not None and word.name != self._settings.name:
+            for identity, result in zip(word.ids, word.results, strict=False):
+                if result is not None:
+                    on_result(identity, result)
+
+    # ---- copies
+
+    async def _receive(self, is_fresh: bool) -> None:
+        await self._adapter.subscribe(is_fresh=is_fresh)
+        self._handle(CopiesSubscribed())
+        value_of, holding = self._settings.verifier.value, self.holding
+        acknowledges_all = self._settings.acknowledge is Acknowledge.ALL
+        while True:
+            while holding.is_full:
+                self._room.clear()
+                await self._room.wait()
+            deliveries = await self._adapter.receive()
+            now = self._clock()
+            known = [each for each in deliveries if not holding.receive(each, value_of(each), now)]
+            self._figures.received += len(deliveries)
+            self._wake_lanes()
+            if acknowledges_all:
+                await self._adapter.acknowledge(deliveries)
+            elif known and self._settings.acknowledge is Acknowledge.OWNER:
+                await self._adapter.acknowledge(known)
+
+    def _wake_lanes(self) -> None:
+        for event in self._work:
+            event.set()
+
+    def _ask_about_the_overdue(self) -> None:
+        view = self.membership.view
+        if view is None:
+            return
+        by_owner: dict[str, list[str]] = {}
+        for held in self.holding.overdue(self._clock()):
+            by_owner.setdefault(view.assignment.owner(held.value), []).append(held.delivery.id)
+        for owner, ids in by_owner.items():
+            if owner != self._settings.name:
+                self._figures.asked += len(ids)
+                self._outgoing.put_nowait(Ask(self._settings.name, owner, ids))
+
+    async def _answer(self, name: str, ids: list[str]) -> None:
+        """What I have not seen although I have seen everything until now, I never will."""
+        await self._adapter.caught_up()
+        done = [identity for identity in ids if self.holding.is_done(identity)]
+        wanted = [i for i in ids if i not in self.holding.held and not self.holding.is_done(i)]
+        if done or wanted:
+            self._outgoing.put_nowait(Answer(self._settings.name, name, done, wanted))
+
+    def _send_copies(self, owner: str, wanted: list[str]) -> None:
+        for held in [self.holding.held[identity] for identity in wanted if identity in self.holding.held]:
+            delivery = held.delivery
+            fields: dict[str, Any] = {field: getattr(delivery, field) for field in COPIED_FIELDS}
+            fields["properties"] = dict(delivery.properties)
+            word = Copy(self._settings.name, owner, delivery.id, held.value, delivery.body, fields)
+            self._outgoing.put_nowait(word)
+
+    def _take_copy(self, word: Copy) -> None:
+        delivery = Delivery(id=word.id, body=word.body, **word.fields)
+        self.holding.receive(delivery, word.value, self._clock())
+        self._wake_lanes()
+
+    # ---- work
+
+    async def _run_lane(self, lane: int) -> None:
+        event = self._work[lane]
+        while True:
+            held = self.holding.take(lane) if self.membership.may_act(self._clock()) else None
+            if held is None:
+                event.clear()
+                await event.wait()
+            else:
+                await self._process(held)
+
+    async def _process(self, held: Held) -> None:
+        transacting = self._transacting
+        message = ClusteredMessage(held.delivery, self.membership.epoch)
+        try:
+            if transacting is not None:
+                message.session = await transacting.begin()
+            result = await self._settings.handler(message)
+            if transacting is not None:
+                await self._commit(held, result, transacting)
+        except Exception as error:
+            await self._failed(held, error)
+            return
+        held.pause = 0.0
+        self._figures.processed += 1
+        self._figures.marked += held.delivery.redelivered
+        self.holding.finish(held)
+        if transacting is None:
+            self._finished.append((held, result))
+            self._has_finished.set()
+
+    async def _commit(self, held: Held, result: bytes | None, transacting: Transacting) -> None:
+        number = self.membership.done_words + 1
+        await transacting.commit(encoded(self._done_word(number, [(held, result)])))
+        self.membership.done_words = number
+
+    async def _failed(self, held: Held, error: Exception) -> None:
+        """It is tried again, before anything behind it in its lane: order counts more than haste."""
+        self._figures.failed += 1
+        is_rolled_back = isinstance(error, TransactionRolledBack)
+        if not is_rolled_back:
+            log.warning("message %s could not be processed", held.delivery.id, exc_info=error)
+        if self._transacting is not None:
+            await self._transacting.roll_back()
+        first, most = _FAILURE_SECONDS
+        held.pause = min(max(first, 2 * held.pause if held.pause < most else most), most)
+        if not is_rolled_back:
+            await asyncio.sleep(held.pause)
+        self.holding.give_up(held)
+        self._tell_drained()
+
+    def _done_word(self, number: int, finished: list[tuple[Held, bytes | None]]) -> Done:
+        results: list[bytes | None] = []
+        if self._settings.shares_results:
+            results = [result for _, result in finished]
+            if any(result is not None and len(result) > limits.CLUSTERED_RESULT_BYTES for result in results):
+                raise ClientFault(
+                    "a result is too large to be shared: send it by a topic", code="result-too-large"
+                )
+        ids = [held.delivery.id for held, _ in finished]
+        return Done(self._settings.name, self.membership.key[1], number, ids, results)
+
+    async def _tell_done(self) -> None:
+        """What is finished within a moment is told in one word."""
+        while True:
+            await self._has_finished.wait()
+            await asyncio.sleep(limits.CLUSTERED_DONE_SECONDS)
+            self._has_finished.clear()
+            finished, self._finished = self._finished, []
+            for at in range(0, len(finished), limits.CLUSTERED_DONE_IDS):
+                self.membership.done_words += 1
+                part = finished[at : at + limits.CLUSTERED_DONE_IDS]
+                self._outgoing.put_nowait(self._done_word(self.membership.done_words, part))
