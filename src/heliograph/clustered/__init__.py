@@ -2,8 +2,9 @@
 
     async with ClusteredConsumer(adapter, cluster="billing", name="billing-1", handler=handle): ...
 
-Adapters are in modules of their own (`on_heliograph`, `on_rabbitmq`, …), which import the client of their middleware when
-they connect. `docs/guides/clustered-consumers.md` shows how it is used, `docs/decisions/0021` why it works.
+Adapters are in modules of their own (`on_heliograph`, `on_rabbitmq`, …), which import the client of their
+middleware when they connect. `docs/guides/clustered-consumers.md` shows how it is used, `docs/decisions/0021`
+why it works.
 """
 
 from heliograph.clustered.adapter import Acknowledge, Adapter, Delivery

@@ -49,9 +49,11 @@ class Holding:
     # ---- messages come and go
 
     def receive(self, delivery: Delivery, value: int, now: float) -> bool:
-        """False: it is done already, or here already, and this copy can be acknowledged."""
-        if delivery.id in self._done or delivery.id in self.held:
+        """False: it is done already, and this copy can be acknowledged. One that is here already is passed over."""
+        if delivery.id in self._done:
             return False
+        if delivery.id in self.held:
+            return True
         if value in self._doubtful:
             delivery.redelivered = True
         held = self.held[delivery.id] = Held(delivery, value, now)

@@ -66,7 +66,7 @@ class ClusteredMessage:
 
     delivery: Delivery
     token: int
-    """The fencing token: the epoch in which it was begun. A resource that refuses a token lower than the highest that it
+    """The fencing token: the epoch in which it was begun. A resource that refuses a token lower than the highest it
     has seen is safe from a member that was stopped for longer than its lease."""
     session: Any = None
     """In the transacted mode: what is sent in this session takes effect together with the acknowledgement."""

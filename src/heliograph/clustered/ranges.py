@@ -9,7 +9,7 @@ nothing but the members, their weights and the assignment before.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Protocol
@@ -44,7 +44,7 @@ class Ranges:
     def __contains__(self, value: int) -> bool:
         return bisect_right(self.bounds, value) & 1 == 1
 
-    def __iter__(self):  # type: ignore[no-untyped-def]  # an iterator of pairs
+    def __iter__(self) -> Iterator[tuple[int, int]]:
         return zip(self.bounds[::2], self.bounds[1::2], strict=True)
 
     def __eq__(self, other: object) -> bool:
@@ -63,7 +63,9 @@ class Ranges:
         cuts = sorted({*self.bounds, *other.bounds})
         return Ranges([(first, stop) for first, stop in pairwise(cuts) if first in self and first in other])
 
-    def __len__(self) -> int:
+    @property
+    def size(self) -> int:
+        """How many values; not `len`, which `list` takes for the number of ranges."""
         return sum(stop - first for first, stop in self)
 
 
