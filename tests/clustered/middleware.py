@@ -81,6 +81,9 @@ class Middleware(ABC):
     async def publish(self, url: str, first: int, count: int, rate: float = 0.0) -> None:
         """Messages from number `first` on; `rate` a second, or as quickly as they are confirmed."""
 
+    async def collect(self, url: str, path: Path) -> None:
+        """Write down effects that members send instead of writing them themselves."""
+
 
 class Pace:
     """No more than so many a second."""
@@ -145,6 +148,16 @@ class OnHeliographTransacted(OnHeliograph):
         from heliograph.clustered.on_heliograph import Heliograph
 
         return Heliograph(url, "topic:orders", transacted=True)
+
+    async def collect(self, url: str, path: Path) -> None:
+        import heliograph
+
+        async with heliograph.connect(url) as connection:
+            consumer = await connection.consumer("queue:effects")
+            with path.open("ab", buffering=0) as file:
+                while True:
+                    for message in await consumer.receive_batch(1000):
+                        file.write(bytes(message.body))
 
 
 class OnRabbitMQ(Middleware):

@@ -104,6 +104,14 @@ class Cluster:
             words = {name: self.words_of(name) for name in self.processes}
             raise AssertionError(f"{rest} messages were not processed in {seconds:g} s: {states} {words}")
 
+    async def is_idle(self, seconds: float) -> None:
+        """Nothing more is processed."""
+        deadline = asyncio.get_running_loop().time() + seconds
+        before = -1
+        while before != (count := len(self.effects())) and asyncio.get_running_loop().time() < deadline:
+            before = count
+            await asyncio.sleep(8)
+
     def effects(self) -> list[Effect]:
         """What every member did, in the order of each."""
         found = []

@@ -125,6 +125,12 @@ class Ended(Exception):
         self.stop = stop
 
 
+def _goes_on() -> bool:
+    """Asked in every loop that uses a client of somebody else's: some swallow a cancellation that hits them."""
+    task = asyncio.current_task()
+    return task is None or not task.cancelling()
+
+
 def _weightiest(group: BaseExceptionGroup[BaseException]) -> BaseException:
     """One of the errors that ended the tasks: what the application must hear of comes before what the world did."""
     for kind in (ClientFault, Ended, Exception):
@@ -270,12 +276,12 @@ class MemberRun:
     # ---- control words
 
     async def _say(self) -> None:
-        while True:
+        while _goes_on():
             word = await self._outgoing.get()
             await self._adapter.say(encoded(word))
 
     async def _hear(self) -> None:
-        while True:
+        while _goes_on():
             word = decoded(await self._adapter.hear())
             if word is not None:
                 await self._heed(word)
@@ -337,7 +343,7 @@ class MemberRun:
         self._handle(CopiesSubscribed())
         value_of, holding = self._settings.verifier.value, self.holding
         acknowledges_all = self._settings.acknowledge is Acknowledge.ALL
-        while True:
+        while _goes_on():
             while holding.is_full:
                 self._room.clear()
                 await self._room.wait()
