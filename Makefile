@@ -81,9 +81,9 @@ $(STAMP_RUN): pyproject.toml | $(BIN)/python
 	@touch $@
 
 $(STAMP_DEV): pyproject.toml | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	$(BIN)/python -m pip install --quiet --editable '.[dev,clustered]'
 	@touch $(STAMP_RUN) $@
 
 $(STAMP_BENCH): pyproject.toml | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --editable '.[dev,bench]'
+	$(BIN)/python -m pip install --quiet --editable '.[dev,clustered,bench]'
 	@touch $(STAMP_RUN) $(STAMP_DEV) $@

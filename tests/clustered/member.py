@@ -1,7 +1,8 @@
 """A member in a process of its own: `python -m tests.clustered.member KEY URL NAME FILE JSON`.
 
-What it processes it writes to its file, a line for each message, before it goes on: `body token marked`. It leaves in order
-when told to terminate. In the transacted mode the line goes to a queue instead, in the transaction.
+What it processes it writes to its file, a line for each message, before it goes on: `body token marked`. It
+leaves in order when told to terminate. In the transacted mode the line goes to a queue instead, in the
+transaction.
 """
 
 from __future__ import annotations

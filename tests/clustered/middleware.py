@@ -1,4 +1,5 @@
-"""The middleware that clustered consumers are tried on: how it is started, what adapter a member uses, how one publishes.
+"""The middleware that clustered consumers are tried on: how it is started, what adapter a member uses, how one
+publishes.
 
 Every broker is a real one, started on a free port with its data in a folder of the test's.
 """
@@ -49,7 +50,9 @@ class Middleware(ABC):
             pytest.skip(f"{', '.join(missing)} not found; as root: apt-get install {self.packages}")
         missing = [name for name in (*self.modules, "psutil") if importlib.util.find_spec(name) is None]
         if missing:
-            pytest.skip(f"Python package {', '.join(missing)} not found; pip install 'heliograph[clustered]' psutil")
+            pytest.skip(
+                f"Python package {', '.join(missing)} not found; pip install 'heliograph[clustered]' psutil"
+            )
 
     @asynccontextmanager
     async def running(self, folder: Path) -> AsyncIterator[str]:
@@ -71,7 +74,7 @@ class Middleware(ABC):
     @abstractmethod
     def url(self, port: int) -> str: ...
 
-    async def prepare(self, url: str) -> None:
+    async def prepare(self, url: str) -> None:  # noqa: B027 -- most need nothing
         """Make what producers send to."""
 
     @abstractmethod
@@ -81,7 +84,7 @@ class Middleware(ABC):
     async def publish(self, url: str, first: int, count: int, rate: float = 0.0) -> None:
         """Messages from number `first` on; `rate` a second, or as quickly as they are confirmed."""
 
-    async def collect(self, url: str, path: Path) -> None:
+    async def collect(self, url: str, path: Path) -> None:  # noqa: B027 -- most need nothing
         """Write down effects that members send instead of writing them themselves."""
 
 
@@ -117,7 +120,9 @@ class OnHeliograph(Middleware):
 
         return Heliograph(url, "topic:orders")
 
-    async def publish(self, url: str, first: int, count: int, rate: float = 0.0, to: str = "topic:orders") -> None:
+    async def publish(
+        self, url: str, first: int, count: int, rate: float = 0.0, to: str = "topic:orders"
+    ) -> None:
         import heliograph
 
         async with heliograph.connect(url) as connection:
@@ -137,7 +142,9 @@ class OnHeliographQueue(OnHeliograph):
 
         return Heliograph(url, "queue:orders")
 
-    async def publish(self, url: str, first: int, count: int, rate: float = 0.0, to: str = "queue:orders") -> None:
+    async def publish(
+        self, url: str, first: int, count: int, rate: float = 0.0, to: str = "queue:orders"
+    ) -> None:
         await super().publish(url, first, count, rate, to)
 
 
@@ -157,7 +164,7 @@ class OnHeliographTransacted(OnHeliograph):
             with path.open("ab", buffering=0) as file:
                 while True:
                     for message in await consumer.receive_batch(1000):
-                        file.write(bytes(message.body))
+                        file.write(message.text.encode())
 
 
 class OnRabbitMQ(Middleware):
@@ -406,10 +413,11 @@ class OnKafka(Middleware):
         pace = Pace(rate)
         for number in range(first, first + count):
             unit = unit_of(number)
-            await producer.send("orders", body_of(number), key=unit.encode(), headers=[("unit", unit.encode())])
+            await producer.send(
+                "orders", body_of(number), key=unit.encode(), headers=[("unit", unit.encode())]
+            )
             await pace.step()
         await producer.stop()
-
 
 
 ALL: dict[str, Middleware] = {

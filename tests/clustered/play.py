@@ -43,8 +43,10 @@ class Cluster:
         path = self.folder / f"{name}.effects"
         with (self.folder / f"{name}.err").open("ab") as errors:
             self.processes[name] = subprocess.Popen(
-                [sys.executable, "-m", "tests.clustered.member", self.middleware.key, self.url, name, str(path)]
-                + [json.dumps(self.options)],
+                [
+                    *(sys.executable, "-m", "tests.clustered.member"),
+                    *(self.middleware.key, self.url, name, str(path), json.dumps(self.options)),
+                ],
                 cwd=ROOT,
                 env=CLEAN,
                 stdin=subprocess.DEVNULL,

@@ -1,5 +1,7 @@
-"""A clustered consumer behaves the same on every middleware: members come, leave and are killed, and each message is processed
-by one of them (H1, H2, H4)."""
+"""A clustered consumer behaves the same on every middleware (H1, H2, H4).
+
+Members come, leave and are killed, and each message is processed by one of them.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ def middleware(request: pytest.FixtureRequest) -> Middleware:
 @pytest.mark.slow
 @pytest.mark.timeout(120)
 @pytest.mark.req("H1", "H2", "H4")
-def test_members_come_leave_and_die_and_each_message_is_processed(middleware: Middleware, tmp_path: Path) -> None:
+def test_members_come_leave_and_die_and_each_message_is_processed(
+    middleware: Middleware, tmp_path: Path
+) -> None:
     """Two members, a third comes, one leaves, one is killed; without the kill nothing is done twice."""
 
     async def story() -> None:

@@ -1,4 +1,4 @@
-"""Five members, a hundred thousand messages, members that come, leave and are killed at random, on every middleware (H2, H4).
+"""Five members, a hundred thousand messages, members that come, leave and are killed at random, everywhere (H2, H4).
 
 `CLUSTERED_MESSAGES` and `CLUSTERED_SEED` choose another size and another course of events.
 """
@@ -24,7 +24,7 @@ MESSAGES = int(os.environ.get("CLUSTERED_MESSAGES", "100000"))
 SEED = int(os.environ.get("CLUSTERED_SEED", "1"))
 NAMES = ("ada", "bob", "cyd", "dan", "eve")
 MIDDLEWARE = [key for key in ALL if key != "heliograph-queue"]
-OPTIONS = {"fields": ["property:unit"], "lease": 4.0}
+OPTIONS = {"fields": ["property:unit"], "lease": 8.0}
 
 
 @pytest.fixture(params=MIDDLEWARE)
@@ -101,7 +101,7 @@ async def _disturb(cluster: Cluster, publishing: asyncio.Task[None], *, kills: b
             await cluster.leave(name)
         await asyncio.sleep(chance.uniform(0.2, 2))
         cluster.start(name)
-        await cluster.is_whole(120)
+        await cluster.is_whole(400)
         changes += 1
     return changes
 

@@ -1,5 +1,7 @@
-"""Hand-over between members whose clocks drift, whose words are late and who stop, die, leave and come: never two act on a
-value in the same epoch, nor at the same time; and when it is calm, every value is owned again soon (H2)."""
+"""Hand-over between members whose clocks drift, whose words are late and who stop, die, leave and come (H2).
+
+Never two act on a value in the same epoch, nor at the same time; in calm, every value is owned again soon.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +20,8 @@ PAUSES = st.sampled_from([0.2, 1.0, 3.0, 5.0, 8.0, 15.0])
 RATES = st.sampled_from([1 - TERMS.drift, 1.0, 1 + TERMS.drift])
 SKEWS = st.sampled_from([0.0, 0.2, TERMS.skew_seconds])
 VALUES = st.sampled_from(SAMPLES)
-# From calm until everything is owned: silence twice (a dead leader, and somebody it would have taken in), founding, and
-# a few words back and forth for each view.
+# From calm until everything is owned: silence twice (a dead leader, and somebody it would have taken in), founding,
+# and a few words back and forth for each view.
 CALM_SECONDS = 6 * TERMS.silence_seconds
 
 

@@ -117,13 +117,6 @@ class FindComplete:
 
 
 @dataclass(frozen=True, slots=True)
-class DiscardCopies:
-    """The copies of a member that is gone hold nothing that others have not."""
-
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
 class FenceOff:
     key: MemberKey
 
@@ -137,4 +130,4 @@ class Stop:
     keeps_copies: bool = True
 
 
-Effect = Say | SubscribeCopies | ActOn | Doubt | FindComplete | DiscardCopies | FenceOff | Stop
+Effect = Say | SubscribeCopies | ActOn | Doubt | FindComplete | FenceOff | Stop

@@ -47,7 +47,7 @@ def _split_mix(number: int) -> int:
 KEYS: Final = tuple(_split_mix(_GOLDEN * (index + 1) & MASK) | 1 for index in range(MAX_WORDS + 2))
 KEY_LENGTH: Final = KEYS[MAX_WORDS]
 KEY_KIND: Final = KEYS[MAX_WORDS + 1]
-KIND_NONE, KIND_TEXT, KIND_BYTES, KIND_INTEGER, KIND_FLOAT, KIND_BOOLEAN, KIND_LONG = range(7)
+KIND_TEXT, KIND_BYTES, KIND_INTEGER, KIND_FLOAT, KIND_BOOLEAN, KIND_LONG, KIND_NONE = range(1, 8)
 
 _WORDS = tuple(Struct(f"<{count}Q").unpack for count in range(MAX_WORDS + 1))
 _FOUR_WORDS = _WORDS[4]
@@ -62,13 +62,14 @@ def _sum_of(raw: bytes, kind: int) -> int:
         raw = blake2b(raw, digest_size=64).digest()
     raw += bytes(-len(raw) % 8)
     words: tuple[int, ...] = _WORDS[len(raw) // 8](raw)
-    return sum(map(mul, words, KEYS), length * KEY_LENGTH + kind * KEY_KIND)
+    products: Iterable[int] = map(mul, words, KEYS)
+    return sum(products, length * KEY_LENGTH + kind * KEY_KIND)
 
 
 def field_sum(field: Field) -> int:
     """The sum of one field, of at most some hundred bits: the mixing cuts it."""
     if field is None:
-        return KIND_NONE
+        return KIND_NONE * KEY_KIND
     if isinstance(field, str):
         return _sum_of(field.encode(), KIND_TEXT)
     if isinstance(field, bool):

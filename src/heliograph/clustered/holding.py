@@ -27,6 +27,7 @@ class Held:
     is_finished: bool = False
     asked: float = 0.0
     pause: float = limits.CLUSTERED_ASK_SECONDS
+    failures: int = 0
 
 
 class Holding:

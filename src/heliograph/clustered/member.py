@@ -20,7 +20,6 @@ from heliograph.clustered.adapter import Acknowledge, Adapter, Delivery, Transac
 from heliograph.clustered.events import (
     ActOn,
     CopiesSubscribed,
-    DiscardCopies,
     Doubt,
     Drained,
     Effect,
@@ -47,6 +46,7 @@ from heliograph.model.errors import ClientFault, TransactionRolledBack
 
 log = logging.getLogger("heliograph.clustered")
 _FAILURE_SECONDS = (0.1, 5.0)
+_TURN_SECONDS = 0.005
 COPIED_FIELDS = (
     "destination",
     "persistent",
@@ -166,19 +166,24 @@ class MemberRun:
         self._room = asyncio.Event()
         self._finished: list[tuple[Held, bytes | None]] = []
         self._has_finished = asyncio.Event()
+        self._to_acknowledge: list[Delivery] = []
+        self._has_done_copies = asyncio.Event()
         self._heard_done: dict[MemberKey, int] = {}
         self._settling: list[tuple[str, dict[str, None]]] = []
         self._owed: int | None = None
         self._stop: Stop | None = None
         self._tasks: asyncio.TaskGroup
         self._leads = False
+        self._singly = 0
+        self._departed: dict[str, float] = {}
+        self._is_subscribed = False
 
     async def run(self) -> None:
         """Raises Ended."""
         try:
             await self._adapter.connect(self._settings.cluster, self.membership.key)
             async with asyncio.TaskGroup() as self._tasks:
-                for work in (self._tick, self._hear, self._say, self._tell_done):
+                for work in (self._tick, self._hear, self._say, self._tell_done, self._acknowledge):
                     self._tasks.create_task(work())
                 for lane in range(self._settings.lanes):
                     self._tasks.create_task(self._run_lane(lane))
@@ -216,8 +221,6 @@ class MemberRun:
                 self._tasks.create_task(self._end_doubt())
             case FindComplete(name):
                 self._tasks.create_task(self._find_complete(name))
-            case DiscardCopies(name):
-                self._tasks.create_task(self._discard(name))
             case FenceOff(key):
                 self._tasks.create_task(self._fence(key))
             case Stop():
@@ -229,6 +232,7 @@ class MemberRun:
         while True:
             self._handle(Ticked(self._clock(), time.time_ns() // 1_000_000))
             self._ask_about_the_overdue()
+            self._discard_what_nobody_needs()
             if self._leads != self.membership.is_leader:
                 self._leads = not self._leads
                 await self._adapter.lead(self._leads)
@@ -240,6 +244,7 @@ class MemberRun:
                 not self._outgoing.empty()
             ):  # the last word is worth waiting for: nobody waits for the lease
                 await asyncio.sleep(0.01)
+            await self._acknowledge_now()
         raise Ended(stop)
 
     def _tell_drained(self) -> None:
@@ -260,6 +265,18 @@ class MemberRun:
         for name, ids in [each for each in self._settling if not each[1]]:
             self._settling.remove((name, ids))
             self._handle(HasEverything(name))
+
+    def _discard_what_nobody_needs(self) -> None:
+        """Copies of members that are gone for good. Who only comes back throws its old copies away itself."""
+        view, now = self.membership.view, self._clock()
+        if view is None or not self.membership.is_leader:
+            return
+        for name in view.departed:
+            since = self._departed.setdefault(name, now)
+            if now - since >= limits.CLUSTERED_DISCARD_SECONDS and not self.membership.knows(name):
+                self._departed[name] = float("inf")
+                self._tasks.create_task(self._discard(name))
+        self._departed = {name: since for name, since in self._departed.items() if name in view.departed}
 
     async def _discard(self, name: str) -> None:
         """A courtesy to the middleware: if it fails, copies of somebody who is gone stay there."""
@@ -284,9 +301,9 @@ class MemberRun:
         while _goes_on():
             word = decoded(await self._adapter.hear())
             if word is not None:
-                await self._heed(word)
+                self._heed(word)
 
-    async def _heed(self, word: Word) -> None:
+    def _heed(self, word: Word) -> None:
         match word:
             case Beat():
                 self._check_gap(word.key, word.done)
@@ -296,12 +313,12 @@ class MemberRun:
             case Done():
                 self._check_gap((word.name, word.incarnation), word.number - 1)
                 self._heard_done[word.name, word.incarnation] = word.number
-                await self._heed_done(word.ids)
+                self._heed_done(word.ids)
                 self._share_results(word)
             case Ask(name, to, ids) if to == self._settings.name:
                 self._tasks.create_task(self._answer(name, ids))
             case Answer(name, to, done, wanted) if to == self._settings.name:
-                await self._heed_done(done)
+                self._heed_done(done)
                 self._send_copies(name, wanted)
             case Copy(to=to) if to == self._settings.name:
                 self._take_copy(word)
@@ -314,14 +331,12 @@ class MemberRun:
         if number > known:
             raise Ended(Stop(f"words {known + 1} to {number} of {key[0]} were missed"))
 
-    async def _heed_done(self, ids: list[str]) -> None:
+    def _heed_done(self, ids: list[str]) -> None:
         gone = self.holding.done(ids)
         if gone:
             self._room.set()
             if self._settings.acknowledge is Acknowledge.OWNER:
-                await self._adapter.acknowledge(
-                    [delivery for delivery in gone if delivery.handle is not None]
-                )
+                self._acknowledge_later([delivery for delivery in gone if delivery.handle is not None])
         if self._settling:
             for _, waiting in self._settling:
                 for identity in ids:
@@ -340,6 +355,7 @@ class MemberRun:
 
     async def _receive(self, is_fresh: bool) -> None:
         await self._adapter.subscribe(is_fresh=is_fresh)
+        self._is_subscribed = True
         self._handle(CopiesSubscribed())
         value_of, holding = self._settings.verifier.value, self.holding
         acknowledges_all = self._settings.acknowledge is Acknowledge.ALL
@@ -353,9 +369,25 @@ class MemberRun:
             self._figures.received += len(deliveries)
             self._wake_lanes()
             if acknowledges_all:
-                await self._adapter.acknowledge(deliveries)
+                self._acknowledge_later(deliveries)
             elif known and self._settings.acknowledge is Acknowledge.OWNER:
-                await self._adapter.acknowledge(known)
+                self._acknowledge_later(known)
+
+    def _acknowledge_later(self, deliveries: list[Delivery]) -> None:
+        """Hearing must not wait for the middleware: one's own beat may be the next word."""
+        self._to_acknowledge += deliveries
+        self._has_done_copies.set()
+
+    async def _acknowledge(self) -> None:
+        while _goes_on():
+            await self._has_done_copies.wait()
+            self._has_done_copies.clear()
+            await self._acknowledge_now()
+
+    async def _acknowledge_now(self) -> None:
+        deliveries, self._to_acknowledge = self._to_acknowledge, []
+        if deliveries:
+            await self._adapter.acknowledge(deliveries)
 
     def _wake_lanes(self) -> None:
         for event in self._work:
@@ -375,6 +407,8 @@ class MemberRun:
 
     async def _answer(self, name: str, ids: list[str]) -> None:
         """What I have not seen although I have seen everything until now, I never will."""
+        if not self._is_subscribed:
+            return
         await self._adapter.caught_up()
         done = [identity for identity in ids if self.holding.is_done(identity)]
         wanted = [i for i in ids if i not in self.holding.held and not self.holding.is_done(i)]
@@ -398,52 +432,74 @@ class MemberRun:
 
     async def _run_lane(self, lane: int) -> None:
         event = self._work[lane]
-        while True:
-            held = self.holding.take(lane) if self.membership.may_act(self._clock()) else None
-            if held is None:
+        began = self._clock()
+        while _goes_on():
+            if self._clock() - began > _TURN_SECONDS:
+                await asyncio.sleep(0)  # a handler that never waits would keep the lease from being renewed
+                began = self._clock()
+            batch = self._next_works(lane) if self.membership.may_act(self._clock()) else []
+            if not batch:
                 event.clear()
                 await event.wait()
+            elif self._transacting is None:
+                await self._process(batch[0])
             else:
-                await self._process(held)
+                await self._process_together(batch, self._transacting)
+
+    def _next_works(self, lane: int) -> list[Held]:
+        """One; in the transacted mode what fits a transaction, unless the last one failed."""
+        most = 1 if self._transacting is None or self._singly else limits.CLUSTERED_TRANSACTION_MESSAGES
+        self._singly = max(0, self._singly - 1)
+        batch: list[Held] = []
+        while len(batch) < most and (held := self.holding.take(lane)) is not None:
+            batch.append(held)
+        return batch
 
     async def _process(self, held: Held) -> None:
-        transacting = self._transacting
-        message = ClusteredMessage(held.delivery, self.membership.epoch)
         try:
-            if transacting is not None:
-                message.session = await transacting.begin()
-            result = await self._settings.handler(message)
-            if transacting is not None:
-                await self._commit(held, result, transacting)
+            result = await self._settings.handler(ClusteredMessage(held.delivery, self.membership.epoch))
         except Exception as error:
-            await self._failed(held, error)
+            await self._failed([held], error)
             return
-        held.pause = 0.0
+        self._finish(held)
+        self._finished.append((held, result))
+        self._has_finished.set()
+
+    async def _process_together(self, batch: list[Held], transacting: Transacting) -> None:
+        """What the handler sends for these, and the word that they are done: all of it or nothing."""
+        try:
+            session = await transacting.begin()
+            finished: list[tuple[Held, bytes | None]] = []
+            for held in batch:
+                message = ClusteredMessage(held.delivery, self.membership.epoch, session)
+                finished.append((held, await self._settings.handler(message)))
+            number = self.membership.done_words + 1
+            await transacting.commit(encoded(self._done_word(number, finished)))
+        except Exception as error:
+            await transacting.roll_back()
+            self._singly = len(batch) if len(batch) > 1 else 0
+            await self._failed(batch, error)
+            return
+        self.membership.done_words = number
+        for held in batch:
+            self._finish(held)
+
+    def _finish(self, held: Held) -> None:
         self._figures.processed += 1
         self._figures.marked += held.delivery.redelivered
         self.holding.finish(held)
-        if transacting is None:
-            self._finished.append((held, result))
-            self._has_finished.set()
 
-    async def _commit(self, held: Held, result: bytes | None, transacting: Transacting) -> None:
-        number = self.membership.done_words + 1
-        await transacting.commit(encoded(self._done_word(number, [(held, result)])))
-        self.membership.done_words = number
-
-    async def _failed(self, held: Held, error: Exception) -> None:
-        """It is tried again, before anything behind it in its lane: order counts more than haste."""
+    async def _failed(self, batch: list[Held], error: Exception) -> None:
+        """They are tried again, before anything behind them in their lane: order counts more than haste."""
         self._figures.failed += 1
-        is_rolled_back = isinstance(error, TransactionRolledBack)
-        if not is_rolled_back:
+        if not isinstance(error, TransactionRolledBack) and len(batch) == 1:
+            held = batch[0]
             log.warning("message %s could not be processed", held.delivery.id, exc_info=error)
-        if self._transacting is not None:
-            await self._transacting.roll_back()
-        first, most = _FAILURE_SECONDS
-        held.pause = min(max(first, 2 * held.pause if held.pause < most else most), most)
-        if not is_rolled_back:
-            await asyncio.sleep(held.pause)
-        self.holding.give_up(held)
+            first, most = _FAILURE_SECONDS
+            held.failures += 1
+            await asyncio.sleep(min(first * 2**held.failures, most))
+        for held in reversed(batch):
+            self.holding.give_up(held)
         self._tell_drained()
 
     def _done_word(self, number: int, finished: list[tuple[Held, bytes | None]]) -> Done:

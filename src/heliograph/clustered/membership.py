@@ -20,7 +20,6 @@ from typing import assert_never
 from heliograph.clustered.events import (
     ActOn,
     CopiesSubscribed,
-    DiscardCopies,
     Doubt,
     Drained,
     Effect,
@@ -39,7 +38,7 @@ from heliograph.clustered.events import (
 )
 from heliograph.clustered.hashing import HASH_VERSION
 from heliograph.clustered.leading import next_view
-from heliograph.clustered.ranges import Even, Policy, Ranges
+from heliograph.clustered.ranges import EVERYTHING, Even, Policy, Ranges
 from heliograph.clustered.words import Beat, Member, MemberKey, View
 
 NEVER = float("-inf")
@@ -199,6 +198,11 @@ class Membership:
     def _is_out(self, key: MemberKey) -> bool:
         return key != self.key and (self._is_gone(key) or self._is_silent(key))
 
+    def knows(self, name: str) -> bool:
+        """Somebody of that name is in, or on its way in."""
+        is_in = self.view is not None and _is_mine(self.view, name)
+        return is_in or any(key[0] == name and not self._is_out(key) for key in self._beats)
+
     # ---- founding
 
     def _found(self, now: float, effects: list[Effect]) -> None:
@@ -351,6 +355,8 @@ class Membership:
         self._settled = {name: None for name in self._settled if _is_mine(view, name)}
         if before is not None:
             self._learn_who_went(before, view, effects)
+        elif view.is_founding:
+            effects.append(Doubt(EVERYTHING))  # whoever was here before may have begun what waits
         for key in [key for key in self._heard_at if view.member(key) is None and self._is_out(key)]:
             del self._heard_at[key]
             self._beats.pop(key, None)
@@ -364,8 +370,6 @@ class Membership:
         lost = [piece for m in went if not self._is_gone(m.key) for piece in before.assignment.of(m.name)]
         if lost:
             effects.append(Doubt(Ranges(lost)))
-        if view.leader == self.key:
-            effects.extend(DiscardCopies(m.name) for m in went if m.name in view.departed)
 
     def _find_complete(self, view: View, effects: list[Effect]) -> None:
         me = view.member(self.key)

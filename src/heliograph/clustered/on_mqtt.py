@@ -29,7 +29,7 @@ _KEEPALIVE_SECONDS = 10
 
 
 class Mqtt:
-    """One member's two connections to a broker: one for its copies, which it may come back to, and one for control."""
+    """One member's two connections to a broker: one for its copies, to which it may come back, one for control."""
 
     def __init__(
         self,

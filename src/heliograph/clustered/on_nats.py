@@ -108,6 +108,8 @@ class NatsJetStream:
                     deliveries = [self._delivery(message) for message in messages]
                     self._last = max(self._last, *(int(m.metadata.sequence.stream) for m in messages))
                     return deliveries
+            # Silence may mean that somebody deleted the consumer: then this raises.
+            await self._streams.consumer_info(self._stream, self._name(self._member))
 
     async def acknowledge(self, deliveries: list[Delivery]) -> None:
         for delivery in deliveries:

@@ -126,8 +126,11 @@ class RabbitMQ:
 
     async def discard(self, member: str) -> None:
         channel = await self._connection.channel()
-        await channel.queue_delete(self._name(member))
-        await channel.close()
+        with suppress(
+            self._aio_pika.exceptions.ChannelPreconditionFailed
+        ):  # it is used: its member came back
+            await channel.queue_delete(self._name(member), if_unused=True)
+            await channel.close()
 
     async def close(self, *, keeps_copies: bool) -> None:
         if not keeps_copies and self._queue is not None:

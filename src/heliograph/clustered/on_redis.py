@@ -182,7 +182,7 @@ class RedisChannel(_Redis):
 
     async def acknowledge(self, deliveries: list[Delivery]) -> None:
         raise ClientFault(
-            "a channel takes no acknowledgements: use Acknowledge.NONE", code="acknowledge-mode"
+            "a channel takes no acknowledgements: use Acknowledge.NONE", code="no-acknowledgements"
         )
 
     async def caught_up(self) -> None:
