@@ -15,7 +15,7 @@ PYTEST_ARGS ?=
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check lint types imports sim sim-partitions nightly bench bench-model bench-order bench-cluster coverage-of-spec format clean
+.PHONY: help run test check lint types imports sim sim-partitions nightly bench bench-model bench-order bench-cluster bench-verifier coverage-of-spec format clean
 
 help: ## say what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -61,6 +61,9 @@ bench-order: $(STAMP_BENCH) ## measure units of order: throughput, a million wai
 
 bench-cluster: $(STAMP_BENCH) ## measure a replicated queue beside RabbitMQ's and NATS's, and what backups and connections cost
 	$(BIN)/python -m benchmarks.cluster $(ARGS)
+
+bench-verifier: $(STAMP_DEV) ## measure what it costs a member of a clustered consumer to ask whose a message is
+	$(BIN)/python -m benchmarks.verifier $(ARGS)
 
 coverage-of-spec: $(STAMP_DEV) ## each requirement with the tests that prove it (PYTEST_ARGS=--collect-only lists without running)
 	@$(BIN)/pytest --coverage-of-spec -q -m "not nightly" $(PYTEST_ARGS) || [ $$? -eq 5 ]

@@ -16,7 +16,7 @@ from tests.servers import CLEAN, ROOT, play
 
 @pytest.mark.slow
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize("key", ["heliograph", "rabbitmq"])
+@pytest.mark.parametrize("key", ["heliograph", pytest.param("rabbitmq", marks=pytest.mark.nightly)])
 def test_one_of_five_is_killed_and_each_order_is_in_the_books_once(key: str, tmp_path: Path) -> None:
     middleware = ALL[key]
     middleware.skip_unless_here()

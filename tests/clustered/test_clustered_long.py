@@ -23,7 +23,7 @@ from tests.servers import play
 MESSAGES = int(os.environ.get("CLUSTERED_MESSAGES", "100000"))
 SEED = int(os.environ.get("CLUSTERED_SEED", "1"))
 NAMES = ("ada", "bob", "cyd", "dan", "eve")
-MIDDLEWARE = [key for key in ALL if key != "heliograph-queue"]
+MIDDLEWARE = list(ALL)
 OPTIONS = {"fields": ["property:unit"], "lease": 8.0}
 
 

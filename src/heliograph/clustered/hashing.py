@@ -66,12 +66,19 @@ def _sum_of(raw: bytes, kind: int) -> int:
     return sum(products, length * KEY_LENGTH + kind * KEY_KIND)
 
 
+def _sum_of_short_text(raw: bytes) -> int:
+    first, second, third, fourth = _FOUR_WORDS(raw.ljust(32, b"\0"))
+    total: int = first * _KEY_0 + second * _KEY_1 + third * _KEY_2 + fourth * _KEY_3 + _SHORT_TEXTS[len(raw)]
+    return total
+
+
 def field_sum(field: Field) -> int:
     """The sum of one field, of at most some hundred bits: the mixing cuts it."""
     if field is None:
         return KIND_NONE * KEY_KIND
     if isinstance(field, str):
-        return _sum_of(field.encode(), KIND_TEXT)
+        raw = field.encode()
+        return _sum_of_short_text(raw) if len(raw) <= 32 else _sum_of(raw, KIND_TEXT)
     if isinstance(field, bool):
         return KEYS[0] * field + KIND_BOOLEAN * KEY_KIND
     if isinstance(field, int):
@@ -83,17 +90,12 @@ def field_sum(field: Field) -> int:
     return _sum_of(bytes(field), KIND_BYTES)
 
 
-def mixed(number: int) -> int:
-    """64 bits of which the upper half depends on all."""
-    number &= MASK
-    return ((number ^ (number >> 32)) * MIX) & MASK
-
-
 def value_of(fields: Iterable[Field]) -> int:
     """The value of these fields, in this order."""
     number = 0
     for field in fields:
-        number = mixed(number ^ (field_sum(field) & MASK))
+        number ^= field_sum(field) & MASK
+        number = ((number ^ (number >> 32)) * MIX) & MASK
     return number >> 32
 
 

@@ -10,6 +10,7 @@ middleware.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import attrgetter
 from typing import Any, Final
@@ -43,9 +44,7 @@ class MessageVerifier:
         self.fields = tuple(fields)
         self.ranges = ranges
         self.value: Callable[[Any], int] = _valuer(self.fields)
-
-    def is_mine(self, message: Any) -> bool:
-        return self.value(message) in self.ranges
+        self.is_mine: Callable[[Any], bool] = _asker(self.value, ranges.bounds)
 
     def given(self, ranges: Ranges) -> MessageVerifier:
         """The same question with other ranges."""
@@ -65,6 +64,14 @@ def weighted(weights: Mapping[str, int]) -> Assignment:
 def slot(value: int, slots: int) -> int:
     """Which of so many even slots a value is in: for those who split by number, as a Spark query does."""
     return value * slots // VALUES
+
+
+def _asker(value: Callable[[Any], int], bounds: list[int]) -> Callable[[Any], bool]:
+    """Whether a message's value is in the ranges: a closure, because it is asked for every message."""
+    if len(bounds) == 2:
+        first, stop = bounds
+        return lambda message: first <= value(message) < stop
+    return lambda message: bisect_right(bounds, value(message)) & 1 == 1
 
 
 def _valuer(fields: Sequence[str]) -> Callable[[Any], int]:
