@@ -16,6 +16,9 @@ from typing import Any
 from tests.clustered.middleware import UNITS, Middleware
 from tests.servers import CLEAN, ROOT, until
 
+# Looking means reading files; members need the processors more.
+_POLL_SECONDS = 0.1
+
 
 @dataclass
 class Effect:
@@ -90,7 +93,11 @@ class Cluster:
                 for status in map(self.status, names)
             )
 
-        await until(whole, f"{names} are one: {[self.status(name) for name in names]}", seconds)
+        deadline = asyncio.get_running_loop().time() + seconds
+        while not whole():
+            states = [self.status(name) for name in names]
+            assert asyncio.get_running_loop().time() < deadline, f"{names} are not one: {states}"
+            await asyncio.sleep(_POLL_SECONDS)
 
     async def has_processed(self, numbers: Iterable[int], seconds: float = 60.0) -> None:
         wanted = set(numbers)

@@ -14,9 +14,9 @@ from tests.clustered.middleware import ALL
 from tests.servers import CLEAN, ROOT, play
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize("key", ["heliograph", pytest.param("rabbitmq", marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("key", ["heliograph", "rabbitmq"])
 def test_one_of_five_is_killed_and_each_order_is_in_the_books_once(key: str, tmp_path: Path) -> None:
     middleware = ALL[key]
     middleware.skip_unless_here()

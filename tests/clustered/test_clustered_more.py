@@ -223,9 +223,11 @@ def test_transacted_members_are_killed_and_every_effect_is_there_exactly_once(tm
 @pytest.mark.req("H1", "H2")
 @pytest.mark.nightly
 @pytest.mark.timeout(120)
-def test_all_die_at_once_and_whoever_comes_back_finds_everything(tmp_path: Path) -> None:
+@pytest.mark.parametrize("key", ["heliograph", "rabbitmq", "nats", "mqtt", "redis", "kafka"])
+def test_all_die_at_once_and_whoever_comes_back_finds_everything(key: str, tmp_path: Path) -> None:
     """The first that comes back founds anew, with what waited for it; what is repeated is marked."""
-    middleware = ALL["heliograph"]
+    middleware = ALL[key]
+    middleware.skip_unless_here()
 
     async def story() -> None:
         async with middleware.running(tmp_path) as url:

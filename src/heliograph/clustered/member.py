@@ -175,6 +175,7 @@ class MemberRun:
         self._tasks: asyncio.TaskGroup
         self._leads = False
         self._singly = 0
+        self._doubts = 0
         self._departed: dict[str, float] = {}
         self._is_subscribed = False
 
@@ -218,6 +219,7 @@ class MemberRun:
                 self._tell_drained()
             case Doubt(ranges):
                 self.holding.doubt(ranges)
+                self._doubts += 1
                 self._tasks.create_task(self._end_doubt())
             case FindComplete(name):
                 self._tasks.create_task(self._find_complete(name))
@@ -254,7 +256,9 @@ class MemberRun:
 
     async def _end_doubt(self) -> None:
         await self._adapter.caught_up()
-        self.holding.caught_up()
+        self._doubts -= 1
+        if not self._doubts:
+            self.holding.caught_up()
 
     async def _find_complete(self, name: str) -> None:
         await self._adapter.caught_up()

@@ -78,6 +78,8 @@ class Heliograph:
 
     async def hear(self) -> bytes:
         while not self._words:
+            if self._moving is not None and self._moving.done():
+                self._moving.result()
             self._words.extend(_bytes_of(m.body) for m in await self._hearing.receive_batch(_BATCH))
         return self._words.popleft()
 
@@ -131,13 +133,17 @@ class Heliograph:
         try:
             shown = await self._connection.ask("destination.show", destination=self._topic)
         except HeliographError:
-            before = self._received
-            await asyncio.sleep(5 * _POLL_SECONDS)
-            return self._received - before
+            return await self._coming()
         for each in shown["subscribers"]:
             if each["client"] == self._client_id(self._member) and each["name"] == "copies":
                 return max(0, int(each["depth"]) + int(each["in_flight"]) - self._unacknowledged)
-        return 0
+        return await self._coming()  # only the first hundred subscribers are shown
+
+    async def _coming(self) -> int:
+        """How many came in a moment."""
+        before = self._received
+        await asyncio.sleep(5 * _POLL_SECONDS)
+        return self._received - before
 
     async def discard(self, member: str) -> None:
         from heliograph.client import connect
@@ -212,7 +218,9 @@ def _delivery(message: Message) -> Delivery:
     properties = message.properties
     return Delivery(
         id=str(properties.get(ORIGINAL) or message.id),
-        body=_bytes_of(message.body),
+        body=b""
+        if message.is_large
+        else _bytes_of(message.body),  # the handler opens it by `delivery.handle`
         destination=message.destination,
         persistent=message.persistent,
         timestamp=message.timestamp,

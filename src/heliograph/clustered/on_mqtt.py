@@ -51,6 +51,7 @@ class Mqtt:
         self._words: Arrivals[bytes] = Arrivals()
         self._copies: Arrivals[Delivery] = Arrivals()
         self._marks: dict[bytes, asyncio.Event] = {}
+        self._talking: Any = None
         self._receiving: Any = None
         self._is_closing = False
 
