@@ -246,13 +246,18 @@ class OnNats(Middleware):
         import nats
 
         connection = await nats.connect(url)
-        stream = connection.jetstream(publish_async_max_pending=WINDOW)
+        stream = connection.jetstream(timeout=120)
         pace = Pace(rate)
-        for number in range(first, first + count):
-            headers = {"unit": unit_of(number)}
-            await stream.publish_async("orders.new", body_of(number), headers=headers, wait_stall=30)
-            await pace.step()
-        await stream.publish_async_completed()
+        for begin in range(first, first + count, WINDOW):
+            numbers = range(begin, min(begin + WINDOW, first + count))
+            await asyncio.gather(
+                *(
+                    stream.publish("orders.new", body_of(each), headers={"unit": unit_of(each)})
+                    for each in numbers
+                )
+            )
+            for _ in numbers:
+                await pace.step()
         await connection.close()
 
 
