@@ -44,6 +44,7 @@ class Cluster:
 
     def start(self, name: str) -> None:
         path = self.folder / f"{name}.effects"
+        (self.folder / f"{name}.effects.status").unlink(missing_ok=True)  # of an earlier life
         with (self.folder / f"{name}.err").open("ab") as errors:
             self.processes[name] = subprocess.Popen(
                 [

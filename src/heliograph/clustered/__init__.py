@@ -10,9 +10,9 @@ why it works.
 from heliograph.clustered.adapter import Acknowledge, Adapter, Delivery
 from heliograph.clustered.consumer import ClusteredConsumer
 from heliograph.clustered.events import Terms
-from heliograph.clustered.member import ClusteredMessage
 from heliograph.clustered.ranges import Assignment, Even, Ranges, Table, Weighted
 from heliograph.clustered.verifier import MessageVerifier, even, weighted
+from heliograph.clustered.working import ClusteredMessage
 
 __all__ = [
     "Acknowledge",

@@ -21,10 +21,11 @@ from typing import Self
 
 from heliograph.clustered.adapter import Acknowledge, Adapter
 from heliograph.clustered.events import Terms
-from heliograph.clustered.member import Ended, Figures, Handler, MemberRun, OnResult, Settings
+from heliograph.clustered.member import Ended, MemberRun, OnResult, Settings
 from heliograph.clustered.ranges import Even, Policy, Ranges
 from heliograph.clustered.verifier import MessageVerifier
 from heliograph.clustered.words import View
+from heliograph.clustered.working import Figures, Handler
 from heliograph.model import limits
 from heliograph.model.errors import ClientFault
 

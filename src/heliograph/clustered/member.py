@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
@@ -36,17 +36,16 @@ from heliograph.clustered.events import (
     Terms,
     Ticked,
 )
-from heliograph.clustered.holding import Held, Holding
+from heliograph.clustered.holding import Holding
 from heliograph.clustered.membership import Membership
 from heliograph.clustered.ranges import Policy
 from heliograph.clustered.verifier import MessageVerifier
 from heliograph.clustered.words import Answer, Ask, Beat, Copy, Done, MemberKey, View, Word, decoded, encoded
+from heliograph.clustered.working import Figures, Handler, Working
 from heliograph.model import limits
-from heliograph.model.errors import ClientFault, TransactionRolledBack
+from heliograph.model.errors import ClientFault
 
 log = logging.getLogger("heliograph.clustered")
-_FAILURE_SECONDS = (0.1, 5.0)
-_TURN_SECONDS = 0.005
 COPIED_FIELDS = (
     "destination",
     "persistent",
@@ -60,31 +59,6 @@ COPIED_FIELDS = (
 )
 
 
-@dataclass(slots=True)
-class ClusteredMessage:
-    """A message that is this member's to process."""
-
-    delivery: Delivery
-    token: int
-    """The fencing token: the epoch in which it was begun. A resource that refuses a token lower than the highest it
-    has seen is safe from a member that was stopped for longer than its lease."""
-    session: Any = None
-    """In the transacted mode: what is sent in this session takes effect together with the acknowledgement."""
-
-    @property
-    def id(self) -> str:
-        return self.delivery.id
-
-    @property
-    def body(self) -> bytes:
-        return self.delivery.body
-
-    @property
-    def redelivered(self) -> bool:
-        return self.delivery.redelivered
-
-
-Handler = Callable[[ClusteredMessage], Awaitable[bytes | None]]
 OnResult = Callable[[str, bytes], None]
 
 
@@ -103,18 +77,6 @@ class Settings:
     lanes: int = 1
     shares_results: bool = False
     on_result: OnResult | None = None
-
-
-@dataclass(slots=True)
-class Figures:
-    """What a member has done, over all its incarnations."""
-
-    received: int = 0
-    processed: int = 0
-    marked: int = 0
-    failed: int = 0
-    incarnations: int = 0
-    asked: int = 0
 
 
 class Ended(Exception):
@@ -162,10 +124,18 @@ class MemberRun:
         )
         self.holding = Holding(lanes=settings.lanes)
         self._outgoing: asyncio.Queue[Word] = asyncio.Queue()
-        self._work = [asyncio.Event() for _ in range(settings.lanes)]
+        self._working = Working(
+            settings.handler,
+            self.membership,
+            self.holding,
+            figures,
+            lanes=settings.lanes,
+            shares_results=settings.shares_results,
+            transacting=self._transacting,
+            say=self._outgoing.put_nowait,
+            given_up=self._tell_drained,
+        )
         self._room = asyncio.Event()
-        self._finished: list[tuple[Held, bytes | None]] = []
-        self._has_finished = asyncio.Event()
         self._to_acknowledge: list[Delivery] = []
         self._has_done_copies = asyncio.Event()
         self._heard_done: dict[MemberKey, int] = {}
@@ -174,7 +144,6 @@ class MemberRun:
         self._stop: Stop | None = None
         self._tasks: asyncio.TaskGroup
         self._leads = False
-        self._singly = 0
         self._doubts = 0
         self._departed: dict[str, float] = {}
         self._is_subscribed = False
@@ -184,10 +153,10 @@ class MemberRun:
         try:
             await self._adapter.connect(self._settings.cluster, self.membership.key)
             async with asyncio.TaskGroup() as self._tasks:
-                for work in (self._tick, self._hear, self._say, self._tell_done, self._acknowledge):
+                for work in (self._tick, self._hear, self._say, self._working.tell_done, self._acknowledge):
                     self._tasks.create_task(work())
                 for lane in range(self._settings.lanes):
-                    self._tasks.create_task(self._run_lane(lane))
+                    self._tasks.create_task(self._working.run_lane(lane))
         except BaseExceptionGroup as group:
             raise _weightiest(group) from None
         finally:
@@ -215,7 +184,7 @@ class MemberRun:
                 log.debug("%s acts on %r in epoch %d", self._settings.name, ranges, epoch)
                 self._owed = epoch
                 self.holding.act_on(ranges)
-                self._wake_lanes()
+                self._working.wake()
                 self._tell_drained()
             case Doubt(ranges):
                 self.holding.doubt(ranges)
@@ -242,9 +211,8 @@ class MemberRun:
 
     async def _end(self, stop: Stop) -> None:
         if stop.has_left:
-            while (
-                not self._outgoing.empty()
-            ):  # the last word is worth waiting for: nobody waits for the lease
+            # The last word is worth waiting for: after it nobody waits for the lease.
+            while not self._outgoing.empty():
                 await asyncio.sleep(0.01)
             await self._acknowledge_now()
         raise Ended(stop)
@@ -371,7 +339,7 @@ class MemberRun:
             now = self._clock()
             known = [each for each in deliveries if not holding.receive(each, value_of(each), now)]
             self._figures.received += len(deliveries)
-            self._wake_lanes()
+            self._working.wake()
             if acknowledges_all:
                 self._acknowledge_later(deliveries)
             elif known and self._settings.acknowledge is Acknowledge.OWNER:
@@ -392,10 +360,6 @@ class MemberRun:
         deliveries, self._to_acknowledge = self._to_acknowledge, []
         if deliveries:
             await self._adapter.acknowledge(deliveries)
-
-    def _wake_lanes(self) -> None:
-        for event in self._work:
-            event.set()
 
     def _ask_about_the_overdue(self) -> None:
         view = self.membership.view
@@ -430,101 +394,4 @@ class MemberRun:
     def _take_copy(self, word: Copy) -> None:
         delivery = Delivery(id=word.id, body=word.body, **word.fields)
         self.holding.receive(delivery, word.value, self._clock())
-        self._wake_lanes()
-
-    # ---- work
-
-    async def _run_lane(self, lane: int) -> None:
-        event = self._work[lane]
-        began = self._clock()
-        while _goes_on():
-            if self._clock() - began > _TURN_SECONDS:
-                await asyncio.sleep(0)  # a handler that never waits would keep the lease from being renewed
-                began = self._clock()
-            batch = self._next_works(lane) if self.membership.may_act(self._clock()) else []
-            if not batch:
-                event.clear()
-                await event.wait()
-            elif self._transacting is None:
-                await self._process(batch[0])
-            else:
-                await self._process_together(batch, self._transacting)
-
-    def _next_works(self, lane: int) -> list[Held]:
-        """One; in the transacted mode what fits a transaction, unless the last one failed."""
-        most = 1 if self._transacting is None or self._singly else limits.CLUSTERED_TRANSACTION_MESSAGES
-        self._singly = max(0, self._singly - 1)
-        batch: list[Held] = []
-        while len(batch) < most and (held := self.holding.take(lane)) is not None:
-            batch.append(held)
-        return batch
-
-    async def _process(self, held: Held) -> None:
-        try:
-            result = await self._settings.handler(ClusteredMessage(held.delivery, self.membership.epoch))
-        except Exception as error:
-            await self._failed([held], error)
-            return
-        self._finish(held)
-        self._finished.append((held, result))
-        self._has_finished.set()
-
-    async def _process_together(self, batch: list[Held], transacting: Transacting) -> None:
-        """What the handler sends for these, and the word that they are done: all of it or nothing."""
-        try:
-            session = await transacting.begin()
-            finished: list[tuple[Held, bytes | None]] = []
-            for held in batch:
-                message = ClusteredMessage(held.delivery, self.membership.epoch, session)
-                finished.append((held, await self._settings.handler(message)))
-            number = self.membership.done_words + 1
-            await transacting.commit(encoded(self._done_word(number, finished)))
-        except Exception as error:
-            await transacting.roll_back()
-            self._singly = len(batch) if len(batch) > 1 else 0
-            await self._failed(batch, error)
-            return
-        self.membership.done_words = number
-        for held in batch:
-            self._finish(held)
-
-    def _finish(self, held: Held) -> None:
-        self._figures.processed += 1
-        self._figures.marked += held.delivery.redelivered
-        self.holding.finish(held)
-
-    async def _failed(self, batch: list[Held], error: Exception) -> None:
-        """They are tried again, before anything behind them in their lane: order counts more than haste."""
-        self._figures.failed += 1
-        if not isinstance(error, TransactionRolledBack) and len(batch) == 1:
-            held = batch[0]
-            log.warning("message %s could not be processed", held.delivery.id, exc_info=error)
-            first, most = _FAILURE_SECONDS
-            held.failures += 1
-            await asyncio.sleep(min(first * 2**held.failures, most))
-        for held in reversed(batch):
-            self.holding.give_up(held)
-        self._tell_drained()
-
-    def _done_word(self, number: int, finished: list[tuple[Held, bytes | None]]) -> Done:
-        results: list[bytes | None] = []
-        if self._settings.shares_results:
-            results = [result for _, result in finished]
-            if any(result is not None and len(result) > limits.CLUSTERED_RESULT_BYTES for result in results):
-                raise ClientFault(
-                    "a result is too large to be shared: send it by a topic", code="result-too-large"
-                )
-        ids = [held.delivery.id for held, _ in finished]
-        return Done(self._settings.name, self.membership.key[1], number, ids, results)
-
-    async def _tell_done(self) -> None:
-        """What is finished within a moment is told in one word."""
-        while True:
-            await self._has_finished.wait()
-            await asyncio.sleep(limits.CLUSTERED_DONE_SECONDS)
-            self._has_finished.clear()
-            finished, self._finished = self._finished, []
-            for at in range(0, len(finished), limits.CLUSTERED_DONE_IDS):
-                self.membership.done_words += 1
-                part = finished[at : at + limits.CLUSTERED_DONE_IDS]
-                self._outgoing.put_nowait(self._done_word(self.membership.done_words, part))
+        self._working.wake()

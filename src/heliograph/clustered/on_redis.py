@@ -9,7 +9,7 @@ and only the others' copies help.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any
 
@@ -38,7 +38,7 @@ class _Redis:
         await self._hearing.subscribe(self._control)
 
     async def say(self, word: bytes) -> None:
-        await self._redis.publish(self._control, word)
+        await _answered(self._redis.publish(self._control, word))
 
     async def hear(self) -> bytes:
         return await _next_message(self._hearing)
@@ -50,9 +50,18 @@ class _Redis:
         await self._redis.aclose()
 
 
+async def _answered(call: Awaitable[Any]) -> Any:
+    """Its outcome. The library may swallow a cancellation that hits it while it reads; its caller must not go on."""
+    outcome = await call
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        raise asyncio.CancelledError
+    return outcome
+
+
 async def _next_message(subscription: Any) -> bytes:
     while True:
-        message = await subscription.get_message(ignore_subscribe_messages=True, timeout=None)
+        message = await _answered(subscription.get_message(ignore_subscribe_messages=True, timeout=None))
         if message is not None and message["type"] == "message":
             return bytes(message["data"])
 
@@ -79,20 +88,23 @@ class RedisStream(_Redis):
             await self.discard(self._member)
         begin = "0" if self._begins_with_all and not is_fresh else "$"
         try:
-            await self._redis.xgroup_create(self._stream, self._group(self._member), begin, mkstream=True)
+            await _answered(
+                self._redis.xgroup_create(self._stream, self._group(self._member), begin, mkstream=True)
+            )
         except ResponseError as error:
             if "BUSYGROUP" not in str(error):
                 raise
-        about = await self._redis.xinfo_groups(self._stream)
+        about = await _answered(self._redis.xinfo_groups(self._stream))
         mine = next(each for each in about if each["name"] == self._group(self._member).encode())
         self._last = _place(mine["last-delivered-id"])
 
     async def receive(self) -> list[Delivery]:
         while True:
             place = self._after if self._after != b">" else ">"
-            found = await self._redis.xreadgroup(
-                self._group(self._member), "member", {self._stream: place}, _BATCH, _BLOCK_MILLISECONDS
-            )
+            group = self._group(self._member)
+            wanted = {self._stream: place}
+            reading = self._redis.xreadgroup(group, "member", wanted, _BATCH, _BLOCK_MILLISECONDS)
+            found = await _answered(reading)
             entries = _entries(found)
             if self._after != b">":
                 self._after = entries[-1][0] if entries else b">"
@@ -104,10 +116,10 @@ class RedisStream(_Redis):
     async def acknowledge(self, deliveries: list[Delivery]) -> None:
         if deliveries:
             ids = [delivery.handle for delivery in deliveries]
-            await self._redis.xack(self._stream, self._group(self._member), *ids)
+            await _answered(self._redis.xack(self._stream, self._group(self._member), *ids))
 
     async def caught_up(self) -> None:
-        about = await self._redis.xinfo_stream(self._stream)
+        about = await _answered(self._redis.xinfo_stream(self._stream))
         target = _place(about["last-generated-id"])
         while self._last < target or self._after != b">":
             await asyncio.sleep(_POLL_SECONDS)
@@ -116,7 +128,7 @@ class RedisStream(_Redis):
         from redis.exceptions import ResponseError
 
         with suppress(ResponseError):
-            await self._redis.xgroup_destroy(self._stream, self._group(member))
+            await _answered(self._redis.xgroup_destroy(self._stream, self._group(member)))
 
     async def close(self, *, keeps_copies: bool) -> None:
         if not keeps_copies:

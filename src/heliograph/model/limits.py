@@ -355,7 +355,9 @@ CLUSTERED_HELD_BYTES = 64 * MIB
 CLUSTERED_REMEMBERED_IDS = 400_000
 # Finished messages in one word: an id has a few dozen bytes, and a control frame 64 KiB.
 CLUSTERED_DONE_IDS = 256
+# A shared result, and how many of them are in one word: together no more than middleware takes without being asked.
 CLUSTERED_RESULT_BYTES = 16 * KIB
+CLUSTERED_RESULTS = 16
 # How long finished messages gather before the others are told.
 CLUSTERED_DONE_SECONDS = 0.02
 # A copy that its owner has not spoken of for so long is asked about; then after twice as long, and so on.
