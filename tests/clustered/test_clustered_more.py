@@ -12,7 +12,15 @@ from typing import Any
 import pytest
 
 import heliograph
-from heliograph.clustered import Acknowledge, ClusteredConsumer, ClusteredMessage, Table, Terms, Weighted
+from heliograph.clustered import (
+    Acknowledge,
+    ClusteredConsumer,
+    ClusteredMessage,
+    Delivery,
+    Table,
+    Terms,
+    Weighted,
+)
 from heliograph.clustered.hashing import VALUES
 from heliograph.clustered.on_heliograph import Heliograph
 from tests.clustered.middleware import ALL
@@ -250,3 +258,49 @@ def test_all_die_at_once_and_whoever_comes_back_finds_everything(key: str, tmp_p
                 cluster.end()
 
     play(story(), 110)
+
+
+class HardOfHearing(Heliograph):
+    """An adapter that loses every copy, as middleware without a guarantee may."""
+
+    async def receive(self) -> list[Delivery]:
+        while True:
+            await super().receive()
+
+
+@pytest.mark.req("H1")
+@pytest.mark.slow
+def test_a_message_that_its_owner_never_got_is_asked_about_and_sent_to_it(tmp_path: Path) -> None:
+    """Ada loses all her copies. Bob has them, and wonders after a while."""
+    done: list[tuple[str, str | None, bytes]] = []
+
+    def handler_of(name: str) -> Handler:
+        async def handle(message: ClusteredMessage) -> None:
+            done.append((name, message.delivery.unit_of_order, message.body))
+
+        return handle
+
+    async def story() -> None:
+        async with embedded(tmp_path) as server, AsyncExitStack() as stack:
+            consumers = []
+            for name, adapter in (("ada", HardOfHearing), ("bob", Heliograph)):
+                consumer = ClusteredConsumer(
+                    lambda kind=adapter: kind(url_of(server), "topic:orders"),  # type: ignore[misc]
+                    cluster="billing",
+                    name=name,
+                    handler=handler_of(name),
+                    terms=TERMS,
+                )
+                consumers.append(await stack.enter_async_context(consumer))
+            await until(lambda: all(each.ranges for each in consumers), "both own something")
+            async with heliograph.connect(url_of(server)) as connection:
+                producer = await connection.producer("topic:orders")
+                for number in range(20):
+                    await producer.send(b"%02d" % number, unit_of_order=f"unit-{number}")
+                await producer.flush()
+            await until(lambda: len(done) == 20, "all are done", 30)
+
+    play(story())
+    assert {name for name, _, _ in done} == {"ada", "bob"}
+    assert sorted(body for _, _, body in done) == [b"%02d" % number for number in range(20)]
+    assert all(unit == f"unit-{int(body)}" for _, unit, body in done)
