@@ -7,6 +7,7 @@ from collections import deque
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
+_AT_ONCE = 500
 
 
 class Arrivals(Generic[T]):
@@ -37,9 +38,7 @@ class Arrivals(Generic[T]):
         await self._wait()
         return self._waiting.popleft()
 
-    async def all(self) -> list[T]:
-        """At least one."""
+    async def some(self) -> list[T]:
+        """At least one, and not so many that nothing else gets its turn."""
         await self._wait()
-        items = list(self._waiting)
-        self._waiting.clear()
-        return items
+        return [self._waiting.popleft() for _ in range(min(len(self._waiting), _AT_ONCE))]

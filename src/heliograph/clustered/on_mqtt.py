@@ -149,7 +149,7 @@ class Mqtt:
             self._copies.end(fault)
 
     async def receive(self) -> list[Delivery]:
-        return await self._copies.all()
+        return await self._copies.some()
 
     async def acknowledge(self, deliveries: list[Delivery]) -> None:
         for delivery in deliveries:

@@ -22,6 +22,8 @@ from heliograph.model.errors import ClientFault
 _MARK = "heliograph-clustered-mark"
 # A message that was routed before a queue was bound may reach the other queues a moment after.
 _ROUTING_SECONDS = 0.2
+# A mark that does not come back in so long went to a queue that is not there any more.
+_MARK_SECONDS = 300.0
 
 
 class RabbitMQ:
@@ -45,17 +47,21 @@ class RabbitMQ:
         self._words: Arrivals[bytes] = Arrivals()
         self._copies: Arrivals[Delivery] = Arrivals()
         self._marks: dict[str, asyncio.Event] = {}
+        self._talking: Any = None
+        self._connection: Any = None
         self._queue: Any = None
-        self._fault: ClientFault | None = None
 
     async def connect(self, cluster: str, member: MemberKey) -> None:
         import aio_pika
 
         self._aio_pika = aio_pika
         self._cluster, self._member = cluster, member[0]
+        # A connection of its own: words must not queue up behind thousands of copies, or the lease runs out.
+        self._talking = await aio_pika.connect(self._url)
         self._connection = await aio_pika.connect(self._url)
-        self._connection.close_callbacks.add(self._lost)
-        self._channel = await self._connection.channel(publisher_confirms=False)
+        for connection in (self._talking, self._connection):
+            connection.close_callbacks.add(self._lost)
+        self._channel = await self._talking.channel(publisher_confirms=False)
         self._control = await self._channel.declare_exchange(f"clustered.{cluster}.control", "fanout")
         hearing = await self._channel.declare_queue(exclusive=True)
         await hearing.bind(self._control)
@@ -89,7 +95,15 @@ class RabbitMQ:
             await self._receiving.queue_delete(self._name(self._member))
         self._queue = await self._receiving.declare_queue(self._name(self._member), durable=True)
         await self._queue.bind(self._exchange, routing_key=self._routing_key)
-        await self._queue.consume(self._arrived, no_ack=not self.redelivers)
+        await self._notice_deletion()
+        self._tag = await self._queue.consume(self._arrived, no_ack=not self.redelivers)
+
+    async def _notice_deletion(self) -> None:
+        """Somebody may delete the queue, and a member without copies is of no use. Older clients say nothing."""
+        channel = await self._receiving.get_underlay_channel()
+        callbacks = getattr(channel, "on_consumer_cancel_callbacks", None)
+        if callbacks is not None:
+            callbacks.add(self._lost)
 
     async def _arrived(self, message: Any) -> None:
         mark = (message.headers or {}).get(_MARK)
@@ -105,7 +119,7 @@ class RabbitMQ:
             self._copies.end(fault)
 
     async def receive(self) -> list[Delivery]:
-        return await self._copies.all()
+        return await self._copies.some()
 
     async def acknowledge(self, deliveries: list[Delivery]) -> None:
         if self.redelivers:
@@ -119,7 +133,8 @@ class RabbitMQ:
         await asyncio.sleep(_ROUTING_SECONDS)
         word = self._aio_pika.Message(b"", headers={_MARK: mark})
         await self._channel.default_exchange.publish(word, routing_key=self._name(self._member))
-        await event.wait()
+        async with asyncio.timeout(_MARK_SECONDS):
+            await event.wait()
         del self._marks[mark]
 
     async def lead(self, is_leader: bool) -> None: ...
@@ -135,8 +150,11 @@ class RabbitMQ:
     async def close(self, *, keeps_copies: bool) -> None:
         if not keeps_copies and self._queue is not None:
             with suppress(Exception):
+                await self._queue.cancel(self._tag)
                 await self._queue.delete(if_unused=False, if_empty=False)
-        await self._connection.close()
+        for connection in (self._connection, self._talking):
+            if connection is not None:
+                await connection.close()
 
     def _delivery(self, message: Any) -> Delivery:
         headers = dict(message.headers or {})
