@@ -15,7 +15,7 @@ PYTEST_ARGS ?=
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check lint types imports sim sim-plants sim-partitions nightly bench bench-model bench-order bench-cluster bench-alerts coverage-of-spec format clean
+.PHONY: help run test check lint types imports sim sim-plants sim-partitions nightly bench bench-model bench-order bench-cluster bench-alerts bench-verifier coverage-of-spec format clean
 
 help: ## say what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -69,6 +69,9 @@ bench-cluster: $(STAMP_BENCH) ## measure a replicated queue beside RabbitMQ's an
 bench-alerts: $(STAMP_BENCH) ## measure alerts: publishing, newcomers and cancels among 100,000 live and 10,000 subscriptions
 	$(BIN)/python -m benchmarks.alerts $(ARGS)
 
+bench-verifier: $(STAMP_DEV) ## measure what it costs a member of a clustered consumer to ask whose a message is
+	$(BIN)/python -m benchmarks.verifier $(ARGS)
+
 coverage-of-spec: $(STAMP_DEV) ## each requirement with the tests that prove it (PYTEST_ARGS=--collect-only lists without running)
 	@$(BIN)/pytest --coverage-of-spec -q -m "not nightly" $(PYTEST_ARGS) || [ $$? -eq 5 ]
 
@@ -88,9 +91,9 @@ $(STAMP_RUN): pyproject.toml | $(BIN)/python
 	@touch $@
 
 $(STAMP_DEV): pyproject.toml | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	$(BIN)/python -m pip install --quiet --editable '.[dev,clustered]'
 	@touch $(STAMP_RUN) $@
 
 $(STAMP_BENCH): pyproject.toml | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --editable '.[dev,bench]'
+	$(BIN)/python -m pip install --quiet --editable '.[dev,clustered,bench]'
 	@touch $(STAMP_RUN) $(STAMP_DEV) $@

@@ -387,3 +387,43 @@ STUCK_SECONDS = SILENCE_SECONDS
 # those who may know more, restricted: hosts that come back from a power cut do so within a few seconds of each other,
 # and a part that led alone has to be merged.
 RESTRICTED_START_SECONDS = 10.0
+
+# ---- clustered consumers
+
+# How long a member may act after it last heard itself on the control topic. A dead member's values rest for about
+# this long; a pause of a process or a broker's hiccup that is shorter costs nothing.
+CLUSTERED_LEASE_SECONDS = 5.0
+# How far the rates of members' clocks may be off. Quartz is a hundred times better; virtual machines are not.
+CLUSTERED_DRIFT = 0.01
+# How much later one member may be handed a control word than another, both reading at once.
+CLUSTERED_SKEW_SECONDS = 0.5
+# Messages that a member keeps, its own and those it waits for others to finish: then it takes no more.
+CLUSTERED_HELD_MESSAGES = 20_000
+CLUSTERED_HELD_BYTES = 64 * MIB
+# Ids of finished messages that a member remembers, because a copy may come after the word that it is done: as many as
+# a few members can be ahead of the slowest, who holds them up by what they may keep.
+CLUSTERED_REMEMBERED_IDS = 400_000
+# Finished messages in one word: an id has a few dozen bytes, and a control frame 64 KiB.
+CLUSTERED_DONE_IDS = 256
+# A shared result, and how many of them are in one word: together no more than middleware takes without being asked.
+CLUSTERED_RESULT_BYTES = 16 * KIB
+CLUSTERED_RESULTS = 16
+# How long finished messages gather before the others are told.
+CLUSTERED_DONE_SECONDS = 0.02
+# A copy that its owner has not spoken of for so long is asked about; then after twice as long, and so on.
+CLUSTERED_ASK_SECONDS = 5.0
+CLUSTERED_ASK_IDS = 100
+# Names of members that are gone and whose old copies are worth nothing.
+CLUSTERED_DEPARTED_NAMES = 1_000
+# How long a member is gone before its copies are thrown away at the middleware: nobody hurries, and it may be back.
+CLUSTERED_DISCARD_SECONDS = 60.0
+# Messages processed at the same time by one member; those of one value always one after the other.
+CLUSTERED_LANES = 8
+# Messages in one transaction of the transacted mode: a commit costs a sync of the disk, and who drains waits for one.
+CLUSTERED_TRANSACTION_MESSAGES = 50
+# How soon a member that lost its lease comes again, and how long it waits at most if that happens again and again.
+CLUSTERED_RETURN_SECONDS = (0.1, 5.0)
+# How long a member that leaves waits for its handlers and for the others.
+CLUSTERED_LEAVING_SECONDS = 30.0
+# Longer ids are no ids, and each is remembered by everybody.
+CLUSTERED_ID_BYTES = 256

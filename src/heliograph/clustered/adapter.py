@@ -1,0 +1,106 @@
+"""What a clustered consumer needs of a middleware: copies for every member, and a control topic (H4).
+
+An adapter does I/O and decides nothing. It belongs to one incarnation of one member: connect, use, close; a
+connection that is lost is an error of whatever is waiting, and the member begins again with a new adapter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, Protocol, runtime_checkable
+
+from heliograph.clustered.words import MemberKey
+
+
+class Acknowledge(Enum):
+    """When a member acknowledges its copy of a message to the middleware."""
+
+    OWNER = "owner"
+    """When its owner has processed it: who dies loses nothing, nor do all of them."""
+    ALL = "all"
+    """When it arrives, whoever's it is: quicker, and lost if all members die at once."""
+    NONE = "none"
+    """Never: for middleware, or a subscription, without acknowledgements."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Delivery:
+    """A copy of a message, of whatever middleware, with the fields that a message verifier may choose."""
+
+    id: str
+    """The same for the copies of all members, and for no other message."""
+    body: bytes
+    destination: str = ""
+    persistent: bool = True
+    timestamp: float = 0.0
+    type: str | None = None
+    expiration: float = 0.0
+    priority: int = 4
+    unit_of_order: str | None = None
+    correlation_id: str | None = None
+    properties: Mapping[str, Any] = field(default_factory=dict)
+    redelivered: bool = False
+    """It may have been processed before: by somebody whose word for it never came."""
+    handle: Any = None
+    """What the adapter acknowledges by; None for a copy that another member sent."""
+
+
+Identity = Callable[[Any], str]
+"""The id of a message of the middleware, for producers that give it another way than the adapter expects."""
+
+
+class Adapter(Protocol):
+    """One member's connection to the middleware."""
+
+    redelivers: bool
+    """What was not acknowledged is delivered again when its member comes back."""
+
+    async def connect(self, cluster: str, member: MemberKey) -> None:
+        """Connect, and listen to the control topic."""
+
+    async def say(self, word: bytes) -> None:
+        """Publish a control word to all members, this one among them, behind what was said before."""
+
+    async def hear(self) -> bytes:
+        """The next control word."""
+
+    async def subscribe(self, *, is_fresh: bool) -> None:
+        """Begin to get a copy of every message; `is_fresh`: without those that wait from an earlier life."""
+
+    async def receive(self) -> list[Delivery]:
+        """At least one. Only this is cancelled."""
+
+    async def acknowledge(self, deliveries: list[Delivery]) -> None:
+        """These copies are done with; each once, in any order."""
+
+    async def caught_up(self) -> None:
+        """Wait until everything that was published before this call has been received."""
+
+    async def lead(self, is_leader: bool) -> None:
+        """This member leads, or does so no more: for what only one of them should do, to keep an order."""
+
+    async def discard(self, member: str) -> None:
+        """Throw away the copies of a member that is gone."""
+
+    async def close(self, *, keeps_copies: bool) -> None:
+        """Say goodbye; without `keeps_copies` nothing is left at the middleware."""
+
+
+@runtime_checkable
+class Transacting(Protocol):
+    """A middleware whose transactions cover what a handler sends and the word that its message is done."""
+
+    transacts: bool
+
+    async def begin(self) -> Any:
+        """The session of the next transaction. Waits for this member's licence."""
+
+    async def commit(self, word: bytes) -> None:
+        """What was sent, and this control word: both or neither."""
+
+    async def roll_back(self) -> None: ...
+
+    async def fence(self, key: MemberKey) -> None:
+        """Take the licence of a member that is taken for dead: from then on nothing that it commits takes effect."""

@@ -1,0 +1,44 @@
+"""What came in and was not taken yet, for adapters whose client calls back."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+_AT_ONCE = 500
+
+
+class Arrivals(Generic[T]):
+    """Of one loop. It has no bound of its own: a middleware sends no more ahead than may be unacknowledged."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[T] = deque()
+        self._is_there = asyncio.Event()
+        self._error: Exception | None = None
+
+    def add(self, item: T) -> None:
+        self._waiting.append(item)
+        self._is_there.set()
+
+    def end(self, error: Exception) -> None:
+        """Whoever waits now or later is told, once everything is taken."""
+        self._error = self._error or error
+        self._is_there.set()
+
+    async def _wait(self) -> None:
+        while not self._waiting:
+            if self._error is not None:
+                raise self._error
+            self._is_there.clear()
+            await self._is_there.wait()
+
+    async def one(self) -> T:
+        await self._wait()
+        return self._waiting.popleft()
+
+    async def some(self) -> list[T]:
+        """At least one, and not so many that nothing else gets its turn."""
+        await self._wait()
+        return [self._waiting.popleft() for _ in range(min(len(self._waiting), _AT_ONCE))]

@@ -1,0 +1,398 @@
+"""One incarnation of one member: the tasks that carry bytes between the engines and the middleware.
+
+    control words ──▶ Membership ──▶ what may be acted on ──▶ Holding ──▶ lanes ──▶ the handler
+    copies ──────────────────────────────────────────────────▶ Holding        └──▶ Done, to everybody
+
+It ends with `Ended`: when the membership says so, or when the connection fails. Nothing of it is used again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any
+
+from heliograph.clustered.adapter import Acknowledge, Adapter, Delivery, Transacting
+from heliograph.clustered.events import (
+    ActOn,
+    CopiesSubscribed,
+    Doubt,
+    Drained,
+    Effect,
+    Event,
+    FencedOff,
+    FenceOff,
+    FindComplete,
+    HasEverything,
+    Heard,
+    LeaveAsked,
+    Say,
+    Stop,
+    SubscribeCopies,
+    Terms,
+    Ticked,
+)
+from heliograph.clustered.holding import Holding
+from heliograph.clustered.membership import Membership
+from heliograph.clustered.ranges import Policy
+from heliograph.clustered.verifier import MessageVerifier
+from heliograph.clustered.words import Answer, Ask, Beat, Copy, Done, MemberKey, View, Word, decoded, encoded
+from heliograph.clustered.working import Figures, Handler, Working
+from heliograph.model import limits
+from heliograph.model.errors import ClientFault
+
+log = logging.getLogger("heliograph.clustered")
+COPIED_FIELDS = (
+    "destination",
+    "persistent",
+    "timestamp",
+    "type",
+    "expiration",
+    "priority",
+    "unit_of_order",
+    "correlation_id",
+    "redelivered",
+)
+
+
+OnResult = Callable[[str, bytes], None]
+
+
+@dataclass(slots=True)
+class Settings:
+    """What a member is told by its application."""
+
+    cluster: str
+    name: str
+    handler: Handler
+    verifier: MessageVerifier
+    policy: Policy
+    terms: Terms
+    weight: int = 1
+    acknowledge: Acknowledge = Acknowledge.OWNER
+    lanes: int = 1
+    shares_results: bool = False
+    on_result: OnResult | None = None
+
+
+class Ended(Exception):
+    """This incarnation is over."""
+
+    def __init__(self, stop: Stop) -> None:
+        super().__init__(stop.reason)
+        self.stop = stop
+
+
+def _goes_on() -> bool:
+    """Asked in every loop that uses a client of somebody else's: some swallow a cancellation that hits them."""
+    task = asyncio.current_task()
+    return task is None or not task.cancelling()
+
+
+def _weightiest(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """One of the errors that ended the tasks: what the application must hear of comes before what the world did."""
+    for kind in (ClientFault, Ended, Exception):
+        found = group.subgroup(kind)
+        while found is not None:
+            error = found.exceptions[0]
+            if not isinstance(error, BaseExceptionGroup):
+                return error
+            found = error
+    return group
+
+
+class MemberRun:
+    """The tasks of one incarnation."""
+
+    def __init__(self, settings: Settings, adapter: Adapter, figures: Figures) -> None:
+        self._settings = settings
+        self._adapter = adapter
+        self._figures = figures
+        self._clock = asyncio.get_running_loop().time
+        self._transacting = adapter if isinstance(adapter, Transacting) and adapter.transacts else None
+        self.membership = Membership(
+            name=settings.name,
+            incarnation=time.time_ns() // 1_000_000,
+            now=self._clock(),
+            terms=replace(settings.terms, fences=self._transacting is not None),
+            policy=settings.policy,
+            weight=settings.weight,
+        )
+        self.holding = Holding(lanes=settings.lanes)
+        self._outgoing: asyncio.Queue[Word] = asyncio.Queue()
+        self._working = Working(
+            settings.handler,
+            self.membership,
+            self.holding,
+            figures,
+            lanes=settings.lanes,
+            shares_results=settings.shares_results,
+            transacting=self._transacting,
+            say=self._outgoing.put_nowait,
+            given_up=self._tell_drained,
+        )
+        self._room = asyncio.Event()
+        self._to_acknowledge: list[Delivery] = []
+        self._has_done_copies = asyncio.Event()
+        self._heard_done: dict[MemberKey, int] = {}
+        self._settling: list[tuple[str, dict[str, None]]] = []
+        self._owed: int | None = None
+        self._stop: Stop | None = None
+        self._tasks: asyncio.TaskGroup
+        self._leads = False
+        self._doubts = 0
+        self._departed: dict[str, float] = {}
+        self._is_subscribed = False
+
+    async def run(self) -> None:
+        """Raises Ended."""
+        try:
+            await self._adapter.connect(self._settings.cluster, self.membership.key)
+            async with asyncio.TaskGroup() as self._tasks:
+                for work in (self._tick, self._hear, self._say, self._working.tell_done, self._acknowledge):
+                    self._tasks.create_task(work())
+                for lane in range(self._settings.lanes):
+                    self._tasks.create_task(self._working.run_lane(lane))
+        except BaseExceptionGroup as group:
+            raise _weightiest(group) from None
+        finally:
+            stop = self._stop or Stop("the connection failed")
+            with suppress(Exception):
+                async with asyncio.timeout(limits.CLUSTERED_LEAVING_SECONDS):
+                    await self._adapter.close(keeps_copies=stop.keeps_copies)
+
+    def leave(self) -> None:
+        self._handle(LeaveAsked())
+
+    # ---- the membership
+
+    def _handle(self, event: Event) -> None:
+        for effect in self.membership.handle(event):
+            self._carry_out(effect)
+
+    def _carry_out(self, effect: Effect) -> None:
+        match effect:
+            case Say(word):
+                self._outgoing.put_nowait(word)
+            case SubscribeCopies(is_fresh):
+                self._tasks.create_task(self._receive(is_fresh))
+            case ActOn(ranges, epoch):
+                log.debug("%s acts on %r in epoch %d", self._settings.name, ranges, epoch)
+                self._owed = epoch
+                self.holding.act_on(ranges)
+                self._working.wake()
+                self._tell_drained()
+            case Doubt(ranges):
+                self.holding.doubt(ranges)
+                self._doubts += 1
+                self._tasks.create_task(self._end_doubt())
+            case FindComplete(name):
+                self._tasks.create_task(self._find_complete(name))
+            case FenceOff(key):
+                self._tasks.create_task(self._fence(key))
+            case Stop():
+                self._stop = effect
+                self._tasks.create_task(self._end(effect))
+
+    async def _tick(self) -> None:
+        pause = self._settings.terms.beat_seconds / 3
+        while True:
+            self._handle(Ticked(self._clock(), time.time_ns() // 1_000_000))
+            self._ask_about_the_overdue()
+            self._discard_what_nobody_needs()
+            if self._leads != self.membership.is_leader:
+                self._leads = not self._leads
+                await self._adapter.lead(self._leads)
+            await asyncio.sleep(pause)
+
+    async def _end(self, stop: Stop) -> None:
+        if stop.has_left:
+            # The last word is worth waiting for: after it nobody waits for the lease.
+            while not self._outgoing.empty():
+                await asyncio.sleep(0.01)
+            await self._acknowledge_now()
+        raise Ended(stop)
+
+    def _tell_drained(self) -> None:
+        if self._owed is not None and self.holding.is_drained:
+            epoch, self._owed = self._owed, None
+            self._handle(Drained(epoch))
+
+    async def _end_doubt(self) -> None:
+        await self._adapter.caught_up()
+        self._doubts -= 1
+        if not self._doubts:
+            self.holding.caught_up()
+
+    async def _find_complete(self, name: str) -> None:
+        await self._adapter.caught_up()
+        self._settling.append((name, dict.fromkeys(self.holding.held)))
+        self._tell_settled()
+
+    def _tell_settled(self) -> None:
+        for name, ids in [each for each in self._settling if not each[1]]:
+            self._settling.remove((name, ids))
+            self._handle(HasEverything(name))
+
+    def _discard_what_nobody_needs(self) -> None:
+        """Copies of members that are gone for good. Who only comes back throws its old copies away itself."""
+        view, now = self.membership.view, self._clock()
+        if view is None or not self.membership.is_leader:
+            return
+        for name in view.departed:
+            since = self._departed.setdefault(name, now)
+            if now - since >= limits.CLUSTERED_DISCARD_SECONDS and not self.membership.knows(name):
+                self._departed[name] = float("inf")
+                self._tasks.create_task(self._discard(name))
+        self._departed = {name: since for name, since in self._departed.items() if name in view.departed}
+
+    async def _discard(self, name: str) -> None:
+        """A courtesy to the middleware: if it fails, copies of somebody who is gone stay there."""
+        try:
+            await self._adapter.discard(name)
+        except Exception:
+            log.warning("the copies of %s were not thrown away", name, exc_info=True)
+
+    async def _fence(self, key: MemberKey) -> None:
+        if self._transacting is not None:
+            await self._transacting.fence(key)
+        self._handle(FencedOff(key))
+
+    # ---- control words
+
+    async def _say(self) -> None:
+        while _goes_on():
+            word = await self._outgoing.get()
+            await self._adapter.say(encoded(word))
+
+    async def _hear(self) -> None:
+        while _goes_on():
+            word = decoded(await self._adapter.hear())
+            if word is not None:
+                self._heed(word)
+
+    def _heed(self, word: Word) -> None:
+        match word:
+            case Beat():
+                self._check_gap(word.key, word.done)
+                self._handle(Heard(word, self._clock()))
+            case View():
+                self._handle(Heard(word, self._clock()))
+            case Done():
+                self._check_gap((word.name, word.incarnation), word.number - 1)
+                self._heard_done[word.name, word.incarnation] = word.number
+                self._heed_done(word.ids)
+                self._share_results(word)
+            case Ask(name, to, ids) if to == self._settings.name:
+                self._tasks.create_task(self._answer(name, ids))
+            case Answer(name, to, done, wanted) if to == self._settings.name:
+                self._heed_done(done)
+                self._send_copies(name, wanted)
+            case Copy(to=to) if to == self._settings.name:
+                self._take_copy(word)
+            case _:
+                pass
+
+    def _check_gap(self, key: MemberKey, number: int) -> None:
+        """A word `Done` that was missed cannot be had again: begin again, with copies of what is new."""
+        known = self._heard_done.setdefault(key, number)
+        if number > known:
+            raise Ended(Stop(f"words {known + 1} to {number} of {key[0]} were missed"))
+
+    def _heed_done(self, ids: list[str]) -> None:
+        gone = self.holding.done(ids)
+        if gone:
+            self._room.set()
+            if self._settings.acknowledge is Acknowledge.OWNER:
+                self._acknowledge_later([delivery for delivery in gone if delivery.handle is not None])
+        if self._settling:
+            for _, waiting in self._settling:
+                for identity in ids:
+                    waiting.pop(identity, None)
+            self._tell_settled()
+        self._tell_drained()
+
+    def _share_results(self, word: Done) -> None:
+        on_result = self._settings.on_result
+        if on_result is not None and word.name != self._settings.name:
+            for identity, result in zip(word.ids, word.results, strict=False):
+                if result is not None:
+                    on_result(identity, result)
+
+    # ---- copies
+
+    async def _receive(self, is_fresh: bool) -> None:
+        await self._adapter.subscribe(is_fresh=is_fresh)
+        self._is_subscribed = True
+        self._handle(CopiesSubscribed())
+        value_of, holding = self._settings.verifier.value, self.holding
+        acknowledges_all = self._settings.acknowledge is Acknowledge.ALL
+        while _goes_on():
+            while holding.is_full:
+                self._room.clear()
+                await self._room.wait()
+            deliveries = await self._adapter.receive()
+            await asyncio.sleep(0)  # copies that are here already must not keep words from being heard
+            now = self._clock()
+            known = [each for each in deliveries if not holding.receive(each, value_of(each), now)]
+            self._figures.received += len(deliveries)
+            self._working.wake()
+            if acknowledges_all:
+                self._acknowledge_later(deliveries)
+            elif known and self._settings.acknowledge is Acknowledge.OWNER:
+                self._acknowledge_later(known)
+
+    def _acknowledge_later(self, deliveries: list[Delivery]) -> None:
+        """Hearing must not wait for the middleware: one's own beat may be the next word."""
+        self._to_acknowledge += deliveries
+        self._has_done_copies.set()
+
+    async def _acknowledge(self) -> None:
+        while _goes_on():
+            await self._has_done_copies.wait()
+            self._has_done_copies.clear()
+            await self._acknowledge_now()
+
+    async def _acknowledge_now(self) -> None:
+        deliveries, self._to_acknowledge = self._to_acknowledge, []
+        if deliveries:
+            await self._adapter.acknowledge(deliveries)
+
+    def _ask_about_the_overdue(self) -> None:
+        view = self.membership.view
+        if view is None:
+            return
+        by_owner: dict[str, list[str]] = {}
+        for held in self.holding.overdue(self._clock()):
+            by_owner.setdefault(view.assignment.owner(held.value), []).append(held.delivery.id)
+        for owner, ids in by_owner.items():
+            if owner != self._settings.name:
+                self._figures.asked += len(ids)
+                self._outgoing.put_nowait(Ask(self._settings.name, owner, ids))
+
+    async def _answer(self, name: str, ids: list[str]) -> None:
+        """What I have not seen although I have seen everything until now, I never will."""
+        if not self._is_subscribed:
+            return
+        await self._adapter.caught_up()
+        done = [identity for identity in ids if self.holding.is_done(identity)]
+        wanted = [i for i in ids if i not in self.holding.held and not self.holding.is_done(i)]
+        if done or wanted:
+            self._outgoing.put_nowait(Answer(self._settings.name, name, done, wanted))
+
+    def _send_copies(self, owner: str, wanted: list[str]) -> None:
+        for held in [self.holding.held[identity] for identity in wanted if identity in self.holding.held]:
+            delivery = held.delivery
+            fields: dict[str, Any] = {field: getattr(delivery, field) for field in COPIED_FIELDS}
+            fields["properties"] = dict(delivery.properties)
+            word = Copy(self._settings.name, owner, delivery.id, held.value, delivery.body, fields)
+            self._outgoing.put_nowait(word)
+
+    def _take_copy(self, word: Copy) -> None:
+        delivery = Delivery(id=word.id, body=word.body, **word.fields)
+        self.holding.receive(delivery, word.value, self._clock())
+        self._working.wake()

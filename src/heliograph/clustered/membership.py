@@ -1,0 +1,445 @@
+"""Membership of one member: views, leases, epochs, and hand-over without overlap (H2, docs/decisions/0021).
+
+    candidate ──copies subscribed, in a view──▶ member ──asked to leave, drained──▶ gone
+        └──nobody else for long──▶ founder ──▶ member ──lease lapsed, or left out of a view──▶ stopped
+
+What it guarantees, as long as clocks and middleware keep to the terms:
+1. No two members act on a value at the same time: a member acts on what it gained in a view only when every
+   other member of that view acts on nothing that the view gives away, and who is in no view any more has no lease.
+2. Who hears itself no more for the time of a lease acts no more, and comes back as somebody else.
+3. Every value has an owner again after the silence of a lease, a word of the leader and one of each member.
+
+One member leads: the first of the view that is neither silent nor leaving. It decides nothing but who is in
+and who owns what. It adopts its own view as the others do, when it hears it.
+"""
+
+from __future__ import annotations
+
+from typing import assert_never
+
+from heliograph.clustered.events import (
+    ActOn,
+    CopiesSubscribed,
+    Doubt,
+    Drained,
+    Effect,
+    Event,
+    FencedOff,
+    FenceOff,
+    FindComplete,
+    HasEverything,
+    Heard,
+    LeaveAsked,
+    Say,
+    Stop,
+    SubscribeCopies,
+    Terms,
+    Ticked,
+)
+from heliograph.clustered.hashing import HASH_VERSION
+from heliograph.clustered.leading import next_view
+from heliograph.clustered.ranges import EVERYTHING, Even, Policy, Ranges
+from heliograph.clustered.words import Beat, Member, MemberKey, View
+
+NEVER = float("-inf")
+
+
+class Membership:
+    """One incarnation of one member. It reads no clock: the time comes in events, from one that never goes back."""
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        incarnation: int,
+        now: float,
+        terms: Terms | None = None,
+        policy: Policy | None = None,
+        weight: int = 1,
+    ) -> None:
+        self.key: MemberKey = (name, incarnation)
+        self.name = name
+        self.terms = terms or Terms()
+        self.view: View | None = None
+        self.acting = Ranges()
+        self.lease_until: float | None = None
+        """On the member's own clock; None until it has heard itself."""
+        self.is_over = False
+        self.done_words = 0
+        self._policy = policy or Even()
+        self._weight = weight
+        self._listening_since = now
+        self._probe = NEVER  # when the last beat was sent that came back
+        self._now = now  # never ahead of the clock: a beat that is dated late would make a lease too long
+        self._beat_due = now
+        self._view_due = now
+        self._wall_ms = incarnation
+        self._heard_at: dict[MemberKey, float] = {}
+        self._beats: dict[MemberKey, Beat] = {}
+        self._highest_epoch = 0
+        self._proposed: View | None = None
+        self._adopted_at = now
+        self._has_released = False
+        self._has_gained = False
+        self._is_ready = False
+        self._is_subscribing = False
+        self._is_fresh = False
+        self._is_leaving = False
+        self._settled: dict[str, None] = {}
+        self._finding: dict[MemberKey, None] = {}
+        self._fenced: dict[MemberKey, None] = {}
+        self._fencing: dict[MemberKey, None] = {}
+
+    def may_act(self, now: float) -> bool:
+        """Asked before every message: an owner whose lease ran out acts no more."""
+        return not self.is_over and self.lease_until is not None and now < self.lease_until
+
+    @property
+    def epoch(self) -> int:
+        return 0 if self.view is None else self.view.epoch
+
+    def handle(self, event: Event) -> list[Effect]:
+        if self.is_over:
+            return []
+        effects: list[Effect] = []
+        match event:
+            case Ticked(now, wall_ms):
+                self._now = now
+                self._wall_ms = max(self._wall_ms, wall_ms)
+                self._tick(now, effects)
+            case Heard(word, now):
+                self._now = now
+                if isinstance(word, Beat):
+                    self._hear_beat(word, now, effects)
+                else:
+                    self._hear_view(word, now, effects)
+            case CopiesSubscribed():
+                self._is_ready = True
+            case Drained(epoch):
+                self._drained(epoch, effects)
+            case HasEverything(name):
+                self._settled[name] = None
+                effects.append(Say(self._beat(self._now)))
+            case FencedOff(key):
+                self._fenced[key] = None
+            case LeaveAsked():
+                self._is_leaving = True
+            case _:
+                assert_never(event)
+        return effects
+
+    # ---- time
+
+    def _tick(self, now: float, effects: list[Effect]) -> None:
+        if self.lease_until is not None and now >= self.lease_until:
+            self._stop("the lease ran out", effects)
+            return
+        if now >= self._beat_due:
+            self._beat_due = now + self.terms.beat_seconds
+            effects.append(Say(self._beat(now)))
+        self._found(now, effects)
+        self._lead(now, effects)
+        self._gain(effects)
+        self._leave(effects)
+
+    def _beat(self, now: float, *, is_gone: bool = False) -> Beat:
+        return Beat(
+            name=self.name,
+            incarnation=self.key[1],
+            sent=now,
+            epoch=self.epoch,
+            leader=("", 0) if self.view is None else self.view.leader,
+            has_released=self._has_released,
+            is_ready=self._is_ready,
+            is_leaving=self._is_leaving,
+            is_gone=is_gone,
+            weight=self._weight,
+            settled=tuple(self._settled),
+            done=self.done_words,
+        )
+
+    def _stop(self, reason: str, effects: list[Effect]) -> None:
+        self.is_over = True
+        self.acting = Ranges()
+        effects.append(Stop(reason))
+
+    # ---- others
+
+    def _hear_beat(self, beat: Beat, now: float, effects: list[Effect]) -> None:
+        if beat.hash_version != HASH_VERSION:
+            self._stop(f"{beat.name} computes values by version {beat.hash_version}", effects)
+        elif beat.key == self.key:
+            self._hear_myself(beat, now, effects)
+        elif beat.name == self.name and beat.incarnation > self.key[1]:
+            self._stop("another process came with the same name", effects)
+        else:
+            self._heard_at[beat.key] = now
+            self._beats[beat.key] = beat
+            self._highest_epoch = max(self._highest_epoch, beat.epoch)
+            self._gain(effects)
+
+    def _hear_myself(self, beat: Beat, now: float, effects: list[Effect]) -> None:
+        if self.lease_until is not None and now >= self.lease_until:
+            self._stop("the lease ran out", effects)
+            return
+        self._probe = max(self._probe, beat.sent)
+        self.lease_until = self._probe + self.terms.lease_seconds
+        self._gain(effects)
+
+    def _is_silent(self, key: MemberKey) -> bool:
+        """It has no lease: nothing of it came for long, on a connection on which I heard myself since."""
+        since = max(self._heard_at.get(key, NEVER), self._listening_since)
+        return self._probe - since >= self.terms.silence_seconds
+
+    def _is_gone(self, key: MemberKey) -> bool:
+        beat = self._beats.get(key)
+        return beat is not None and beat.is_gone
+
+    def _is_out(self, key: MemberKey) -> bool:
+        return key != self.key and (self._is_gone(key) or self._is_silent(key))
+
+    def knows(self, name: str) -> bool:
+        """Somebody of that name is in, or on its way in."""
+        is_in = self.view is not None and _is_mine(self.view, name)
+        return is_in or any(key[0] == name and not self._is_out(key) for key in self._beats)
+
+    # ---- founding
+
+    def _found(self, now: float, effects: list[Effect]) -> None:
+        """Nobody is there: what waits from an earlier life is all there is, and I begin."""
+        if self.view is not None or self._proposed is not None or self._is_leaving:
+            return
+        others = [key for key in self._heard_at if not self._is_out(key)]
+        if self._probe - self._listening_since < self.terms.silence_seconds:
+            return
+        if any(self._beats[key].epoch for key in others) or any(
+            _rank(key) < _rank(self.key) for key in others
+        ):
+            return
+        if not self._is_ready:
+            self._subscribe(False, effects)
+            return
+        me = Member(self.name, self.key[1], self._weight, is_complete=True)
+        epoch = max(self._wall_ms, self._highest_epoch + 1)
+        slices = self._policy.assign(
+            {self.name: self._weight}, View(0, self.key, (), ((0, 1 << 32, ""),)).assignment
+        )
+        self._propose(View(epoch, self.key, (me,), slices.slices, is_founding=True), effects)
+
+    def _subscribe(self, is_fresh: bool, effects: list[Effect]) -> None:
+        if not self._is_subscribing:
+            self._is_subscribing = True
+            self._is_fresh = is_fresh
+            effects.append(SubscribeCopies(is_fresh))
+
+    # ---- leading
+
+    @property
+    def is_leader(self) -> bool:
+        """The first that is there and stays; if all are leaving, the first that is there."""
+        if self.view is None:
+            return False
+        here = [member.key for member in self.view.members if not self._is_out(member.key)]
+        staying = [key for key in here if not self._says_leaving(key)]
+        return (staying or here)[0] == self.key
+
+    def _says_leaving(self, key: MemberKey) -> bool:
+        if key == self.key:
+            return self._is_leaving
+        beat = self._beats.get(key)
+        return beat is not None and beat.is_leaving
+
+    def _lead(self, now: float, effects: list[Effect]) -> None:
+        if self.view is None or not self.is_leader or not self.may_act(now):
+            return
+        if self._proposed is not None:
+            self._repeat(self._proposed, now, effects)
+            return
+        if not self._fence(effects):
+            return
+        present = [beat for key, beat in self._beats.items() if not self._is_out(key)]
+        view = next_view(
+            self.view,
+            self.key,
+            policy=self._policy,
+            out=[member.key for member in self.view.members if self._is_out(member.key)],
+            present=[*present, self._beat(now)],
+            highest=self._highest_epoch,
+        )
+        if view is not None:
+            self._propose(view, effects)
+        elif self._somebody_is_elsewhere(self.view):
+            self._repeat(self.view, now, effects)
+
+    def _fence(self, effects: list[Effect]) -> bool:
+        """Whether those who fell silent can do no more, by the word of the middleware where it gives one."""
+        if not self.terms.fences or self.view is None:
+            return True
+        lost = [m.key for m in self.view.members if self._is_out(m.key) and not self._is_gone(m.key)]
+        for key in lost:
+            if key not in self._fencing:
+                self._fencing[key] = None
+                effects.append(FenceOff(key))
+        return all(key in self._fenced for key in lost)
+
+    def _somebody_is_elsewhere(self, view: View) -> bool:
+        return any(
+            (beat.epoch, beat.leader) != (view.epoch, view.leader) and not self._is_out(key)
+            for key, beat in self._beats.items()
+        )
+
+    def _repeat(self, view: View, now: float, effects: list[Effect]) -> None:
+        if now >= self._view_due:
+            self._view_due = now + self.terms.beat_seconds
+            effects.append(Say(view))
+
+    def _propose(self, view: View, effects: list[Effect]) -> None:
+        self._proposed = view
+        self._highest_epoch = max(self._highest_epoch, view.epoch)
+        self._view_due = NEVER
+        self._repeat(view, self._now, effects)
+
+    # ---- views
+
+    def _hear_view(self, view: View, now: float, effects: list[Effect]) -> None:
+        if view.leader != self.key:
+            self._heard_at[view.leader] = now
+        if self._proposed is not None and view == self._proposed:
+            self._proposed = None
+        self._highest_epoch = max(self._highest_epoch, view.epoch)
+        if self.view is None:
+            self._hear_view_as_candidate(view, now, effects)
+        elif self._founded_too(view):
+            self._stop("somebody older founded the cluster at the same time", effects)
+        elif self.view.member(view.leader) is None:
+            return  # of somebody who was out when this view was made
+        elif view.epoch > self.view.epoch:
+            if view.member(self.key) is None:
+                self._stop("the others went on without me", effects)
+            else:
+                self._adopt(view, now, effects)
+
+    def _hear_view_as_candidate(self, view: View, now: float, effects: list[Effect]) -> None:
+        if view.member(self.key) is not None and self._is_ready:
+            if view.leader != self.key or not self._knows_a_cluster():
+                self._adopt(view, now, effects)
+            return
+        if view.leader == self.key or _is_mine(view, self.name):
+            return  # an earlier life of mine is still in it: wait until it is out
+        is_fresh = self.name in view.departed
+        if self._is_subscribing and is_fresh and not self._is_fresh:
+            self._stop("what waits from an earlier life is done: begin again without it", effects)
+            return
+        self._subscribe(is_fresh, effects)
+
+    def _knows_a_cluster(self) -> bool:
+        return any(beat.epoch and not self._is_out(key) for key, beat in self._beats.items())
+
+    def _founded_too(self, view: View) -> bool:
+        mine = self.view
+        return (
+            mine is not None
+            and mine.is_founding
+            and view.is_founding
+            and view.leader != self.key
+            and not self._has_gained
+            and _rank(view.leader) < _rank(self.key)
+        )
+
+    def _adopt(self, view: View, now: float, effects: list[Effect]) -> None:
+        before, self.view = self.view, view
+        self._adopted_at = now
+        self._has_released = self._has_gained = False
+        self._proposed = None
+        self.acting = self.acting & view.assignment.of(self.name)
+        self._settled = {name: None for name in self._settled if _is_mine(view, name)}
+        if before is not None:
+            self._learn_who_went(before, view, effects)
+        elif view.is_founding:
+            effects.append(Doubt(EVERYTHING))  # whoever was here before may have begun what waits
+        for key in [key for key in self._heard_at if view.member(key) is None and self._is_out(key)]:
+            del self._heard_at[key]
+            self._beats.pop(key, None)
+        for member in view.members:
+            self._heard_at.setdefault(member.key, now)
+        effects.append(ActOn(self.acting, view.epoch))
+        self._find_complete(view, effects)
+
+    def _learn_who_went(self, before: View, view: View, effects: list[Effect]) -> None:
+        went = [member for member in before.members if view.member(member.key) is None]
+        lost = [piece for m in went if not self._is_gone(m.key) for piece in before.assignment.of(m.name)]
+        if lost:
+            effects.append(Doubt(Ranges(lost)))
+
+    def _find_complete(self, view: View, effects: list[Effect]) -> None:
+        me = view.member(self.key)
+        if me is None or not me.is_complete:
+            return
+        for member in view.members:
+            if not member.is_complete and member.key not in self._finding:
+                self._finding[member.key] = None
+                effects.append(FindComplete(member.name))
+
+    # ---- handing over
+
+    def _drained(self, epoch: int, effects: list[Effect]) -> None:
+        if self.view is None or epoch != self.view.epoch or self._has_released:
+            return
+        self._has_released = True
+        effects.append(Say(self._beat(self._now)))
+        self._gain(effects)
+
+    def _gain(self, effects: list[Effect]) -> None:
+        """Act on all that the view gives me, once nobody else in it acts on any of that."""
+        view = self.view
+        if view is None or self._has_gained or not self._has_released:
+            return
+        if not all(self._released(member.key, view) for member in view.members if member.key != self.key):
+            return
+        if view.is_founding and self._probe < self._adopted_at + self.terms.founding_seconds:
+            return
+        self._has_gained = True
+        mine = view.assignment.of(self.name)
+        if mine != self.acting:
+            self.acting = mine
+            effects.append(ActOn(mine, view.epoch))
+
+    def _released(self, key: MemberKey, view: View) -> bool:
+        beat = self._beats.get(key)
+        if beat is None:
+            return False
+        return beat.is_gone or (beat.has_released and beat.epoch == view.epoch and beat.leader == view.leader)
+
+    # ---- leaving
+
+    def _leave(self, effects: list[Effect]) -> None:
+        if not self._is_leaving:
+            return
+        view = self.view
+        if view is None:
+            self._go(keeps_copies=False, effects=effects)
+            return
+        others = [member for member in view.members if not self._is_out(member.key)]
+        if len(others) > 1:
+            if self._has_released and not view.assignment.of(self.name):
+                self._go(keeps_copies=False, effects=effects)
+        elif self.acting:
+            self.acting = Ranges()
+            self._has_released = False
+            effects.append(ActOn(self.acting, view.epoch))
+        elif self._has_released:
+            self._go(keeps_copies=True, effects=effects)
+
+    def _go(self, *, keeps_copies: bool, effects: list[Effect]) -> None:
+        effects.append(Say(self._beat(self._now, is_gone=True)))
+        self.is_over = True
+        effects.append(Stop("left", has_left=True, keeps_copies=keeps_copies))
+
+
+def _rank(key: MemberKey) -> tuple[int, str]:
+    """Whoever started first goes first."""
+    return key[1], key[0]
+
+
+def _is_mine(view: View, name: str) -> bool:
+    return any(member.name == name for member in view.members)

@@ -1,0 +1,253 @@
+"""Clustered consumers on Heliograph: a durable subscription for each member, and a topic for control.
+
+A queue is consumed as one: the member that leads moves its messages, transaction by transaction, to a topic
+of the cluster, of which every member has its copies. With `transacted=True` what a handler sends in
+`message.session` takes effect together with the word that its message is done, or not at all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from heliograph.clustered.adapter import Delivery
+from heliograph.clustered.licence import Licence
+from heliograph.clustered.words import MemberKey
+from heliograph.model import limits
+from heliograph.model.errors import ClientFault, HeliographError
+
+if TYPE_CHECKING:
+    from heliograph.client import Connection, Consumer, Message, Producer, Session
+
+_POLL_SECONDS = 0.1
+_BATCH = 500
+_IN_USE_SECONDS = 90.0
+ORIGINAL = "heliograph_clustered_id"
+"""The property under which a moved message keeps its id."""
+
+
+class Heliograph:
+    """One member's connection to a Heliograph server or cluster."""
+
+    redelivers = True
+
+    def __init__(self, url: str, source: str, *, transacted: bool = False, **options: Any) -> None:
+        """`source`: `topic:NAME` or `queue:NAME`. `options` are those of `heliograph.connect`."""
+        if source.partition(":")[0] not in ("topic", "queue"):
+            raise ClientFault(f"{source[:60]!r} is no topic and no queue", code="invalid-name")
+        self.transacts = transacted
+        self._url = url
+        self._source = source
+        self._options = options
+        self._words: deque[bytes] = deque()
+        self._received = 0
+        self._unacknowledged = 0
+        self._copies: Consumer | None = None
+        self._moving: asyncio.Task[None] | None = None
+        self._licence: Licence | None = None
+
+    async def connect(self, cluster: str, member: MemberKey) -> None:
+        from heliograph.client import connect
+
+        self._cluster, self._member = cluster, member[0]
+        self._control = f"topic:clustered.{cluster}.control"
+        self._topic = self._source
+        if self._source.startswith("queue:"):
+            self._topic = f"topic:clustered.{cluster}.copies"
+        options = {"reconnect_seconds": limits.CLUSTERED_LEASE_SECONDS, **self._options}
+        self._connection: Connection = await connect(
+            self._url, client_id=self._client_id(member[0]), **options
+        )
+        self._hearing: Consumer = await self._connection.consumer(self._control)
+        self._saying: Producer = await self._connection.producer(self._control, persistent=False)
+        if self.transacts:
+            self._licence = Licence(self._connection, cluster, member, self._control)
+            await self._licence.make()
+
+    def _client_id(self, member: str) -> str:
+        return f"clustered.{self._cluster}.{member}"
+
+    # ---- control
+
+    async def say(self, word: bytes) -> None:
+        await self._saying.send(word)
+
+    async def hear(self) -> bytes:
+        while not self._words:
+            if self._moving is not None and self._moving.done():
+                self._moving.result()
+            self._words.extend(_bytes_of(m.body) for m in await self._hearing.receive_batch(_BATCH))
+        return self._words.popleft()
+
+    # ---- copies
+
+    async def subscribe(self, *, is_fresh: bool) -> None:
+        self._session: Session = await self._connection.session(acknowledge="individual")
+        if is_fresh:
+            with suppress(ClientFault):  # there may be none
+                await self._session.unsubscribe("copies")
+        async with asyncio.timeout(_IN_USE_SECONDS):
+            while self._copies is None:
+                self._copies = await self._try_to_subscribe()
+
+    async def _try_to_subscribe(self) -> Consumer | None:
+        """None while the server still waits for an earlier life of this member to come back."""
+        try:
+            return await self._session.consumer(
+                self._topic, durable="copies", credit=limits.CLUSTERED_HELD_MESSAGES
+            )
+        except ClientFault as error:
+            if error.code != "subscription-in-use":
+                raise
+            await asyncio.sleep(_POLL_SECONDS)
+            return None
+
+    async def receive(self) -> list[Delivery]:
+        assert self._copies is not None, "not subscribed"
+        messages = await self._copies.receive_batch(_BATCH)
+        self._received += len(messages)
+        self._unacknowledged += len(messages)
+        return [_delivery(message) for message in messages]
+
+    async def acknowledge(self, deliveries: list[Delivery]) -> None:
+        self._unacknowledged -= len(deliveries)
+        for delivery in deliveries:
+            await delivery.handle.acknowledge()
+
+    async def caught_up(self) -> None:
+        """By what the server says is waiting for this member; without the right to ask, when nothing comes."""
+        wanted: int | None = None
+        while wanted is None or self._received < wanted:
+            waiting = await self._waiting()
+            if waiting == 0:
+                return
+            if wanted is None:
+                wanted = self._received + waiting
+            await asyncio.sleep(_POLL_SECONDS)
+
+    async def _waiting(self) -> int:
+        try:
+            shown = await self._connection.ask("destination.show", destination=self._topic)
+        except HeliographError:
+            return await self._coming()
+        for each in shown["subscribers"]:
+            if each["client"] == self._client_id(self._member) and each["name"] == "copies":
+                return max(0, int(each["depth"]) + int(each["in_flight"]) - self._unacknowledged)
+        return await self._coming()  # only the first hundred subscribers are shown
+
+    async def _coming(self) -> int:
+        """How many came in a moment."""
+        before = self._received
+        await asyncio.sleep(5 * _POLL_SECONDS)
+        return self._received - before
+
+    async def discard(self, member: str) -> None:
+        from heliograph.client import connect
+
+        async with asyncio.timeout(_IN_USE_SECONDS):
+            async with connect(self._url, client_id=self._client_id(member), **self._options) as connection:
+                while True:
+                    try:
+                        await connection.unsubscribe("copies")
+                        return
+                    except ClientFault as error:
+                        if error.code != "subscription-in-use":
+                            return
+                    await asyncio.sleep(5 * _POLL_SECONDS)
+
+    async def close(self, *, keeps_copies: bool) -> None:
+        await self.lead(False)
+        if self._copies is not None:
+            await self._copies.close()
+            if not keeps_copies:
+                await self._session.unsubscribe("copies")
+        if self._licence is not None:
+            await self._licence.close()
+        await self._connection.close()
+
+    # ---- a queue becomes copies
+
+    async def lead(self, is_leader: bool) -> None:
+        if is_leader and self._topic != self._source:
+            self._moving = asyncio.create_task(self._move())
+        elif self._moving is not None:
+            self._moving.cancel()
+            await asyncio.wait([self._moving])
+            self._moving = None
+
+    async def _move(self) -> None:
+        async with await self._connection.session(acknowledge="transacted") as session:
+            consumer = await session.consumer(self._source, credit=_BATCH)
+            producer = await session.producer(self._topic)
+            while True:
+                for message in await consumer.receive_batch(_BATCH):
+                    await producer.send(message.body, **_options_of(message))
+                with suppress(HeliographError):  # rolled back: it comes again
+                    await session.commit()
+
+    # ---- transactions
+
+    async def begin(self) -> Session:
+        assert self._licence is not None, "not transacted"
+        return await self._licence.begin()
+
+    async def commit(self, word: bytes) -> None:
+        assert self._licence is not None, "not transacted"
+        await self._licence.commit(word)
+
+    async def roll_back(self) -> None:
+        assert self._licence is not None, "not transacted"
+        await self._licence.roll_back()
+
+    async def fence(self, key: MemberKey) -> None:
+        assert self._licence is not None, "not transacted"
+        await self._licence.fence(key)
+
+
+def _bytes_of(body: Any) -> bytes:
+    if isinstance(body, bytes):
+        return body
+    return body.encode() if isinstance(body, str) else msgspec.json.encode(body)
+
+
+def _delivery(message: Message) -> Delivery:
+    properties = message.properties
+    return Delivery(
+        id=str(properties.get(ORIGINAL) or message.id),
+        body=b""
+        if message.is_large
+        else _bytes_of(message.body),  # the handler opens it by `delivery.handle`
+        destination=message.destination,
+        persistent=message.persistent,
+        timestamp=message.timestamp,
+        type=message.type,
+        expiration=message.expiration,
+        priority=message.priority,
+        unit_of_order=message.unit_of_order,
+        correlation_id=message.correlation_id,
+        properties=properties,
+        redelivered=message.redelivered,
+        handle=message,
+    )
+
+
+def _options_of(message: Message) -> dict[str, Any]:
+    """Everything that a message says of itself, for its copy."""
+    options: dict[str, Any] = {
+        "properties": {**message.properties, ORIGINAL: message.id},
+        "correlation_id": message.correlation_id,
+        "reply_to": message.reply_to,
+        "type": message.type,
+        "priority": message.priority,
+        "persistent": message.persistent,
+        "unit_of_order": message.unit_of_order,
+        "group_id": message.group_id,
+        "group_sequence": message.group_sequence,
+    }
+    if message.expiration:
+        options["time_to_live"] = max(0.001, message.expiration - message.timestamp)
+    return {name: value for name, value in options.items() if value is not None}

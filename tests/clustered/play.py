@@ -1,0 +1,175 @@
+"""A cluster of real processes on real middleware, and the judgement of what they did."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tests.clustered.middleware import UNITS, Middleware
+from tests.servers import CLEAN, ROOT, until
+
+# Looking means reading files; members need the processors more.
+_POLL_SECONDS = 0.1
+
+
+@dataclass
+class Effect:
+    """One line of one member."""
+
+    number: int
+    token: int
+    is_marked: bool
+    member: str
+
+
+@dataclass
+class Cluster:
+    """Members of one clustered consumer, by name. Everything started ends here."""
+
+    middleware: Middleware
+    url: str
+    folder: Path
+    options: dict[str, Any] = field(default_factory=dict)
+    processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+    killed: list[str] = field(default_factory=list)
+    left: list[str] = field(default_factory=list)
+
+    def start(self, name: str) -> None:
+        path = self.folder / f"{name}.effects"
+        (self.folder / f"{name}.effects.status").unlink(missing_ok=True)  # of an earlier life
+        with (self.folder / f"{name}.err").open("ab") as errors:
+            self.processes[name] = subprocess.Popen(
+                [
+                    *(sys.executable, "-m", "tests.clustered.member"),
+                    *(self.middleware.key, self.url, name, str(path), json.dumps(self.options)),
+                ],
+                cwd=ROOT,
+                env=CLEAN,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=errors,
+                start_new_session=True,
+            )
+
+    def kill(self, name: str) -> None:
+        process = self.processes.pop(name)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        self.killed.append(name)
+
+    async def leave(self, name: str) -> None:
+        process = self.processes.pop(name)
+        process.send_signal(signal.SIGTERM)
+        await until(lambda: process.poll() is not None, f"{name} has left", 60)
+        assert process.returncode == 0, self.words_of(name)
+        self.left.append(name)
+
+    def end(self) -> None:
+        for process in self.processes.values():
+            process.kill()
+            process.wait()
+
+    def status(self, name: str) -> dict[str, Any]:
+        path = self.folder / f"{name}.effects.status"
+        return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+
+    def words_of(self, name: str) -> str:
+        return (self.folder / f"{name}.err").read_text(errors="replace")[-3000:]
+
+    async def is_whole(self, seconds: float = 40.0) -> None:
+        """Everybody who runs is in, complete, and owns something."""
+        names = sorted(self.processes)
+
+        def whole() -> bool:
+            return all(
+                sorted(status.get("members", ())) == names and status["complete"] and status["acting"]
+                for status in map(self.status, names)
+            )
+
+        deadline = asyncio.get_running_loop().time() + seconds
+        while not whole():
+            states = [self.status(name) for name in names]
+            assert asyncio.get_running_loop().time() < deadline, f"{names} are not one: {states}"
+            await asyncio.sleep(_POLL_SECONDS)
+
+    async def has_processed(self, numbers: Iterable[int], seconds: float = 60.0) -> None:
+        wanted = set(numbers)
+
+        def missing() -> int:
+            return len(wanted - {effect.number for effect in self.effects()})
+
+        deadline = asyncio.get_running_loop().time() + seconds
+        while (rest := missing()) and asyncio.get_running_loop().time() < deadline:
+            await asyncio.sleep(0.2)
+        if rest:
+            states = {name: self.status(name) for name in self.processes}
+            words = {name: self.words_of(name) for name in self.processes}
+            raise AssertionError(f"{rest} messages were not processed in {seconds:g} s: {states} {words}")
+
+    async def is_idle(self, seconds: float) -> None:
+        """Nothing more is processed."""
+        deadline = asyncio.get_running_loop().time() + seconds
+        before = -1
+        while before != (count := len(self.effects())) and asyncio.get_running_loop().time() < deadline:
+            before = count
+            await asyncio.sleep(8)
+
+    def effects(self) -> list[Effect]:
+        """What every member did, in the order of each."""
+        found = []
+        for path in sorted(self.folder.glob("*.effects")):
+            for line in path.read_text(encoding="utf-8").splitlines():
+                body, token, marked = line.split()
+                found.append(Effect(int(body[2:]), int(token), marked == "1", path.stem))
+        return found
+
+
+@dataclass
+class Verdict:
+    """What became of so many messages."""
+
+    lost: list[int]
+    repeated: list[int]
+    unmarked: list[int]
+    """Repeated without a mark on any but the first."""
+    repeated_of_the_living: list[int]
+    """Repeated although nobody who did it was killed."""
+    out_of_order: int
+
+
+def judge(effects: list[Effect], numbers: range, killed: list[str]) -> Verdict:
+    times = Counter(effect.number for effect in effects)
+    repeated = [number for number, count in times.items() if count > 1]
+    by_number: dict[int, list[Effect]] = {}
+    for effect in effects:
+        by_number.setdefault(effect.number, []).append(effect)
+    unmarked = [n for n in repeated if sum(not each.is_marked for each in by_number[n]) > 1]
+    living = [n for n in repeated if all(each.member not in killed for each in by_number[n])]
+    return Verdict(
+        lost=[number for number in numbers if number not in times],
+        repeated=repeated,
+        unmarked=unmarked,
+        repeated_of_the_living=living,
+        out_of_order=_out_of_order(effects),
+    )
+
+
+def _out_of_order(effects: list[Effect]) -> int:
+    """How often a member processed a message of a unit after a later one, neither being marked."""
+    last: dict[tuple[str, int], int] = {}
+    count = 0
+    for effect in effects:
+        if effect.is_marked:
+            continue
+        key = effect.member, effect.number % UNITS
+        count += effect.number < last.get(key, -1)
+        last[key] = max(last.get(key, -1), effect.number)
+    return count

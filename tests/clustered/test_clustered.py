@@ -1,0 +1,76 @@
+"""A clustered consumer behaves the same on every middleware (H1, H2, H4).
+
+Members come, leave and are killed, and each message is processed by one of them.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.clustered.middleware import ALL, Middleware
+from tests.clustered.play import Cluster, judge
+from tests.servers import play
+
+QUICK = ["heliograph", "rabbitmq", "nats", "mqtt", "redis"]
+
+
+@pytest.fixture(params=QUICK)
+def middleware(request: pytest.FixtureRequest) -> Middleware:
+    chosen = ALL[request.param]
+    chosen.skip_unless_here()
+    return chosen
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+@pytest.mark.req("H1", "H2", "H4")
+def test_members_come_leave_and_die_and_each_message_is_processed(
+    middleware: Middleware, tmp_path: Path
+) -> None:
+    """Two members, a third comes, one leaves, one is killed; without the kill nothing is done twice."""
+
+    async def story() -> None:
+        async with middleware.running(tmp_path) as url:
+            cluster = Cluster(middleware, url, tmp_path, {"fields": ["property:unit"], "lease": 1.5})
+            try:
+                await members_come_and_leave(cluster)
+                await a_member_dies(cluster)
+            finally:
+                cluster.end()
+
+    play(story(), 110)
+
+
+async def members_come_and_leave(cluster: Cluster) -> None:
+    middleware, url = cluster.middleware, cluster.url
+    cluster.start("ada")
+    cluster.start("bob")
+    await cluster.is_whole()
+    await middleware.publish(url, 0, 300)
+    cluster.start("cyd")
+    await middleware.publish(url, 300, 300, rate=300)
+    await cluster.is_whole()
+    await middleware.publish(url, 600, 200)
+    await cluster.leave("ada")
+    await middleware.publish(url, 800, 200)
+    await cluster.is_whole()
+    await cluster.has_processed(range(1000))
+    verdict = judge(cluster.effects(), range(1000), [])
+    assert not verdict.lost
+    assert not verdict.repeated
+    assert not verdict.out_of_order
+    assert {effect.member for effect in cluster.effects()} == {"ada", "bob", "cyd"}
+
+
+async def a_member_dies(cluster: Cluster) -> None:
+    middleware, url = cluster.middleware, cluster.url
+    await middleware.publish(url, 1000, 500)
+    cluster.kill("bob")
+    await middleware.publish(url, 1500, 300)
+    await cluster.has_processed(range(1800))
+    verdict = judge(cluster.effects(), range(1800), cluster.killed)
+    assert not verdict.lost
+    assert not verdict.repeated_of_the_living
+    assert not verdict.unmarked

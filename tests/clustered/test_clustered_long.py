@@ -1,0 +1,123 @@
+"""Five members, a hundred thousand messages, members that come, leave and are killed at random, everywhere (H2, H4).
+
+`CLUSTERED_MESSAGES` and `CLUSTERED_SEED` choose another size and another course of events.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import random
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.clustered.kafka_broker import fetch
+from tests.clustered.middleware import ALL, Middleware
+from tests.clustered.play import Cluster, Verdict, judge
+from tests.servers import play
+
+MESSAGES = int(os.environ.get("CLUSTERED_MESSAGES", "100000"))
+SEED = int(os.environ.get("CLUSTERED_SEED", "1"))
+NAMES = ("ada", "bob", "cyd", "dan", "eve")
+MIDDLEWARE = list(ALL)
+OPTIONS = {"fields": ["property:unit"], "lease": 8.0}
+
+
+@pytest.fixture(params=MIDDLEWARE)
+def middleware(request: pytest.FixtureRequest) -> Middleware:
+    if request.param == "kafka":
+        fetch()
+    chosen = ALL[request.param]
+    chosen.skip_unless_here()
+    return chosen
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(1800)
+@pytest.mark.req("H1", "H2", "H4")
+def test_nobody_is_killed_and_each_message_is_processed_once(middleware: Middleware, tmp_path: Path) -> None:
+    verdict = play(_story(middleware, tmp_path, kills=False), 1700)
+    if middleware.redelivers:
+        assert not verdict.lost
+    assert not verdict.repeated
+    assert not verdict.out_of_order
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(1800)
+@pytest.mark.req("H1", "H2", "H4")
+def test_members_are_killed_and_nothing_is_lost(middleware: Middleware, tmp_path: Path) -> None:
+    verdict = play(_story(middleware, tmp_path, kills=True), 1700)
+    if middleware.redelivers:
+        assert not verdict.lost
+    assert not verdict.repeated_of_the_living
+    assert not verdict.unmarked
+    if middleware.key == "heliograph-transacted":
+        assert not verdict.repeated
+
+
+async def _story(middleware: Middleware, folder: Path, *, kills: bool) -> Verdict:
+    options = {**OPTIONS, "fields": ["id"]} if middleware.key == "redis-channel" else OPTIONS
+    async with middleware.running(folder) as url:
+        cluster = Cluster(middleware, url, folder, dict(options))
+        collecting = asyncio.create_task(middleware.collect(url, folder / "queue.effects"))
+        try:
+            for name in NAMES:
+                cluster.start(name)
+            await cluster.is_whole(60)
+            began = time.monotonic()
+            publishing = asyncio.create_task(middleware.publish(url, 0, MESSAGES, rate=4_000))
+            changes = await _disturb(cluster, publishing, kills=kills)
+            await publishing
+            if middleware.redelivers:
+                await cluster.has_processed(range(MESSAGES), 600)
+            else:
+                await cluster.is_idle(120)
+            seconds = time.monotonic() - began
+        finally:
+            cluster.end()
+            collecting.cancel()
+        verdict = judge(cluster.effects(), range(MESSAGES), cluster.killed)
+        _report(middleware, kills=kills, changes=changes, seconds=seconds, verdict=verdict)
+        return verdict
+
+
+async def _disturb(cluster: Cluster, publishing: asyncio.Task[None], *, kills: bool) -> int:
+    """One after the other leaves or is killed, and comes back; nobody knows who is next."""
+    chance = random.Random(SEED)
+    changes = 0
+    while not publishing.done():
+        await asyncio.sleep(chance.uniform(0.5, 3))
+        name = chance.choice(NAMES)
+        if name not in cluster.processes:
+            continue
+        if kills and chance.random() < 0.7:
+            cluster.kill(name)
+        else:
+            await cluster.leave(name)
+        await asyncio.sleep(chance.uniform(0.2, 2))
+        cluster.start(name)
+        await cluster.is_whole(400)
+        changes += 1
+    return changes
+
+
+def _report(middleware: Middleware, *, kills: bool, changes: int, seconds: float, verdict: Verdict) -> None:
+    line: dict[str, Any] = {
+        "middleware": middleware.key,
+        "messages": MESSAGES,
+        "kills": kills,
+        "changes": changes,
+        "seconds": round(seconds, 1),
+        "lost": len(verdict.lost),
+        "repeated": len(verdict.repeated),
+        "unmarked": len(verdict.unmarked),
+    }
+    print(json.dumps(line))
+    if path := os.environ.get("CLUSTERED_REPORT"):
+        with Path(path).open("a", encoding="utf-8") as report:
+            report.write(json.dumps(line) + "\n")

@@ -1,0 +1,306 @@
+"""What a clustered consumer can besides: results for all, transactions, units of order, a queue as one (H1, H3)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import heliograph
+from heliograph.clustered import (
+    Acknowledge,
+    ClusteredConsumer,
+    ClusteredMessage,
+    Delivery,
+    Table,
+    Terms,
+    Weighted,
+)
+from heliograph.clustered.hashing import VALUES
+from heliograph.clustered.on_heliograph import Heliograph
+from tests.clustered.middleware import ALL
+from tests.clustered.play import Cluster, judge
+from tests.servers import embedded, play, until, url_of
+
+TERMS = Terms(lease_seconds=1.2, skew_seconds=0.05)
+Handler = Callable[[ClusteredMessage], Awaitable[bytes | None]]
+
+
+@asynccontextmanager
+async def members(
+    url: str, handlers: Mapping[str, Handler], **options: Any
+) -> AsyncIterator[dict[str, ClusteredConsumer]]:
+    """Members in this loop, whole: each owns something."""
+    transacted = options.pop("transacted", False)
+    source = options.pop("source", "topic:orders")
+    weights = options.pop("weights", {})
+    async with AsyncExitStack() as stack:
+        consumers = {
+            name: await stack.enter_async_context(
+                ClusteredConsumer(
+                    lambda: Heliograph(url, source, transacted=transacted),
+                    cluster="billing",
+                    name=name,
+                    handler=handler,
+                    terms=TERMS,
+                    weight=weights.get(name, 1),
+                    **options,
+                )
+            )
+            for name, handler in handlers.items()
+        }
+        await until(lambda: all(each.ranges for each in consumers.values()), "everybody owns something")
+        await until(
+            lambda: sum(each.ranges.size for each in consumers.values()) == VALUES, "everything is owned", 30
+        )
+        yield consumers
+
+
+@pytest.mark.req("H3")
+def test_results_are_shared_with_the_other_members(tmp_path: Path) -> None:
+    heard: dict[str, dict[str, bytes]] = {"ada": {}, "bob": {}}
+    done: dict[str, list[str]] = {"ada": [], "bob": []}
+
+    def handler_of(name: str) -> Handler:
+        async def handle(message: ClusteredMessage) -> bytes:
+            done[name].append(message.id)
+            return name.encode() + b" did " + message.body
+
+        return handle
+
+    async def story() -> None:
+        async with embedded(tmp_path) as server, AsyncExitStack() as stack:
+            for name in ("ada", "bob"):
+                await stack.enter_async_context(
+                    ClusteredConsumer(
+                        lambda: Heliograph(url_of(server), "topic:orders"),
+                        cluster="billing",
+                        name=name,
+                        handler=handler_of(name),
+                        shares_results=True,
+                        on_result=heard[name].__setitem__,
+                        terms=TERMS,
+                    )
+                )
+            async with heliograph.connect(url_of(server)) as connection:
+                producer = await connection.producer("topic:orders")
+                while not (done["ada"] and done["bob"]):
+                    await producer.send_confirmed(b"something")
+                    await asyncio.sleep(0.02)
+            await until(lambda: heard["ada"].keys() == set(done["bob"]), "ada has heard what bob did")
+            await until(lambda: heard["bob"].keys() == set(done["ada"]), "bob has heard what ada did")
+            assert set(heard["bob"].values()) == {b"ada did something"}
+
+    play(story())
+
+
+@pytest.mark.req("H1")
+def test_a_unit_of_order_is_processed_in_order_by_one_member(tmp_path: Path) -> None:
+    done: list[tuple[str, str | None, bytes]] = []
+
+    def handler_of(name: str) -> Handler:
+        async def handle(message: ClusteredMessage) -> None:
+            await asyncio.sleep(0.001)
+            done.append((name, message.delivery.unit_of_order, message.body))
+
+        return handle
+
+    async def story() -> None:
+        async with embedded(tmp_path) as server:
+            url = url_of(server)
+            handlers = {name: handler_of(name) for name in ("ada", "bob", "cyd")}
+            async with members(url, handlers, fields=["unit_of_order"], lanes=4):
+                async with heliograph.connect(url) as connection:
+                    producer = await connection.producer("topic:orders")
+                    for number in range(300):
+                        await producer.send(b"%04d" % number, unit_of_order=f"customer-{number % 20}")
+                    await producer.flush()
+                await until(lambda: len(done) == 300, "all are done")
+
+    play(story())
+    for unit in {unit for _, unit, _ in done}:
+        assert len({name for name, each, _ in done if each == unit}) == 1
+        bodies = [body for _, each, body in done if each == unit]
+        assert bodies == sorted(bodies)
+
+
+@pytest.mark.req("H2")
+def test_weights_and_tables_decide_who_gets_how_much(tmp_path: Path) -> None:
+    async def handle(_message: ClusteredMessage) -> None: ...
+
+    async def story() -> None:
+        async with embedded(tmp_path) as server:
+            url = url_of(server)
+            handlers = {"ada": handle, "bob": handle}
+            async with members(url, handlers, policy=Weighted(), weights={"ada": 3}) as consumers:
+                await until(lambda: consumers["ada"].ranges.size == VALUES * 3 // 4, "ada has three quarters")
+            half = VALUES // 2
+            policy = Table({"ada": [(half, VALUES)], "bob": [(0, half)]})
+            async with members(url, handlers, policy=policy) as consumers:
+                await until(lambda: list(consumers["bob"].ranges) == [(0, half)], "bob has the first half")
+
+    play(story())
+
+
+@pytest.mark.req("H1", "H2")
+def test_a_handler_that_fails_gets_its_message_again_before_the_next_of_its_unit(tmp_path: Path) -> None:
+    tried: list[tuple[bytes, bool]] = []
+
+    async def handle(message: ClusteredMessage) -> None:
+        tried.append((message.body, message.redelivered))
+        if len(tried) == 1:
+            raise ValueError("not today")
+
+    async def story() -> None:
+        async with embedded(tmp_path) as server, members(url_of(server), {"ada": handle}):
+            async with heliograph.connect(url_of(server)) as connection:
+                producer = await connection.producer("topic:orders")
+                await producer.send(b"one")
+                await producer.send(b"two")
+                await producer.flush()
+            await until(lambda: len(tried) == 3, "both are done")
+
+    play(story())
+    assert tried == [(b"one", False), (b"one", True), (b"two", False)]
+
+
+@pytest.mark.req("H1")
+@pytest.mark.parametrize("acknowledge", [Acknowledge.OWNER, Acknowledge.ALL])
+def test_a_queue_is_consumed_as_one_and_ends_empty(acknowledge: Acknowledge, tmp_path: Path) -> None:
+    done: Counter[bytes] = Counter()
+
+    async def handle(message: ClusteredMessage) -> None:
+        done[message.body] += 1
+
+    async def story() -> None:
+        async with embedded(tmp_path) as server:
+            url = url_of(server)
+            handlers: dict[str, Handler] = {"ada": handle, "bob": handle}
+            async with heliograph.connect(url) as connection:
+                producer = await connection.producer("queue:orders")
+                for number in range(100):
+                    await producer.send(b"%d" % number)
+                await producer.flush()
+                async with members(
+                    url, handlers, source="queue:orders", acknowledge=acknowledge
+                ) as consumers:
+                    await until(lambda: len(done) == 100, "all are done")
+                    await until(lambda: not any(each.held for each in consumers.values()), "nothing is held")
+                    shown = await connection.ask("destination.show", destination="queue:orders")
+                    assert shown["depth"] == 0
+
+    play(story())
+    assert set(done.values()) == {1}
+
+
+@pytest.mark.req("H1", "H2")
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+def test_transacted_members_are_killed_and_every_effect_is_there_exactly_once(tmp_path: Path) -> None:
+    middleware = ALL["heliograph-transacted"]
+
+    async def story() -> None:
+        async with middleware.running(tmp_path) as url:
+            cluster = Cluster(middleware, url, tmp_path, {"lease": 1.5})
+            collecting = asyncio.create_task(middleware.collect(url, tmp_path / "queue.effects"))
+            try:
+                for name in ("ada", "bob", "cyd"):
+                    cluster.start(name)
+                await cluster.is_whole()
+                publishing = asyncio.create_task(middleware.publish(url, 0, 800, rate=400))
+                for name in ("ada", "bob"):
+                    await cluster.has_processed(range(100), 60)
+                    cluster.kill(name)
+                await publishing
+                await cluster.has_processed(range(800))
+                verdict = judge(cluster.effects(), range(800), cluster.killed)
+                assert not verdict.lost
+                assert not verdict.repeated
+            finally:
+                cluster.end()
+                collecting.cancel()
+
+    play(story(), 110)
+
+
+@pytest.mark.req("H1", "H2")
+@pytest.mark.nightly
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("key", ["heliograph", "rabbitmq", "nats", "mqtt", "redis", "kafka"])
+def test_all_die_at_once_and_whoever_comes_back_finds_everything(key: str, tmp_path: Path) -> None:
+    """The first that comes back founds anew, with what waited for it; what is repeated is marked."""
+    middleware = ALL[key]
+    middleware.skip_unless_here()
+
+    async def story() -> None:
+        async with middleware.running(tmp_path) as url:
+            cluster = Cluster(middleware, url, tmp_path, {"lease": 2.0, "pause": 0.005})
+            try:
+                for name in ("ada", "bob"):
+                    cluster.start(name)
+                await cluster.is_whole()
+                await middleware.publish(url, 0, 600)
+                await cluster.has_processed(range(20))
+                cluster.kill("ada")
+                cluster.kill("bob")
+                cluster.start("bob")
+                cluster.start("ada")
+                await cluster.has_processed(range(600))
+                verdict = judge(cluster.effects(), range(600), cluster.killed)
+                assert not verdict.lost
+                assert not verdict.unmarked
+            finally:
+                cluster.end()
+
+    play(story(), 110)
+
+
+class HardOfHearing(Heliograph):
+    """An adapter that loses every copy, as middleware without a guarantee may."""
+
+    async def receive(self) -> list[Delivery]:
+        while True:
+            await super().receive()
+
+
+@pytest.mark.req("H1")
+@pytest.mark.slow
+def test_a_message_that_its_owner_never_got_is_asked_about_and_sent_to_it(tmp_path: Path) -> None:
+    """Ada loses all her copies. Bob has them, and wonders after a while."""
+    done: list[tuple[str, str | None, bytes]] = []
+
+    def handler_of(name: str) -> Handler:
+        async def handle(message: ClusteredMessage) -> None:
+            done.append((name, message.delivery.unit_of_order, message.body))
+
+        return handle
+
+    async def story() -> None:
+        async with embedded(tmp_path) as server, AsyncExitStack() as stack:
+            consumers = []
+            for name, adapter in (("ada", HardOfHearing), ("bob", Heliograph)):
+                consumer = ClusteredConsumer(
+                    lambda kind=adapter: kind(url_of(server), "topic:orders"),  # type: ignore[misc]
+                    cluster="billing",
+                    name=name,
+                    handler=handler_of(name),
+                    terms=TERMS,
+                )
+                consumers.append(await stack.enter_async_context(consumer))
+            await until(lambda: all(each.ranges for each in consumers), "both own something")
+            async with heliograph.connect(url_of(server)) as connection:
+                producer = await connection.producer("topic:orders")
+                for number in range(20):
+                    await producer.send(b"%02d" % number, unit_of_order=f"unit-{number}")
+                await producer.flush()
+            await until(lambda: len(done) == 20, "all are done", 30)
+
+    play(story())
+    assert {name for name, _, _ in done} == {"ada", "bob"}
+    assert sorted(body for _, _, body in done) == [b"%02d" % number for number in range(20)]
+    assert all(unit == f"unit-{int(body)}" for _, unit, body in done)

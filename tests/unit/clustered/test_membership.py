@@ -1,0 +1,158 @@
+"""Stories of a membership: founding, coming, leaving, dying, being stopped, coming back (H2)."""
+
+from __future__ import annotations
+
+import pytest
+
+from heliograph.clustered.events import (
+    CopiesSubscribed,
+    Drained,
+    FencedOff,
+    FenceOff,
+    Heard,
+    Say,
+    SubscribeCopies,
+    Terms,
+    Ticked,
+)
+from heliograph.clustered.hashing import VALUES
+from heliograph.clustered.membership import Membership
+from heliograph.clustered.words import Beat, Member, View
+from tests.properties.clustered_world import SAMPLES, ClusteredWorld
+
+TERMS = Terms(lease_seconds=4.0, drift=0.05, skew_seconds=0.5)
+
+
+def _world(*names: str) -> ClusteredWorld:
+    """Members that have become one."""
+    world = ClusteredWorld(TERMS)
+    for name in names:
+        world.start(name, 1.0, 0.0, 0.1)
+    world.advance(4 * TERMS.silence_seconds)
+    return world
+
+
+def _owners(world: ClusteredWorld) -> set[str]:
+    owners = [world.owners(value) for value in SAMPLES]
+    assert all(len(each) == 1 for each in owners), owners
+    return {name for each in owners for name in each}
+
+
+@pytest.mark.req("H2")
+def test_the_first_waits_in_silence_and_then_owns_everything() -> None:
+    world = ClusteredWorld(TERMS)
+    world.start("ada", 1.0, 0.0, 0.1)
+    world.advance(TERMS.lease_seconds)
+    assert world.owners(SAMPLES[0]) == []
+    world.advance(2 * TERMS.silence_seconds)
+    assert _owners(world) == {"ada"}
+
+
+@pytest.mark.req("H2")
+def test_three_that_start_at_once_become_one_cluster() -> None:
+    assert _owners(_world("ada", "bob", "cyd")) == {"ada", "bob", "cyd"}
+
+
+@pytest.mark.req("H2")
+def test_who_dies_is_missed_after_the_silence_and_its_values_are_owned_again() -> None:
+    world = _world("ada", "bob", "cyd")
+    world.kill("ada")  # the one that leads
+    world.advance(TERMS.lease_seconds / 2)
+    assert any(world.owners(value) == [] for value in SAMPLES)
+    world.advance(1.5 * TERMS.silence_seconds)
+    assert _owners(world) == {"bob", "cyd"}
+
+
+@pytest.mark.req("H2")
+def test_who_leaves_is_not_waited_for() -> None:
+    world = _world("ada", "bob")
+    world.leave("ada")
+    world.advance(TERMS.lease_seconds / 2)
+    assert _owners(world) == {"bob"}
+
+
+@pytest.mark.req("H2")
+def test_values_move_only_when_what_is_under_way_has_ended() -> None:
+    world = _world("ada", "bob")
+    value = next(value for value in SAMPLES if world.owners(value) == ["ada"])
+    world.begin("ada", value)
+    world.leave("ada")
+    world.advance(3 * TERMS.lease_seconds)
+    assert world.owners(value) == []  # ada begins nothing more, and bob waits
+    world.finish("ada")
+    world.advance(TERMS.lease_seconds / 2)
+    assert world.owners(value) == ["bob"]
+
+
+@pytest.mark.req("H2")
+def test_who_was_stopped_for_longer_than_its_lease_acts_no_more_and_comes_back_as_somebody_else() -> None:
+    world = _world("ada", "bob")
+    before = world.players["ada"].membership
+    world.players["ada"].is_paused = True
+    world.advance(2 * TERMS.silence_seconds)
+    assert not before.may_act(world.players["ada"].clock(world.now))
+    assert _owners(world) == {"bob"}
+    world.players["ada"].is_paused = False
+    world.advance(4 * TERMS.silence_seconds)
+    assert before.is_over
+    assert _owners(world) == {"ada", "bob"}
+
+
+def _member_of_two(terms: Terms) -> Membership:
+    """Ada, who leads; bob has just been heard."""
+    ada = Membership(name="ada", incarnation=1, now=0.0, terms=terms)
+    ada.handle(CopiesSubscribed())
+    ada.handle(Heard(Beat("ada", 1, sent=0.0), 0.0))
+    members = (Member("ada", 1, is_complete=True), Member("bob", 2, is_complete=True))
+    half = VALUES // 2
+    slices = ((0, half, "ada"), (half, VALUES, "bob"))
+    ada.handle(Heard(View(100, ("ada", 1), members, slices), 0.0))
+    ada.handle(Drained(100))
+    ada.handle(Heard(Beat("bob", 2, sent=0.0, epoch=100, leader=("ada", 1), has_released=True), 0.0))
+    return ada
+
+
+def _time_passes_without_bob(ada: Membership, until: float) -> list[object]:
+    effects: list[object] = []
+    now = 0.0
+    while now < until:
+        now += 0.5
+        effects += ada.handle(Heard(Beat("ada", 1, sent=now), now))
+        effects += ada.handle(Ticked(now, 0))
+    return effects
+
+
+@pytest.mark.req("H2")
+def test_where_the_middleware_can_fence_nobody_takes_over_before_it_has() -> None:
+    ada = _member_of_two(Terms(lease_seconds=4.0, fences=True))
+    effects = _time_passes_without_bob(ada, 20.0)
+    assert FenceOff(("bob", 2)) in effects
+    assert not any(isinstance(effect, Say) and isinstance(effect.word, View) for effect in effects)
+    ada.handle(FencedOff(("bob", 2)))
+    said = [effect.word for effect in ada.handle(Ticked(20.1, 0)) if isinstance(effect, Say)]
+    views = [word for word in said if isinstance(word, View)]
+    assert [member.name for member in views[0].members] == ["ada"]
+    assert views[0].departed == ("bob",)
+
+
+@pytest.mark.req("H2")
+@pytest.mark.parametrize(("departed", "is_fresh"), [((), False), (("bob",), True)])
+def test_who_comes_back_begins_afresh_only_if_the_others_have_all_that_it_had(
+    departed: tuple[str, ...], is_fresh: bool
+) -> None:
+    bob = Membership(name="bob", incarnation=7, now=0.0)
+    members = (Member("ada", 1, is_complete=True),)
+    view = View(100, ("ada", 1), members, ((0, VALUES, "ada"),), departed)
+    assert SubscribeCopies(is_fresh) in bob.handle(Heard(view, 0.1))
+
+
+def test_a_beat_that_comes_back_after_the_lease_ran_out_renews_nothing() -> None:
+    ada = _member_of_two(Terms(lease_seconds=4.0))
+    ada.handle(Heard(Beat("ada", 1, sent=3.9), 4.1))
+    assert ada.is_over
+
+
+def test_a_second_process_of_the_same_name_ends_the_first() -> None:
+    ada = _member_of_two(Terms())
+    ada.handle(Heard(Beat("ada", 9, sent=0.0), 0.5))
+    assert ada.is_over
