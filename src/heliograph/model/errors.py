@@ -145,6 +145,8 @@ _FINER: dict[type[HeliographError], tuple[str, ...]] = {
         "bus-frame-foreign",
         "bus-frame-malformed",
         "bus-version-unknown",
+        "protocol-unknown",
+        "tls-unknown",
     ),
     ClientFault: (
         "argument-invalid",
@@ -190,6 +192,10 @@ _FINER: dict[type[HeliographError], tuple[str, ...]] = {
         "subscription-unnamed",
         "too-many-topics",
         "transaction-too-large",
+        "header-invalid",
+        "transaction-exists",
+        "transaction-unknown",
+        "too-many-transactions",
     ),
     OrderBroken: ("member-unreachable", "path-service-unreachable"),
     Unavailable: (

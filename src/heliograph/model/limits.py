@@ -337,3 +337,22 @@ STUCK_SECONDS = SILENCE_SECONDS
 # those who may know more, restricted: hosts that come back from a power cut do so within a few seconds of each other,
 # and a part that led alone has to be merged.
 RESTRICTED_START_SECONDS = 10.0
+
+# ---- other protocols (X1)
+
+# What a connection may have waiting here for a destination that is not ready, or asked to wait, before it is not read
+# from: a few reads of a socket.
+FOREIGN_HELD_BYTES = 1 * MIB
+# Messages that are sent ahead to a client that says nothing about it. Those it has to acknowledge are not for others
+# meanwhile, so they are fewer.
+FOREIGN_CREDIT = 1000
+FOREIGN_UNACKNOWLEDGED = 256
+# The headers of a STOMP frame become properties of a message, for which there is so much room; nobody writes so many.
+MAX_STOMP_HEAD_BYTES = MAX_HEAD_BYTES
+MAX_STOMP_HEADERS = 256
+# Transactions that a STOMP client has open at a time; what is in them is in memory until they end.
+MAX_STOMP_TRANSACTIONS = 64
+# How often a STOMP client is promised to hear something: connections are looked at every second.
+STOMP_PULSE_SECONDS = 2.0
+# What a client may say while it is found out who it is: one read of a socket.
+MAX_EARLY_BYTES = 256 * KIB

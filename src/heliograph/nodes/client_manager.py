@@ -218,6 +218,10 @@ class ClientManager:
     def new_connection_id(self) -> bytes:
         return self._issuer.connection()
 
+    def microseconds(self) -> int:
+        """The time as messages carry it."""
+        return self._clock.microseconds()
+
     def opened(self, connection: Connection) -> bool:
         """Whether there is room for one more connection."""
         if self._is_draining or len(self.connections) >= self.configuration.limits.max_connections:
@@ -229,6 +233,10 @@ class ClientManager:
         self.connections.pop(connection, None)
         self._dirty.pop(connection, None)
         for link in connection.links.values():
+            if not connection.can_resume:
+                self._leave(link)
+                self._bus.multicast(SessionClosed(link.session.identity))
+                continue
             self._lose(link)
             lost = SessionLost(link.session.identity, connection.lease_seconds, connection.facts.names[0])
             self._bus.multicast(lost)

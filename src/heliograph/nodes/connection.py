@@ -7,26 +7,31 @@ end of the tick.
 from __future__ import annotations
 
 import asyncio
+import socket
+from collections import deque
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, cast
 
 from heliograph.bus.commands import Confirmed, Decision, Refused
-from heliograph.frontends.native import frames
-from heliograph.frontends.native.conversation import (
+from heliograph.frontends.conversation import (
+    Answered,
+    AnyHappening,
     Broken,
     Commanded,
     Conversation,
     Greeted,
     Left,
     Parts,
+    Recognised,
     Requested,
-    encode,
 )
+from heliograph.frontends.detect import Detecting
+from heliograph.frontends.native import frames
 from heliograph.model.errors import ClientFault, HeliographError, ProtocolFault, Unavailable
 from heliograph.model.ids import SessionId
 from heliograph.model.limits import (
     CONNECTION_OUTGOING_BYTES,
     HANDSHAKE_SECONDS,
-    HEARTBEATS_MISSED,
     MAX_NAME_BYTES,
     MAX_SESSIONS_PER_CONNECTION,
 )
@@ -58,16 +63,21 @@ class Link:
 
 
 class Connection(asyncio.Protocol):
-    """A native client."""
+    """A client, whatever it speaks."""
 
     def __init__(self, manager: ClientManager) -> None:
         self._manager = manager
         self._loop = asyncio.get_running_loop()
-        self._conversation = Conversation()
+        self._conversation: Conversation = Detecting()
+        self._happenings: deque[AnyHappening] = deque()
+        self._is_carrying_out = False
         self._transport: asyncio.Transport | None = None
         self._outgoing: Parts = []
         self._window = Window()
         self._reading = True
+        self._heard_lone = (
+            0  # the size of the frame, if the last that was heard is one message and nothing else
+        )
         self._clogged = False
         self._close_by = 0.0
         self._address = ""
@@ -106,37 +116,60 @@ class Connection(asyncio.Protocol):
         self._transport = None
         if self._proving is not None:
             self._proving.cancel()
+        if not self._parting:
+            self._happen(self._conversation.lost())
         self._manager.closed(self)
 
     def data_received(self, data: bytes) -> None:
         self._heard_at = self._loop.time()
-        is_lone = False
-        try:
-            for happening in self._conversation.receive(data):
-                if type(happening) is Commanded:
-                    link = self.links.get(happening.number)
-                    if link is None:
-                        raise ProtocolFault(f"session {happening.number} is not open", code="session-unknown")
-                    command = happening.command
-                    if type(command) is Publish:
-                        block = command.block
-                        is_lone = block.count == 1 and block.size + frames.FRAME_HEADER_BYTES == len(data)
-                        self._window.sent(block.lane, block.first + block.count - 1, block.size)
-                    self.carry_out(link, link.session.handle(command))
-                else:
-                    self._rarer(happening)
-        except ClientFault as fault:
-            self.end(fault)
-        if self._window.full:
+        self._happen(self._conversation.receive(data, self._manager.microseconds()))
+        if self._window.full or self._conversation.is_waiting:
             self._mind_window()
-        if is_lone:
+        if self._heard_lone == len(data):
             self._manager.vigil.heard_lone()
         else:
             self._manager.vigil.heard_more()
+        self._heard_lone = 0
         self._manager.tick.ask()
 
-    def _rarer(self, happening: Greeted | Requested | Left | Broken | Commanded) -> None:
-        if isinstance(happening, Greeted):
+    def _happen(self, happenings: Iterable[AnyHappening]) -> None:
+        """Carry out what happened, after all that happened before: one may cause others, which come behind."""
+        self._happenings.extend(happenings)
+        if self._is_carrying_out:
+            return
+        self._is_carrying_out = True
+        try:
+            while self._happenings:
+                happening = self._happenings.popleft()
+                if type(happening) is Commanded:
+                    self._command(happening)
+                else:
+                    self._rarer(happening)
+        except ClientFault as fault:
+            self._happenings.clear()
+            self.end(fault)
+        finally:
+            self._is_carrying_out = False
+
+    def _command(self, happening: Commanded) -> None:
+        link = self.links.get(happening.number)
+        if link is None:
+            raise ProtocolFault(f"session {happening.number} is not open", code="session-unknown")
+        command = happening.command
+        if type(command) is Publish:
+            block = command.block
+            self._heard_lone = block.size + frames.FRAME_HEADER_BYTES if block.count == 1 else 0
+            self._window.sent(block.lane, block.first + block.count - 1, block.size)
+        self.carry_out(link, link.session.handle(command))
+
+    def _rarer(self, happening: AnyHappening) -> None:
+        if isinstance(happening, Answered):
+            self._outgoing.append(happening.data)
+            self._manager.wants_flush(self)
+            self._manager.tick.ask()
+        elif isinstance(happening, Recognised):
+            self._recognised(happening)
+        elif isinstance(happening, Greeted):
             self._proving = self._loop.create_task(self._prove(happening.hello))
         elif isinstance(happening, Requested):
             self._requested(happening.message)
@@ -149,6 +182,15 @@ class Connection(asyncio.Protocol):
                 self._manager.record("connection-refused", address=self.peer, code=happening.error.code)
             self._close(happening.farewell)
 
+    def _recognised(self, happening: Recognised) -> None:
+        self._conversation = happening.conversation
+        self._happenings.extend(self._conversation.receive(happening.rest, self._manager.microseconds()))
+        if self._transport is not None and not self._conversation.resumes:
+            # Nobody may ever hear from its client again, and what its consumers have must not wait for ever.
+            system: socket.socket | None = self._transport.get_extra_info("socket")
+            if system is not None and system.type == socket.SOCK_STREAM:
+                system.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+
     # ---- out
 
     def carry_out(self, link: Link, effects: list[AnySessionEffect]) -> None:
@@ -156,8 +198,13 @@ class Connection(asyncio.Protocol):
             if type(effect) is Multicast:
                 self._manager.multicast(link, effect.command)
             else:
-                encode(link.number, effect, self._outgoing)
+                caused = self._conversation.tell(link.number, effect, self._outgoing)
                 self._manager.wants_flush(self)
+                if caused:
+                    self._happen(caused)
+                    self._manager.tick.ask()
+        if not self._reading:
+            self._mind_window()  # it may have waited for just this
 
     def forget_session(self, session: SessionId) -> None:
         """Nothing of a closed session will be confirmed any more."""
@@ -176,7 +223,8 @@ class Connection(asyncio.Protocol):
         self.carry_out(link, link.session.handle(decision))
 
     def send_control(self, message: frames.Control) -> None:
-        self._outgoing.append(frames.control_frame(message))
+        self._happen(self._conversation.say(message, self._outgoing))
+        self._mind_window()
         self._manager.wants_flush(self)
         self._manager.tick.ask()
 
@@ -187,6 +235,14 @@ class Connection(asyncio.Protocol):
             self._outgoing = []
             self._sent_at = self._loop.time()
             self._transport.writelines(outgoing)
+            if not self._clogged:
+                self._is_with_network()
+
+    def _is_with_network(self) -> None:
+        caused = self._conversation.written()
+        if caused:
+            self._happen(caused)
+            self._manager.tick.ask()
 
     def pause_writing(self) -> None:
         """The client does not read what it is sent: it is not read from until it does."""
@@ -196,10 +252,11 @@ class Connection(asyncio.Protocol):
     def resume_writing(self) -> None:
         self._clogged = False
         self._mind_window()
+        self._is_with_network()
 
     def _mind_window(self) -> None:
         """Stop reading from a client that is too far ahead of its confirmations; go on when it is not."""
-        stop = self._window.full or self._clogged
+        stop = self._window.full or self._clogged or self._conversation.is_waiting
         if stop == self._reading and self._transport is not None and not self._transport.is_closing():
             self._reading = not stop
             if self._reading:
@@ -225,6 +282,7 @@ class Connection(asyncio.Protocol):
         self._heartbeat_seconds = min(self._heartbeat_seconds, wished)
         welcome = self._manager.welcome(self.user, self._heartbeat_seconds)
         self._outgoing.append(self._conversation.admit(welcome))
+        self._happen(self._conversation.begin())
         self.flush()
         self._proving = None  # a task that is done still takes room
 
@@ -241,6 +299,11 @@ class Connection(asyncio.Protocol):
             self._manager.ask(self, message)
 
     @property
+    def can_resume(self) -> bool:
+        """Whether its client may come back to its sessions."""
+        return self._conversation.resumes
+
+    @property
     def lease_seconds(self) -> float:
         """How long what its consumers have is kept for a client that is gone: not at all if it left on purpose, or
         was shown the door. One that was asked to come again comes."""
@@ -251,7 +314,7 @@ class Connection(asyncio.Protocol):
 
     def ask_to_move(self, seconds: float) -> None:
         """The server is about to leave: the client is to go elsewhere."""
-        if self._conversation.is_open:
+        if self._conversation.is_open and self._conversation.resumes:
             self.send_control(frames.Move(seconds))
         else:
             self.end(Unavailable("the server is about to leave: try another", code="server-stopping"))
@@ -276,8 +339,10 @@ class Connection(asyncio.Protocol):
         if not self._conversation.is_open:
             if moment > (self._close_by or self._handshake_by):
                 self._transport.abort()
-        elif moment - self._heard_at > self._heartbeat_seconds * HEARTBEATS_MISSED and self._reading:
+            return
+        patience, pulse = self._conversation.patience_seconds, self._conversation.pulse_seconds
+        if patience and moment - self._heard_at > patience and self._reading:
             self._transport.abort()
-        elif moment - self._sent_at > self._heartbeat_seconds / 2:
+        elif pulse and moment - self._sent_at > pulse:
             self._sent_at = moment
-            self._transport.write(frames.HEARTBEAT_FRAME)
+            self._transport.write(self._conversation.pulse)

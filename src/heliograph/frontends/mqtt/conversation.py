@@ -1,0 +1,6 @@
+"""stub"""
+
+from heliograph.frontends.native.conversation import Conversation
+
+
+class MqttConversation(Conversation): ...
