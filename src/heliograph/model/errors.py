@@ -195,7 +195,7 @@ _FINER: dict[type[HeliographError], tuple[str, ...]] = {
         "header-invalid",
         "transaction-exists",
         "transaction-unknown",
-        "too-many-transactions",
+        "transactions-open",
     ),
     OrderBroken: ("member-unreachable", "path-service-unreachable"),
     Unavailable: (

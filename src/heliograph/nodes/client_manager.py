@@ -13,7 +13,15 @@ from contextlib import suppress
 from typing import Any
 
 from heliograph import __version__
-from heliograph.admin.subjects import ASK_NODES, OF_USERS, argument, needed, nodes_meant, ordered_by
+from heliograph.admin.subjects import (
+    ASK_NODES,
+    OF_USERS,
+    OWN_SUBSCRIPTIONS,
+    argument,
+    needed,
+    nodes_meant,
+    ordered_by,
+)
 from heliograph.bus.commands import (
     DECISIONS,
     Answered,
@@ -395,6 +403,9 @@ class ClientManager:
 
     def ask(self, connection: Connection, message: frames.Ask) -> None:
         assert connection.user is not None
+        if message.subject == OWN_SUBSCRIPTIONS:
+            self._ask_own(connection, message)
+            return
         try:
             for right, over in needed(message.subject, message.arguments):
                 plain = self._distributions.split(Address(over))[0]
@@ -410,6 +421,12 @@ class ClientManager:
             return
         request = self._request(_Question(self, connection, message))
         self._bus.multicast(Asked(request, message.subject, message.arguments))
+
+    def _ask_own(self, connection: Connection, message: frames.Ask) -> None:
+        """A client may always know what is kept for it."""
+        own = {"client": connection.facts.client_id}
+        request = self._request(_Question(self, connection, message))
+        self._bus.multicast(Asked(request, OWN_SUBSCRIPTIONS, own))
 
     def _ask_nodes(self, surveyor: Surveyor, connection: Connection, message: frames.Ask) -> None:
         """Raises HeliographError."""

@@ -43,7 +43,7 @@ class OpenTransactions:
         if len(self._open) >= MAX_STOMP_TRANSACTIONS:
             raise ClientFault(
                 f"a connection has at most {MAX_STOMP_TRANSACTIONS} transactions",
-                code="too-many-transactions",
+                code="transactions-open",
             )
         self._open[name] = Transaction([], [])
 
