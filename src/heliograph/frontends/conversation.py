@@ -10,7 +10,7 @@ happenings that `tell`, `say` and the others return are carried out after all th
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Any
 
 import msgspec
 
@@ -72,57 +72,103 @@ class Recognised(Happening):
     rest: bytes
 
 
-AnyHappening = Greeted | Commanded | Requested | Left | Broken | Answered | Recognised
+class Claimed(Happening):
+    """The client has a name that only one connection has at a time; whoever has it now has to go. Answered by
+    `claimed`. Who has none gets one."""
+
+    name: str
+
+
+class Keepsake(msgspec.Struct):
+    """What a conversation leaves for the next of the same name, for so many seconds; then these durable
+    subscriptions end."""
+
+    content: Any
+    seconds: float
+    subscriptions: list[str] = []
+
+
+AnyHappening = Greeted | Commanded | Requested | Left | Broken | Answered | Recognised | Claimed
 NOTHING: Sequence[AnyHappening] = ()
 
 
-class Conversation(Protocol):
-    """One connection, in one protocol."""
+class Conversation:
+    """One connection, in one protocol. What a protocol has nothing to say to stays as it is here."""
+
+    __slots__ = ()
 
     @property
     def is_open(self) -> bool:
         """The peer was admitted, and everything is ready for it."""
+        return False
 
     @property
     def is_waiting(self) -> bool:
         """It has to be heard by and by: nothing is read from the peer until then."""
+        return False
 
     @property
     def resumes(self) -> bool:
         """Whether its client can come back and go on with its sessions; if not, they end with the connection."""
+        return False
 
     @property
     def patience_seconds(self) -> float:
         """A peer that is silent for longer is gone; 0: it may be silent."""
+        return 0.0
 
     @property
     def pulse_seconds(self) -> float:
         """The peer hears something at least this often; 0: it does not care."""
+        return 0.0
 
     @property
     def pulse(self) -> bytes:
         """What is said when there is nothing to say."""
+        return b""
+
+    @property
+    def linger_seconds(self) -> float:
+        """How long it is waited, after the connection was lost, for the client to come back before `departed`."""
+        return 0.0
+
+    @property
+    def keepsake(self) -> Keepsake | None:
+        """What is to be kept for the client that may come again under the same name; None: nothing."""
+        return None
 
     def receive(self, data: bytes, now: int = 0) -> Sequence[AnyHappening]:
         """Whatever arrives, in whatever pieces; `now` in microseconds since 1970."""
+        raise NotImplementedError
 
     def admit(self, welcome: frames.Welcome) -> bytes:
         """The peer is who it says it is."""
+        raise NotImplementedError
 
     def begin(self) -> Sequence[AnyHappening]:
         """It was admitted: what is to be done before it is open."""
+        return NOTHING
+
+    def claimed(self, name: str, keepsake: Keepsake | None) -> Sequence[AnyHappening]:
+        """The name is this connection's, and this is what was kept for it."""
+        return NOTHING
 
     def tell(self, number: int, effect: AnySessionEffect, into: Parts) -> Sequence[AnyHappening]:
         """Something that session `number` has for its client."""
+        raise NotImplementedError
 
     def say(self, message: frames.Control, into: Parts) -> Sequence[AnyHappening]:
         """Something about the connection itself. Other protocols than ours take the word and not its bytes."""
+        return NOTHING
 
     def written(self) -> Sequence[AnyHappening]:
         """All that was said is with the network, or so little waits that the peer seems to read."""
+        return NOTHING
 
     def lost(self) -> Sequence[AnyHappening]:
-        """The connection is gone, without a word of the peer."""
+        """The connection is gone, however it came to that, and its client is not waited for any longer."""
+        return NOTHING
 
     def break_off(self, error: HeliographError) -> Broken:
         """End the conversation, saying why."""
+        raise NotImplementedError

@@ -16,14 +16,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from heliograph.frontends.conversation import NOTHING, AnyHappening, Broken, Conversation, Parts, Recognised
+from heliograph.frontends.conversation import NOTHING, AnyHappening, Broken, Conversation, Recognised
 from heliograph.frontends.mqtt.conversation import MqttConversation
-from heliograph.frontends.native import frames
 from heliograph.frontends.native.conversation import Conversation as NativeConversation
+from heliograph.frontends.native.frames import PREAMBLE
 from heliograph.frontends.stomp.conversation import StompConversation
 from heliograph.frontends.websocket.conversation import WebSocketConversation
 from heliograph.model.errors import HeliographError, ProtocolFault
-from heliograph.sessions.commands import AnySessionEffect
 
 _STOMP: Final = (b"CONNECT\n", b"CONNECT\r\n", b"STOMP\n", b"STOMP\r\n")
 _MQTT_CONNECT: Final = 0x10
@@ -43,7 +42,7 @@ _ENOUGH_BYTES: Final = 16
 def recognise(data: bytes) -> Conversation | None:
     """The conversation for a peer that begins so; None: it has to say more first. Raises ProtocolFault for
     protocols that are known and not spoken here."""
-    if frames.PREAMBLE.startswith(data[: len(frames.PREAMBLE)]):
+    if PREAMBLE.startswith(data[: len(PREAMBLE)]):
         return NativeConversation() if data else None
     plain = data.lstrip(b"\r\n")
     if any(_begins(plain, word) for word in _STOMP):
@@ -78,20 +77,13 @@ def _mqtt(data: bytes) -> Conversation | None:
     return None if _MQTT_NAME.startswith(name) and length < 5 else NativeConversation()
 
 
-class Detecting:
+class Detecting(Conversation):
     """A conversation with a peer that has not said enough."""
-
-    is_open = False
-    is_waiting = False
-    resumes = True
-    patience_seconds = 0.0
-    pulse_seconds = 0.0
-    pulse = b""
 
     def __init__(self) -> None:
         self._heard = b""
 
-    def receive(self, data: bytes, _now: int = 0) -> Sequence[AnyHappening]:
+    def receive(self, data: bytes, now: int = 0) -> Sequence[AnyHappening]:
         self._heard += data
         try:
             conversation = recognise(self._heard)
@@ -105,23 +97,3 @@ class Detecting:
     def break_off(self, error: HeliographError) -> Broken:
         """Nobody knows how to tell it: it hears our protocol."""
         return NativeConversation().break_off(error)
-
-    # Nothing else can happen before a peer was recognised.
-
-    def admit(self, _welcome: frames.Welcome) -> bytes:
-        return b""
-
-    def begin(self) -> Sequence[AnyHappening]:
-        return NOTHING
-
-    def tell(self, _number: int, _effect: AnySessionEffect, _into: Parts) -> Sequence[AnyHappening]:
-        return NOTHING
-
-    def say(self, _message: frames.Control, _into: Parts) -> Sequence[AnyHappening]:
-        return NOTHING
-
-    def written(self) -> Sequence[AnyHappening]:
-        return NOTHING
-
-    def lost(self) -> Sequence[AnyHappening]:
-        return NOTHING

@@ -10,6 +10,7 @@ import msgspec
 from heliograph.model import block
 from heliograph.model.block import BodyKind, Contents, Span, slice_span
 from heliograph.model.errors import ClientFault
+from heliograph.model.ids import message_id, text_of
 from heliograph.model.limits import MAX_MESSAGE_BYTES
 from heliograph.model.message import DEFAULT_PRIORITY, Head, Property, decode_body, decode_head, encode_head
 from heliograph.model.units import NO_UNIT, unit_number
@@ -107,6 +108,10 @@ def head_at(contents: Contents, index: int) -> Head:
         return _NO_HEAD
 
 
+def head_of(message: Prepared) -> Head:
+    return decode_head(message.head) if message.head else Head(kind=message.kind)
+
+
 def body_at(contents: Contents, index: int, head: Head) -> tuple[int, bytes]:
     """The kind and the bytes of a body, for those who know bytes and text only: a map or list is JSON, and the
     content of a very large message is not here."""
@@ -130,3 +135,18 @@ def is_text(body: bytes) -> bool:
     except UnicodeDecodeError:
         return False
     return True
+
+
+def id_of(contents: Contents, index: int) -> str:
+    if contents.lanes is None and contents.sequences is None:
+        return f"{text_of(contents.lane)}-{contents.first + index}"
+    lane = contents.lane if contents.lanes is None else contents.lanes[index]
+    sequence = contents.first + index if contents.sequences is None else contents.sequences[index]
+    return message_id(lane, sequence)
+
+
+def text_of_property(value: Property) -> str:
+    """A property for whom there is only text."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return value.hex() if isinstance(value, bytes) else str(value)

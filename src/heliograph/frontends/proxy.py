@@ -89,6 +89,10 @@ class Proxy:
         self._answers[self._last_request] = on_answer
         return self._last_request
 
+    def answered_elsewhere(self, request: int) -> None:
+        """It is not the session that answers."""
+        self._answers.pop(request, None)
+
     def open_session(self) -> None:
         self._last_request += 1
         self._happenings.append(Requested(frames.OpenSession(self._last_request, SESSION)))

@@ -356,3 +356,17 @@ MAX_STOMP_TRANSACTIONS = 64
 STOMP_PULSE_SECONDS = 2.0
 # What a client may say while it is found out who it is: one read of a socket.
 MAX_EARLY_BYTES = 256 * KIB
+# What clients left for the next time (MQTT): some hundred bytes each. The oldest goes when there are more.
+MAX_KEEPSAKES = 20_000
+# An MQTT packet has a message and what is said about it.
+MAX_MQTT_PACKET_BYTES = MAX_MESSAGE_BYTES
+# Topics that an MQTT connection may have short names for, each way.
+MQTT_TOPIC_ALIASES = 64
+# Filters in one SUBSCRIBE; a packet of more is a mistake.
+MAX_MQTT_FILTERS = 1000
+# Messages that one subscription gets first because they were retained; a filter that means more is too wide.
+MAX_RETAINED = 10_000
+# How long it is remembered that a retained message was deleted: longer than it takes until the message is gone.
+RETAINED_GRAVE_SECONDS = 60
+# A will waits at most so long for its client to come back.
+MAX_WILL_DELAY_SECONDS = 24 * 3600.0

@@ -46,18 +46,20 @@ from heliograph.bus.commands import (
     SessionLost,
     SessionOpened,
     SessionResumed,
+    SubscriptionEnded,
     TopicsWanted,
     TransferFailed,
     UploadAdvanced,
     UploadBegun,
 )
 from heliograph.bus.interface import Bus
+from heliograph.frontends.conversation import Keepsake
 from heliograph.frontends.native import frames
 from heliograph.model.destination import Address
-from heliograph.model.errors import HeliographError, NotAuthenticated, Unavailable
+from heliograph.model.errors import HeliographError, NotAllowed, NotAuthenticated, Unavailable
 from heliograph.model.ids import ConsumerId, IdIssuer, SessionId, session_of, text_of
 from heliograph.model.large import FILE_ID_BYTES
-from heliograph.model.limits import MAX_WAITING_PASSWORDS, PASSWORD_THREADS
+from heliograph.model.limits import MAX_KEEPSAKES, MAX_WAITING_PASSWORDS, PASSWORD_THREADS
 from heliograph.nodes.clock import CLOCK, Clock
 from heliograph.nodes.configuration import Configuration
 from heliograph.nodes.connection import Connection, Link
@@ -112,6 +114,8 @@ class ClientManager:
         # Answers are heard by every client manager: no two may ask under the same number.
         self._last_request = int.from_bytes(clock.secret(REQUEST_BYTES), "little") << 32
         self._dirty: dict[Connection, None] = {}
+        self._named: dict[str, Connection] = {}
+        self._keepsakes: dict[str, tuple[Identity | None, Keepsake, float]] = {}
         self._passwords = ThreadPoolExecutor(PASSWORD_THREADS, thread_name_prefix="password")
         self._waiting_passwords = 0
         self._sweep: asyncio.TimerHandle | None = None
@@ -158,6 +162,7 @@ class ClientManager:
         moment = self._loop.time()
         for connection in list(self.connections):
             connection.check_life(moment)
+        self._end_keepsakes(moment)
         self._sweep = self._loop.call_later(_SWEEP_SECONDS, self._sweep_connections)
 
     # ---- from the bus
@@ -237,8 +242,48 @@ class ClientManager:
         self.connections[connection] = None
         return True
 
+    def claim(self, connection: Connection, name: str) -> Keepsake | None:
+        """A name is this connection's now. Whoever had it goes, and what was kept under it is the newcomer's.
+
+        Raises NotAllowed where the name is another user's.
+        """
+        former = self._named.get(name)
+        if former is not None:
+            if former.user != connection.user:
+                raise NotAllowed("another user is here under this client id")
+            former.end(Unavailable("another connection has this client id now", code="session-moved"))
+            former.depart(is_back=True)
+        connection.name = name
+        self._named[name] = connection
+        kept = self._keepsakes.pop(name, None)
+        if kept is None or kept[0] != connection.user or kept[2] < self._loop.time():
+            return None
+        return kept[1]
+
+    def _keep(self, connection: Connection) -> None:
+        if self._named.get(connection.name) is not connection:
+            return
+        del self._named[connection.name]
+        keepsake = connection.keepsake
+        if keepsake is not None:
+            if len(self._keepsakes) >= MAX_KEEPSAKES:
+                self._keepsakes.pop(next(iter(self._keepsakes)))
+            until = self._loop.time() + keepsake.seconds
+            self._keepsakes[connection.name] = (connection.user, keepsake, until)
+
+    def _end_keepsakes(self, moment: float) -> None:
+        """Clients that were away for as long as they said do not come again."""
+        ended = [name for name, (_, _, until) in self._keepsakes.items() if until < moment]
+        for name in ended:
+            _, keepsake, _ = self._keepsakes.pop(name)
+            for subscription in keepsake.subscriptions:
+                self._bus.multicast(SubscriptionEnded(0, name, subscription))
+        if ended:
+            self.tick.ask()
+
     def closed(self, connection: Connection) -> None:
         self.connections.pop(connection, None)
+        self._keep(connection)
         self._dirty.pop(connection, None)
         for link in connection.links.values():
             if not connection.can_resume:

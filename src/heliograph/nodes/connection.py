@@ -17,9 +17,11 @@ from heliograph.frontends.conversation import (
     Answered,
     AnyHappening,
     Broken,
+    Claimed,
     Commanded,
     Conversation,
     Greeted,
+    Keepsake,
     Left,
     Parts,
     Recognised,
@@ -28,7 +30,7 @@ from heliograph.frontends.conversation import (
 from heliograph.frontends.detect import Detecting
 from heliograph.frontends.native import frames
 from heliograph.model.errors import ClientFault, HeliographError, ProtocolFault, Unavailable
-from heliograph.model.ids import SessionId
+from heliograph.model.ids import SessionId, text_of
 from heliograph.model.limits import (
     CONNECTION_OUTGOING_BYTES,
     HANDSHAKE_SECONDS,
@@ -80,6 +82,9 @@ class Connection(asyncio.Protocol):
         )
         self._clogged = False
         self._close_by = 0.0
+        self._lingering: asyncio.TimerHandle | None = None
+        self._has_departed = False
+        self.name = ""  # that only one connection has at a time, if it has one
         self._address = ""
         self._parting = ""  # why it ends, if anybody said so
         self._heartbeat_seconds = manager.configuration.limits.heartbeat_seconds
@@ -116,9 +121,26 @@ class Connection(asyncio.Protocol):
         self._transport = None
         if self._proving is not None:
             self._proving.cancel()
-        if not self._parting:
+        linger = self._conversation.linger_seconds
+        if linger:
+            self._lingering = self._loop.call_later(linger, self.depart)
+        else:
+            self.depart()
+
+    def depart(self, *, is_back: bool = False) -> None:
+        """Nobody comes back to this connection; or its client `is_back` on another."""
+        if self._lingering is not None:
+            self._lingering.cancel()
+        if self._has_departed:
+            return
+        self._has_departed = True
+        if not (is_back and self._conversation.linger_seconds):
             self._happen(self._conversation.lost())
         self._manager.closed(self)
+
+    @property
+    def keepsake(self) -> Keepsake | None:
+        return self._conversation.keepsake
 
     def data_received(self, data: bytes) -> None:
         self._heard_at = self._loop.time()
@@ -169,6 +191,10 @@ class Connection(asyncio.Protocol):
             self._manager.tick.ask()
         elif isinstance(happening, Recognised):
             self._recognised(happening)
+        elif isinstance(happening, Claimed):
+            name = happening.name or text_of(self.facts.identity)
+            self.facts.client_id = name[:MAX_NAME_BYTES]
+            self._happenings.extend(self._conversation.claimed(name, self._manager.claim(self, name)))
         elif isinstance(happening, Greeted):
             self._proving = self._loop.create_task(self._prove(happening.hello))
         elif isinstance(happening, Requested):

@@ -1,6 +1,676 @@
-"""stub"""
+"""The server's side of an MQTT connection as a state machine.
 
-from heliograph.frontends.native.conversation import Conversation
+    greeting ──CONNECT──▶ proving ──admitted, name claimed, session opened, subscriptions found──▶ open
+       └───── anything that is wrong: CONNACK or DISCONNECT with the reason ────▶ closed ◀──DISCONNECT──┘
+
+A message of quality 1 or 2 is answered when it is stored. A client that says that its session outlives the
+connection has durable subscriptions under its client id; what else is kept of it (`SessionState`) is with the
+client manager. A will is sent when a client is gone without a DISCONNECT, and not before it is back or as much
+time has passed as it said.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from heliograph.frontends.conversation import (
+    NOTHING,
+    Answered,
+    AnyHappening,
+    Broken,
+    Claimed,
+    Conversation,
+    Greeted,
+    Keepsake,
+    Left,
+    Parts,
+    Requested,
+)
+from heliograph.frontends.mqtt import packets
+from heliograph.frontends.mqtt.delivering import NO_TAG, Delivering
+from heliograph.frontends.mqtt.messages import Outgoing, prepared, prepared_retained, prepared_will
+from heliograph.frontends.mqtt.packets import (
+    PINGRESP_PACKET,
+    PUBACK,
+    PUBCOMP,
+    PUBREC,
+    PUBREL,
+    V3,
+    V5,
+    Connect,
+    PacketReader,
+    Publish,
+    acknowledgement,
+)
+from heliograph.frontends.mqtt.properties import Properties
+from heliograph.frontends.mqtt.reading import protocol_error
+from heliograph.frontends.mqtt.reasons import connack_reason, reason_of, suback_reason
+from heliograph.frontends.mqtt.retained import Retained
+from heliograph.frontends.mqtt.subscriptions import (
+    Options,
+    SessionState,
+    Subscription,
+    durable_name,
+    options_of,
+    parse_name,
+    subscribe_command,
+)
+from heliograph.frontends.mqtt.topics import Meaning, address_of, parse_filter, retained_queue
+from heliograph.frontends.native import frames as native
+from heliograph.frontends.prepared import id_of, opened
+from heliograph.frontends.proxy import Answer, Proxy
+from heliograph.model.block import Contents
+from heliograph.model.errors import ClientFault, HeliographError, InvalidName, ProtocolFault, from_code
+from heliograph.model.limits import (
+    MAX_EARLY_BYTES,
+    MAX_GREETING_BYTES,
+    MAX_MQTT_PACKET_BYTES,
+    MAX_WILL_DELAY_SECONDS,
+    MQTT_TOPIC_ALIASES,
+)
+from heliograph.sessions import commands
+from heliograph.sessions.commands import AnySessionEffect, Fail
+
+_FOREVER: Final = 0xFFFFFFFF
+_FOREVER_SECONDS: Final = 10 * 366 * 24 * 3600.0
+_OWN_SUBSCRIPTIONS: Final = "client.subscriptions"
+_RECEIVE_MAXIMUM: Final = 0xFFFF
+_NO_MATCHING_SUBSCRIPTION: Final = 0x11
+_PACKET_UNKNOWN: Final = 0x92
+_WITH_WILL: Final = 0x04
 
 
-class MqttConversation(Conversation): ...
+class _State(enum.Enum):
+    GREETING = "greeting"
+    PROVING = "proving"
+    OPEN = "open"
+    LEAVING = "leaving"
+    CLOSED = "closed"
+
+
+class Receipt(msgspec.Struct, gc=False):
+    """The answer that a PUBLISH waits for, from so many lanes."""
+
+    kind: int
+    packet_id: int
+    awaited: int = 1
+
+
+class _Subscribing(msgspec.Struct):
+    """A SUBSCRIBE of which not all filters are answered."""
+
+    packet_id: int
+    reasons: list[int]
+    awaited: int
+
+
+class MqttConversation(Conversation):
+    """One connection. `receive` is fed whatever arrives, in whatever pieces."""
+
+    def __init__(self) -> None:
+        self._state = _State.GREETING
+        self._reader = PacketReader(MAX_GREETING_BYTES)
+        self._proxy = Proxy(on_stored=self._stored, on_refused=self._refused)
+        self._connect: Connect | None = None
+        self._version = V3
+        self._name = ""
+        self._expiry = 0  # of the session, in seconds
+        self._early = b""
+        self._subscriptions: dict[str, Subscription] = {}
+        self._by_number: dict[int, Subscription] = {}
+        self._last_number = 0
+        self._session = SessionState({}, {}, {})
+        self._was_kept = False
+        self._asked = 0  # the question for the client's subscriptions
+        self._addresses: dict[str, str] = {}
+        self._aliases: dict[int, str] = {}
+        self._delivering = Delivering(V3, receive_maximum=_RECEIVE_MAXIMUM, packet_limit=_FOREVER, aliases=0)
+        self._retained = Retained(self._proxy, self._new_number, self._found_retained)
+        self._has_will = False
+        self._handlers: dict[int, Callable[[int, bytes], None]] = {
+            packets.PUBLISH: self._publish,
+            PUBACK: self._puback,
+            PUBREC: self._pubrec,
+            PUBREL: self._pubrel,
+            PUBCOMP: self._pubcomp,
+            packets.SUBSCRIBE: self._subscribe,
+            packets.UNSUBSCRIBE: self._unsubscribe,
+            packets.PINGREQ: lambda _, body: self._say_alive(body),
+            packets.DISCONNECT: self._disconnect,
+        }
+
+    # ---- what the shell asks
+
+    @property
+    def is_open(self) -> bool:
+        return self._state in (_State.OPEN, _State.LEAVING)
+
+    @property
+    def is_waiting(self) -> bool:
+        return self._state is _State.PROVING or self._proxy.is_full
+
+    @property
+    def patience_seconds(self) -> float:
+        return self._connect.keep_alive * 1.5 if self._connect is not None else 0.0
+
+    @property
+    def linger_seconds(self) -> float:
+        """As long as a will waits, and never longer than the session lasts."""
+        if not self._has_will or self._connect is None or self._connect.will is None:
+            return 0.0
+        delay = self._connect.will.properties.get("will_delay", 0)
+        return float(min(delay, self._expiry, MAX_WILL_DELAY_SECONDS))
+
+    @property
+    def keepsake(self) -> Keepsake | None:
+        if not self._expiry or not self._name:
+            return None
+        session = SessionState(
+            {text: each.options for text, each in self._subscriptions.items()},
+            {number: True for number, is_stored in self._session.received.items() if is_stored},
+            self._delivering.under_way(),
+        )
+        names = [each.name for each in self._subscriptions.values() if each.name]
+        seconds = _FOREVER_SECONDS if self._expiry == _FOREVER else float(self._expiry)
+        return Keepsake(session, seconds, names)
+
+    # ---- in
+
+    def receive(self, data: bytes, now: int = 0) -> Sequence[AnyHappening]:
+        self._proxy.now = now
+        if self._state is _State.PROVING:
+            self._early += data
+            if len(self._early) > MAX_EARLY_BYTES:
+                return [self.break_off(protocol_error("wait for CONNACK with the rest"))]
+            return NOTHING
+        if self._state in (_State.CLOSED, _State.LEAVING):
+            return NOTHING
+        return self._act(lambda: self._feed(data))
+
+    def _act(self, work: Callable[[], None]) -> Sequence[AnyHappening]:
+        """What is to be done after some work; a fault ends the conversation, and what came before it counts."""
+        fault: ClientFault | None = None
+        try:
+            work()
+        except ClientFault as error:
+            fault = error
+        self._settle()
+        self._flush()
+        if self._state is _State.LEAVING and fault is None:
+            self._leave_if_done()
+        happenings = self._proxy.take()
+        if fault is not None and self._state is not _State.CLOSED:
+            happenings.append(self.break_off(fault))
+        return happenings
+
+    def _settle(self) -> None:
+        for consumer, ranges in self._delivering.take_settled():
+            self._proxy.settle(consumer, ranges)
+
+    def _flush(self) -> None:
+        out = self._delivering.out
+        if out:
+            self._proxy.add(Answered(b"".join(out)))
+            out.clear()
+
+    def _say(self, packet: bytes) -> None:
+        self._delivering.out.append(packet)
+
+    def _feed(self, data: bytes) -> None:
+        for kind, flags, body in self._reader.feed(data):
+            if self._state is _State.OPEN:
+                handler = self._handlers.get(kind)
+                if handler is None:
+                    raise protocol_error("a client connects once, and authenticates while it does")
+                handler(flags, body)
+            elif self._state is _State.GREETING:
+                self._greet(kind, body)
+            elif self._state is _State.PROVING:
+                self._early += packets.packet(kind, flags, body)
+
+    # ---- the beginning
+
+    def _greet(self, kind: int, body: bytes) -> None:
+        if kind != packets.CONNECT:
+            raise ProtocolFault("the first packet is CONNECT", code="not-greeted")
+        connect = self._connect = packets.read_connect(body)
+        self._version = connect.version
+        said = connect.properties
+        if "authentication_method" in said:
+            raise ClientFault("this way to authenticate is not known here", code="authentication-unknown")
+        if not connect.client_id and connect.version == V3 and not connect.clean_start:
+            raise ClientFault(
+                "a session that outlives its connection needs a client id", code="client-id-missing"
+            )
+        if connect.version == V3:
+            self._expiry = 0 if connect.clean_start else _FOREVER
+        else:
+            self._expiry = said.get("session_expiry", 0)
+        self._delivering = Delivering(
+            connect.version,
+            receive_maximum=said.get("receive_maximum", _RECEIVE_MAXIMUM),
+            packet_limit=said.get("maximum_packet_size", _FOREVER),
+            aliases=said.get("topic_alias_maximum", 0),
+        )
+        if connect.will is not None:
+            address_of(connect.will.topic)
+        self._state = _State.PROVING
+        self._proxy.add(
+            Greeted(
+                native.Hello(
+                    client="MQTT 5" if connect.version == V5 else "MQTT 3.1.1",
+                    mechanism="plain" if connect.user is not None else "anonymous",
+                    user=connect.user or "",
+                    password=connect.password.decode(errors="replace"),
+                    client_id=connect.client_id,
+                )
+            )
+        )
+
+    def admit(self, welcome: native.Welcome) -> bytes:
+        return b""
+
+    def begin(self) -> Sequence[AnyHappening]:
+        assert self._connect is not None
+        return [Claimed(self._connect.client_id)] if self._state is _State.PROVING else NOTHING
+
+    def claimed(self, name: str, keepsake: Keepsake | None) -> Sequence[AnyHappening]:
+        assert self._connect is not None
+        self._name = name
+        if keepsake is not None and not self._connect.clean_start:
+            self._was_kept = True
+            self._session = keepsake.content
+            self._delivering.known = dict(self._session.sent)
+        self._proxy.open_session()
+        return self._proxy.take()
+
+    def say(self, message: native.Control, into: Parts) -> Sequence[AnyHappening]:
+        if isinstance(message, native.SessionOpened):
+            return self._act(lambda: self._opened(message))
+        if isinstance(message, native.Answer) and message.request == self._asked:
+            return self._act(lambda: self._found_own(message.body["subscriptions"]))
+        if isinstance(message, native.Failed):
+            return [self.break_off(from_code(message.code, message.sentence))]
+        return NOTHING
+
+    def _opened(self, message: native.SessionOpened) -> None:
+        self._proxy.opened(message)
+        assert self._connect is not None
+        if not self._connect.client_id:
+            self._ready(session_present=False)  # nobody can have left anything under a name that is new
+            return
+        self._asked = self._proxy.ask(lambda _: None)
+        self._proxy.answered_elsewhere(self._asked)
+        self._proxy.add(Requested(native.Ask(self._asked, _OWN_SUBSCRIPTIONS)))
+
+    def _found_own(self, names: list[str]) -> None:
+        assert self._connect is not None
+        own = [parsed for parsed in map(parse_name, names) if parsed is not None]
+        if not self._connect.clean_start:
+            self._ready(session_present=bool(own) or self._was_kept)
+            for text, meaning, options, name in own:
+                kept = self._session.options.get(text, options)
+                self._attach(text, meaning, kept, name if self._expiry else "", lambda _: None)
+            return
+        left = [name for _, _, _, name in own]
+        if not left:
+            self._ready(session_present=False)
+
+        def ended(_answer: Answer) -> None:
+            left.pop()
+            if not left:
+                self._ready(session_present=False)
+
+        for name in list(left):
+            self._proxy.command(commands.EndSubscription(self._proxy.ask(ended), name))
+
+    def _ready(self, *, session_present: bool) -> None:
+        connect = self._connect
+        assert connect is not None
+        self._state = _State.OPEN
+        self._reader.limit = MAX_MQTT_PACKET_BYTES
+        self._say(
+            packets.connack(
+                self._version, 0, session_present=session_present, properties=self._offer(connect)
+            )
+        )
+        self._flush()  # nothing comes before it
+        if connect.will is not None:
+            self._has_will = True
+            address = address_of(connect.will.topic)
+            self._proxy.open_lane(address)
+            if connect.will.retain:
+                self._proxy.open_lane(retained_queue(address))
+        if self._early:
+            early, self._early = self._early, b""
+            self._feed(early)
+
+    def _offer(self, connect: Connect) -> Properties:
+        offer: Properties = {
+            "maximum_packet_size": MAX_MQTT_PACKET_BYTES,
+            "topic_alias_maximum": MQTT_TOPIC_ALIASES,
+        }
+        if not connect.client_id:
+            offer["assigned_client_id"] = self._name
+        return offer
+
+    # ---- messages from the client
+
+    def _publish(self, flags: int, body: bytes) -> None:
+        packet = packets.read_publish(flags, body, self._version)
+        if packet.qos == 2 and packet.packet_id in self._session.received:
+            if self._session.received[packet.packet_id]:
+                self._say(acknowledgement(PUBREC, packet.packet_id, self._version))
+            return  # it came before
+        try:
+            address = self._address(packet)
+            message = prepared(packet, self._proxy.now)
+        except InvalidName as error:
+            self._refuse(packet, error)
+            return
+        receipt = None
+        if packet.qos:
+            receipt = Receipt(PUBACK if packet.qos == 1 else PUBREC, packet.packet_id)
+            if packet.qos == 2:
+                self._session.received[packet.packet_id] = False
+        if packet.retain and address.startswith("topic:"):
+            if receipt is not None:
+                receipt.awaited = 2
+            self._proxy.put(retained_queue(address), prepared_retained(packet, self._proxy.now), receipt)
+        self._proxy.put(address, message, receipt)
+
+    def _address(self, packet: Publish) -> str:
+        topic = packet.topic
+        if packet.properties and "topic_alias" in packet.properties:
+            topic = self._aliased(packet)
+        elif not topic:
+            raise protocol_error("a message has a topic")
+        found = self._addresses.get(topic)
+        if found is None:
+            found = address_of(topic)
+            if len(self._addresses) < MAX_EARLY_BYTES // 256:
+                self._addresses[topic] = found
+        return found
+
+    def _aliased(self, packet: Publish) -> str:
+        alias = packet.properties["topic_alias"]
+        if alias > MQTT_TOPIC_ALIASES:
+            raise ProtocolFault(
+                f"there are {MQTT_TOPIC_ALIASES} short names for topics", code="alias-invalid"
+            )
+        if packet.topic:
+            self._aliases[alias] = packet.topic
+        topic = self._aliases.get(alias)
+        if topic is None:
+            raise ProtocolFault("a short name stands for no topic yet", code="alias-invalid")
+        return topic
+
+    def _refuse(self, packet: Publish, error: HeliographError) -> None:
+        """Version 5 can say no to a message; 3.1.1 only by ending the connection."""
+        if self._version != V5:
+            raise error
+        if packet.qos:
+            kind = PUBACK if packet.qos == 1 else PUBREC
+            self._say(acknowledgement(kind, packet.packet_id, V5, reason_of(error)))
+
+    def _stored(self, receipts: list[Any]) -> None:
+        for receipt in receipts:
+            receipt.awaited -= 1
+            if receipt.awaited:
+                continue
+            if receipt.kind == PUBREC:
+                self._session.received[receipt.packet_id] = True
+            self._say(acknowledgement(receipt.kind, receipt.packet_id, self._version))
+
+    def _refused(self, receipts: list[Any], why: Fail) -> None:
+        error = from_code(why.code, why.sentence)
+        if self._version != V5 and receipts:
+            raise error if isinstance(error, ClientFault) else ClientFault(why.sentence, code=why.code)
+        for receipt in receipts:
+            if receipt.awaited <= 0:
+                continue
+            receipt.awaited = 0
+            if receipt.kind == PUBREC:
+                self._session.received.pop(receipt.packet_id, None)
+            self._say(acknowledgement(receipt.kind, receipt.packet_id, V5, reason_of(error)))
+
+    def _pubrel(self, _flags: int, body: bytes) -> None:
+        packet_id, _ = packets.read_acknowledgement(PUBREL, body, self._version)
+        known = self._session.received.pop(packet_id, None)
+        reason = 0 if known is not None else _PACKET_UNKNOWN
+        self._say(acknowledgement(PUBCOMP, packet_id, self._version, reason))
+
+    def _say_alive(self, body: bytes) -> None:
+        if body:
+            raise protocol_error("PINGREQ has no body")
+        self._say(PINGRESP_PACKET)
+
+    # ---- messages to the client
+
+    def tell(self, number: int, effect: AnySessionEffect, into: Parts) -> Sequence[AnyHappening]:
+        if type(effect) is commands.Deliver or type(effect) is commands.DeliverParcel:
+            subscription = self._by_number.get(effect.consumer)
+            if subscription is not None:
+                self._deliver(subscription, effect)
+                out = self._delivering.out
+                into.extend(out)
+                out.clear()
+                return NOTHING
+        return self._act(lambda: self._tell(effect))
+
+    def _tell(self, effect: AnySessionEffect) -> None:
+        if self._retained.handle(effect) or self._proxy.tell(effect):
+            return
+        match effect:
+            case commands.TellRecalled(number, tags):
+                self._delivering.dropped(number, tags)
+            case commands.EndConsumer(number, code, sentence) if number in self._by_number:
+                if self._version != V5:
+                    raise ClientFault(sentence, code=code)
+                subscription = self._by_number.pop(number)
+                self._subscriptions.pop(subscription.text, None)
+            case _:
+                pass
+
+    def _deliver(self, subscription: Subscription, effect: commands.Deliver | commands.DeliverParcel) -> None:
+        destination = subscription.meaning.address
+        if type(effect) is commands.Deliver and effect.destination:
+            destination = effect.destination
+        delivering, version, now = self._delivering, self._version, self._proxy.now
+        needs_identity = subscription.options.qos == 2
+        for first, earlier, contents in opened(effect):
+            for index in range(contents.count):
+                delivering.deliver(
+                    subscription,
+                    first + index,
+                    Outgoing(contents, index, version=version, now=now),
+                    destination=destination,
+                    identity=id_of(contents, index) if needs_identity else "",
+                    earlier=earlier,
+                )
+
+    def _found_retained(self, subscription: Subscription, topic: str, contents: Contents, index: int) -> None:
+        message = Outgoing(contents, index, version=self._version, now=self._proxy.now)
+        if message.payload and self._by_number.get(subscription.number) is subscription:
+            self._delivering.deliver(
+                subscription, NO_TAG, message, destination=topic, identity="", is_retained=True
+            )
+
+    def _puback(self, _flags: int, body: bytes) -> None:
+        packet_id, _ = packets.read_acknowledgement(PUBACK, body, self._version)
+        self._delivering.acknowledged(packet_id, 1)
+
+    def _pubrec(self, _flags: int, body: bytes) -> None:
+        packet_id, reason = packets.read_acknowledgement(PUBREC, body, self._version)
+        if not self._delivering.received(packet_id, reason) and reason < 0x80:
+            self._say(acknowledgement(PUBREL, packet_id, self._version, _PACKET_UNKNOWN))
+
+    def _pubcomp(self, _flags: int, body: bytes) -> None:
+        packet_id, _ = packets.read_acknowledgement(PUBCOMP, body, self._version)
+        self._delivering.acknowledged(packet_id, 2)
+
+    def written(self) -> Sequence[AnyHappening]:
+        """What was sent with quality 0 is the client's now."""
+        happenings: Sequence[AnyHappening] = NOTHING
+        for subscription in self._by_number.values():
+            if subscription.handed:
+                self._proxy.settle(subscription.number, subscription.take_handed())
+                happenings = self._proxy.take()
+        return happenings
+
+    # ---- subscriptions
+
+    def _new_number(self) -> int:
+        self._last_number += 1
+        return self._last_number
+
+    def _subscribe(self, _flags: int, body: bytes) -> None:
+        wanted = packets.read_subscribe(body, self._version)
+        subscribing = _Subscribing(
+            wanted.packet_id, [each.qos for each in wanted.filters], len(wanted.filters)
+        )
+        for index, each in enumerate(wanted.filters):
+            options = options_of(each, wanted.identifier)
+            try:
+                meaning = parse_filter(each.text)
+            except InvalidName as error:
+                self._subscribed(subscribing, index, error.code, None)
+                continue
+            if meaning.share and each.no_local:
+                raise protocol_error("a shared subscription cannot be no-local")
+            self._subscribe_one(subscribing, index, each, meaning, options)
+
+    def _subscribe_one(
+        self,
+        subscribing: _Subscribing,
+        index: int,
+        wanted: packets.Filter,
+        meaning: Meaning,
+        options: Options,
+    ) -> None:
+        present = self._subscriptions.get(wanted.text)
+        looks = not meaning.share and not meaning.is_queue and wanted.retain_handling != 2
+        if present is not None:
+            present.options = options
+            self._subscribed(
+                subscribing, index, "", present if looks and not wanted.retain_handling else None
+            )
+            return
+        is_kept = self._expiry and not meaning.share and not meaning.is_queue
+        name = durable_name(wanted.text, options) if is_kept else ""
+
+        def answered(answer: Answer) -> None:
+            if isinstance(answer, Fail):
+                self._forget(subscription)
+                self._subscribed(subscribing, index, answer.code, None)
+            else:
+                self._subscribed(subscribing, index, "", subscription if looks else None)
+
+        subscription = self._attach(wanted.text, meaning, options, name, answered)
+
+    def _attach(
+        self, text: str, meaning: Meaning, options: Options, name: str, on_answer: Callable[[Answer], None]
+    ) -> Subscription:
+        subscription = Subscription(self._new_number(), text, meaning, options, name)
+        self._subscriptions[text] = self._by_number[subscription.number] = subscription
+        request = self._proxy.ask(on_answer)
+        self._proxy.command(subscribe_command(request, subscription, self._delivering.receive_maximum))
+        return subscription
+
+    def _forget(self, subscription: Subscription) -> None:
+        self._by_number.pop(subscription.number, None)
+        if self._subscriptions.get(subscription.text) is subscription:
+            del self._subscriptions[subscription.text]
+
+    def _subscribed(
+        self, subscribing: _Subscribing, index: int, code: str, retained_for: Subscription | None
+    ) -> None:
+        if code:
+            subscribing.reasons[index] = suback_reason(code, self._version)
+        subscribing.awaited -= 1
+        if not subscribing.awaited:
+            self._say(packets.suback(subscribing.packet_id, self._version, subscribing.reasons))
+            self._flush()
+        if retained_for is not None:
+            self._retained.look_for(retained_for)
+
+    def _unsubscribe(self, _flags: int, body: bytes) -> None:
+        packet_id, filters = packets.read_unsubscribe(body, self._version)
+        reasons = [0 if text in self._subscriptions else _NO_MATCHING_SUBSCRIPTION for text in filters]
+        present = [
+            self._subscriptions[text] for text in dict.fromkeys(filters) if text in self._subscriptions
+        ]
+        awaited = [len(present)]
+
+        def ended(_answer: Answer | None) -> None:
+            awaited[0] -= 1
+            if awaited[0] <= 0:
+                self._say(packets.unsuback(packet_id, self._version, reasons))
+
+        for subscription in present:
+            self._end_subscription(subscription, ended)
+        if not present:
+            ended(None)
+
+    def _end_subscription(self, subscription: Subscription, on_answer: Callable[[Answer], None]) -> None:
+        self._forget(subscription)
+        self._delivering.unsubscribed(subscription.number)
+        if not subscription.name:
+            self._proxy.command(commands.Unsubscribe(self._proxy.ask(on_answer), subscription.number))
+            return
+        self._proxy.command(commands.Unsubscribe(self._proxy.ask(lambda _: None), subscription.number))
+        self._proxy.command(commands.EndSubscription(self._proxy.ask(on_answer), subscription.name))
+
+    # ---- the end
+
+    def _disconnect(self, _flags: int, body: bytes) -> None:
+        reason, said = packets.read_disconnect(body, self._version)
+        expiry = said.get("session_expiry")
+        if expiry is not None:
+            if expiry and not self._expiry:
+                raise protocol_error("a session that ends with its connection cannot be prolonged")
+            self._expiry = expiry
+        if reason != _WITH_WILL:
+            self._has_will = False
+        self._state = _State.LEAVING
+        if not self._expiry:
+            for subscription in list(self._subscriptions.values()):
+                if subscription.name:
+                    self._end_subscription(subscription, lambda _: None)
+
+    def _leave_if_done(self) -> None:
+        """A client that leaves is let go when all that it sent is stored."""
+        self._proxy.flush()
+        if self._proxy.is_idle:
+            self._state = _State.CLOSED
+            self._proxy.add(Left("closed"))
+
+    def lost(self) -> Sequence[AnyHappening]:
+        self._state = _State.CLOSED
+        will = self._connect.will if self._connect is not None else None
+        if not self._has_will or will is None:
+            return NOTHING
+        self._has_will = False
+        address = address_of(will.topic)
+        message = prepared_will(will.payload, will.qos, will.retain, will.properties, self._proxy.now)
+        if will.retain:
+            packet = Publish(will.topic, will.payload, will.qos, True, False, 0, {})
+            self._proxy.put(retained_queue(address), prepared_retained(packet, self._proxy.now))
+        self._proxy.put(address, message)
+        return self._proxy.take()
+
+    def break_off(self, error: HeliographError) -> Broken:
+        was, self._state = self._state, _State.CLOSED
+        if was is _State.CLOSED or (
+            was is _State.GREETING and self._connect is None and error.code != "version-unknown"
+        ):
+            return Broken(error, b"")
+        if was in (_State.GREETING, _State.PROVING):
+            version = self._version
+            return Broken(error, packets.connack(version, connack_reason(error, version)))
+        farewell = packets.disconnect(reason_of(error), error.sentence) if self._version == V5 else b""
+        return Broken(error, farewell)

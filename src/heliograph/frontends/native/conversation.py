@@ -13,6 +13,7 @@ import enum
 from collections.abc import Sequence
 from typing import Any
 
+from heliograph.frontends import conversation
 from heliograph.frontends.conversation import (
     NOTHING,
     AnyHappening,
@@ -64,14 +65,10 @@ class _State(enum.Enum):
     CLOSED = "closed"
 
 
-class Conversation:
+class Conversation(conversation.Conversation):
     """One connection. `receive` is fed whatever arrives, in whatever pieces."""
 
     __slots__ = ("_heartbeat_seconds", "_preamble", "_reader", "_state")
-
-    is_waiting = False
-    resumes = True
-    pulse = HEARTBEAT_FRAME
 
     def __init__(self) -> None:
         self._heartbeat_seconds = HEARTBEAT_SECONDS
@@ -92,6 +89,14 @@ class Conversation:
         return self._state is _State.OPEN
 
     @property
+    def resumes(self) -> bool:
+        return True
+
+    @property
+    def pulse(self) -> bytes:
+        return HEARTBEAT_FRAME
+
+    @property
     def patience_seconds(self) -> float:
         return self._heartbeat_seconds * HEARTBEATS_MISSED
 
@@ -99,7 +104,7 @@ class Conversation:
     def pulse_seconds(self) -> float:
         return self._heartbeat_seconds / 2
 
-    def receive(self, data: bytes, _now: int = 0) -> list[AnyHappening]:
+    def receive(self, data: bytes, now: int = 0) -> list[AnyHappening]:
         if self._state is _State.CLOSED:
             return []
         happenings: list[AnyHappening] = []
@@ -187,21 +192,12 @@ class Conversation:
         self._heartbeat_seconds = welcome.heartbeat_seconds
         return control_frame(welcome)
 
-    def begin(self) -> Sequence[AnyHappening]:
-        return NOTHING
-
     def tell(self, number: int, effect: AnySessionEffect, into: Parts) -> Sequence[AnyHappening]:
         encode(number, effect, into)
         return NOTHING
 
     def say(self, message: frames.Control, into: Parts) -> Sequence[AnyHappening]:
         into.append(control_frame(message))
-        return NOTHING
-
-    def written(self) -> Sequence[AnyHappening]:
-        return NOTHING
-
-    def lost(self) -> Sequence[AnyHappening]:
         return NOTHING
 
 

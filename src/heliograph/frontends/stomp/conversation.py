@@ -16,13 +16,22 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from heliograph.frontends.conversation import NOTHING, Answered, AnyHappening, Broken, Greeted, Left, Parts
+from heliograph.frontends.conversation import (
+    NOTHING,
+    Answered,
+    AnyHappening,
+    Broken,
+    Conversation,
+    Greeted,
+    Left,
+    Parts,
+)
 from heliograph.frontends.native import frames as native
-from heliograph.frontends.prepared import opened
+from heliograph.frontends.prepared import id_of, opened
 from heliograph.frontends.proxy import Answer, Proxy, Sending
 from heliograph.frontends.stomp.addresses import address_of, kind_of_temporary
 from heliograph.frontends.stomp.frames import V1_0, VERSIONS, Frame, FrameReader, encode, encode_connected
-from heliograph.frontends.stomp.headers import id_of, prepared
+from heliograph.frontends.stomp.headers import prepared
 from heliograph.frontends.stomp.subscriptions import (
     Subscription,
     Subscriptions,
@@ -55,11 +64,8 @@ class _State(enum.Enum):
     CLOSED = "closed"
 
 
-class StompConversation:
+class StompConversation(Conversation):
     """One connection. `receive` is fed whatever arrives, in whatever pieces."""
-
-    resumes = False
-    pulse = b"\n"
 
     def __init__(self) -> None:
         self._state = _State.GREETING
@@ -103,6 +109,10 @@ class StompConversation:
         """What the client promised, and as much again: a busy network is no death."""
         promised = self._heartbeats[0] / _MILLISECONDS
         return max(promised, HEARTBEAT_SECONDS) * HEARTBEATS_MISSED if promised else 0.0
+
+    @property
+    def pulse(self) -> bytes:
+        return b"\n"
 
     @property
     def pulse_seconds(self) -> float:
@@ -362,7 +372,7 @@ class StompConversation:
 
     # ---- out
 
-    def tell(self, _number: int, effect: AnySessionEffect, into: Parts) -> Sequence[AnyHappening]:
+    def tell(self, number: int, effect: AnySessionEffect, into: Parts) -> Sequence[AnyHappening]:
         if type(effect) is commands.Deliver or type(effect) is commands.DeliverParcel:
             self._deliver(effect, into)
             return NOTHING

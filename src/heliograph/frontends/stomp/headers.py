@@ -9,12 +9,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from heliograph.frontends.prepared import CONTENT_TYPE, Prepared, body_at, head_at, is_text, prepare
-from heliograph.frontends.stomp.addresses import address_of, destination_of
+from heliograph.frontends.prepared import (
+    CONTENT_TYPE,
+    Prepared,
+    body_at,
+    head_at,
+    id_of,
+    is_text,
+    prepare,
+    text_of_property,
+)
+from heliograph.frontends.stomp.addresses import destination_of
 from heliograph.frontends.stomp.frames import escape
 from heliograph.model.block import BodyKind, Contents
 from heliograph.model.errors import ClientFault, InvalidName
-from heliograph.model.ids import message_id, text_of
 from heliograph.model.message import DEFAULT_PRIORITY, Head, Property
 
 _TEXTUAL: Final = ("text/", "application/json", "application/xml")
@@ -142,21 +150,6 @@ class Encoder:
                 )
 
 
-def id_of(contents: Contents, index: int) -> str:
-    if contents.lanes is None and contents.sequences is None:
-        return f"{text_of(contents.lane)}-{contents.first + index}"
-    lane = contents.lane if contents.lanes is None else contents.lanes[index]
-    sequence = contents.first + index if contents.sequences is None else contents.sequences[index]
-    return message_id(lane, sequence)
-
-
-def text_of_property(value: Property) -> str:
-    """A property for whom there is only text."""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return value.hex() if isinstance(value, bytes) else str(value)
-
-
 def _said(
     contents: Contents, index: int, head: Head, kind: int, earlier: int, user: str
 ) -> list[tuple[str, str]]:
@@ -204,6 +197,3 @@ def _said_in_head(head: Head, kind: int) -> list[tuple[str, str]]:
     if head.group_sequence:
         said.append(("JMSXGroupSeq", str(head.group_sequence)))
     return said
-
-
-__all__ = ["Encoder", "address_of", "id_of", "prepared", "text_of_property"]
