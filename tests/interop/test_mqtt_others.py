@@ -43,9 +43,8 @@ def subscribing(stage: Stage, *arguments: str) -> Iterator[subprocess.Popen[str]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None
-        for line in process.stdout:
-            if line.startswith("Subscribed"):
-                break
+        while not (line := process.stdout.readline()).startswith("Subscribed"):
+            assert line, "mosquitto_sub ended"
         yield process
     finally:
         process.kill()
@@ -65,7 +64,9 @@ def test_mosquitto_pub_and_sub(stage: Stage, version: str, qos: str) -> None:
     with subscribing(stage, "-V", version, "-q", qos, "-t", topic, "-C", "100", "-F", "got %p") as subscriber:
         lines = "".join(f"{number}\n" for number in range(100))
         publish(stage, "-V", version, "-q", qos, "-t", topic, "-l", text=lines)
-        output, _ = subscriber.communicate(timeout=SECONDS)
+        assert subscriber.stdout is not None
+        output = subscriber.stdout.read()
+        subscriber.wait(SECONDS)
     assert [line[4:] for line in output.splitlines() if line.startswith("got ")] == lines.split()
     assert subscriber.returncode == 0
 
@@ -79,5 +80,6 @@ def test_mosquitto_sub_gets_what_is_retained_and_the_will_of_another(stage: Stag
         will = ("--will-topic", "mosquitto/will", "--will-payload", "dead", "--will-qos", "1")
         with subscribing(stage, "-t", "mosquitto/other", *will) as testator:
             testator.kill()
-        output, _ = heir.communicate(timeout=SECONDS)
+        assert heir.stdout is not None
+        output = heir.stdout.read()
     assert [line for line in output.splitlines() if line.startswith("got ")] == ["got 1 kept", "got 0 dead"]

@@ -39,16 +39,16 @@ _REFUSALS: Final = {
 _ENOUGH_BYTES: Final = 16
 
 
-def recognise(data: bytes) -> Conversation | None:
-    """The conversation for a peer that begins so; None: it has to say more first. Raises ProtocolFault for
-    protocols that are known and not spoken here."""
+def recognise(data: bytes, origins: Sequence[str] = ()) -> Conversation | None:
+    """The conversation for a peer that begins so; None: it has to say more first. `origins`: from where web pages may
+    connect. Raises ProtocolFault for protocols that are known and not spoken here."""
     if PREAMBLE.startswith(data[: len(PREAMBLE)]):
         return NativeConversation() if data else None
     plain = data.lstrip(b"\r\n")
     if any(_begins(plain, word) for word in _STOMP):
         return StompConversation() if plain.startswith(_STOMP) else _unless_long(data)
     if _begins(data, _HTTP):
-        return WebSocketConversation() if data.startswith(_HTTP) else None
+        return WebSocketConversation(recognise, origins) if data.startswith(_HTTP) else None
     if data[0] == _MQTT_CONNECT:
         return _mqtt(data)
     if _begins(data, _TLS):
@@ -80,13 +80,14 @@ def _mqtt(data: bytes) -> Conversation | None:
 class Detecting(Conversation):
     """A conversation with a peer that has not said enough."""
 
-    def __init__(self) -> None:
+    def __init__(self, origins: Sequence[str] = ()) -> None:
+        self._origins = origins
         self._heard = b""
 
     def receive(self, data: bytes, now: int = 0) -> Sequence[AnyHappening]:
         self._heard += data
         try:
-            conversation = recognise(self._heard)
+            conversation = recognise(self._heard, self._origins)
         except ProtocolFault as fault:
             return [Broken(fault, _REFUSALS[fault.code])]
         if conversation is None:

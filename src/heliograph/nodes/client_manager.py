@@ -120,6 +120,8 @@ class ClientManager:
         self._waiting_passwords = 0
         self._sweep: asyncio.TimerHandle | None = None
         self._is_draining = False
+        self.origins = tuple(place for place in configuration.server.origins.split(",") if place)
+        self.more_listeners: list[asyncio.Server] = []
         self._emptied: asyncio.Future[None] | None = None
 
     # ---- life
@@ -133,6 +135,8 @@ class ClientManager:
         """Tell every client that the server stops; they may resume their sessions when it is back."""
         if self._sweep is not None:
             self._sweep.cancel()
+        for listener in self.more_listeners:
+            listener.close()
         for connection in list(self.connections):
             connection.end(Unavailable("the server is stopping", code="server-stopping"))
         self._passwords.shutdown(wait=False, cancel_futures=True)

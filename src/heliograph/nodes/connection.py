@@ -70,7 +70,7 @@ class Connection(asyncio.Protocol):
     def __init__(self, manager: ClientManager) -> None:
         self._manager = manager
         self._loop = asyncio.get_running_loop()
-        self._conversation: Conversation = Detecting()
+        self._conversation: Conversation = Detecting(manager.origins)
         self._happenings: deque[AnyHappening] = deque()
         self._is_carrying_out = False
         self._transport: asyncio.Transport | None = None
