@@ -1,5 +1,5 @@
-"""However the network cuts a stream of MQTT packets or WebSocket frames, the same comes out; and no bytes at all break
-a reader or a conversation."""
+"""However the network cuts a stream of MQTT packets or WebSocket frames, the same comes out; and no bytes at all
+break a reader or a conversation."""
 
 from __future__ import annotations
 

@@ -34,7 +34,9 @@ class Upgrade(msgspec.Struct):
 class NotUpgraded(ProtocolFault):
     """Something else was asked for, or not as it should be."""
 
-    def __init__(self, sentence: str, status: int, *, code: str = "not-websocket") -> None:
+    default_code = "not-websocket"
+
+    def __init__(self, sentence: str, status: int, *, code: str | None = None) -> None:
         super().__init__(sentence, code=code)
         self.status = status
 
