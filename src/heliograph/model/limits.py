@@ -370,3 +370,5 @@ MAX_RETAINED = 10_000
 RETAINED_GRAVE_SECONDS = 60
 # A will waits at most so long for its client to come back.
 MAX_WILL_DELAY_SECONDS = 24 * 3600.0
+# Destinations of other protocols whose addresses are remembered: clients choose them.
+ADDRESSES_REMEMBERED = 4096

@@ -9,15 +9,18 @@ Our own way of writing an address is taken too. A subscription may name a patter
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Final
 
 from heliograph.model.destination import Kind
 from heliograph.model.errors import InvalidName
+from heliograph.model.limits import ADDRESSES_REMEMBERED
 
 _PREFIXES: Final = {"/queue/": Kind.QUEUE, "/topic/": Kind.TOPIC}
 TEMPORARY: Final = {"/temp-queue/": Kind.QUEUE, "/temp-topic/": Kind.TOPIC}
 
 
+@lru_cache(maxsize=ADDRESSES_REMEMBERED)
 def address_of(destination: str) -> str:
     """Raises InvalidName."""
     for prefix, kind in _PREFIXES.items():
@@ -33,9 +36,10 @@ def address_of(destination: str) -> str:
 
 def kind_of_temporary(destination: str) -> Kind | None:
     """Of which kind a temporary destination is to be; None: it names another."""
-    for prefix, kind in TEMPORARY.items():
-        if destination.startswith(prefix):
-            return kind
+    if destination.startswith("/temp-"):
+        for prefix, kind in TEMPORARY.items():
+            if destination.startswith(prefix):
+                return kind
     return None
 
 

@@ -30,7 +30,15 @@ from heliograph.frontends.native import frames as native
 from heliograph.frontends.prepared import id_of, opened
 from heliograph.frontends.proxy import Answer, Proxy, Sending
 from heliograph.frontends.stomp.addresses import address_of, kind_of_temporary
-from heliograph.frontends.stomp.frames import V1_0, VERSIONS, Frame, FrameReader, encode, encode_connected
+from heliograph.frontends.stomp.frames import (
+    V1_0,
+    VERSIONS,
+    Frame,
+    FrameReader,
+    encode,
+    encode_connected,
+    escape,
+)
 from heliograph.frontends.stomp.headers import prepared
 from heliograph.frontends.stomp.subscriptions import (
     Subscription,
@@ -281,8 +289,9 @@ class StompConversation(Conversation):
         return None
 
     def _stored(self, receipts: list[Any]) -> None:
-        for receipt in receipts:
-            self._give_receipt(receipt)
+        version = self._version
+        frames = [f"RECEIPT\nreceipt-id:{escape(receipt, version)}\n\n\0" for receipt in receipts]
+        self._proxy.add(Answered("".join(frames).encode()))
 
     def _refused(self, receipts: list[Any], why: Fail) -> None:
         self._receipt = receipts[0] if receipts else ""

@@ -13,6 +13,7 @@ from heliograph.frontends.prepared import (
     CONTENT_TYPE,
     Prepared,
     body_at,
+    check_size,
     head_at,
     id_of,
     is_text,
@@ -55,7 +56,8 @@ _KNOWN: Final = frozenset(
         "JMSXUserID",
     }
 )
-_PLAIN: Final = frozenset({"destination", "receipt", "content-length", "transaction"})
+# A message of bytes about which nothing else is said.
+_PLAIN: Final = frozenset({"destination", "receipt", "content-length", "transaction", "persistent"})
 
 
 def _number(headers: dict[str, str], name: str, default: int) -> int:
@@ -74,7 +76,8 @@ def _number(headers: dict[str, str], name: str, default: int) -> int:
 def prepared(headers: dict[str, str], body: bytes, now: int, translate: Callable[[str], str]) -> Prepared:
     """The message of a SEND frame. `translate` turns a destination into an address. Raises ClientFault."""
     if "content-length" in headers and _PLAIN.issuperset(headers):
-        return prepare(body)
+        check_size(len(body))
+        return Prepared(body, persistent=headers.get("persistent") != "false")
     content_type = headers.get("content-type", "")
     properties: dict[str, Property] = {name: text for name, text in headers.items() if name not in _KNOWN}
     if content_type:
