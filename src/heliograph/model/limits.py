@@ -343,6 +343,9 @@ RESTRICTED_START_SECONDS = 10.0
 # What a connection may have waiting here for a destination that is not ready, or asked to wait, before it is not read
 # from: a few reads of a socket.
 FOREIGN_HELD_BYTES = 1 * MIB
+# Bytes that wait for the socket of such a client before it is waited for. What it does not acknowledge counts as
+# received when less waits, so this much can be lost with a connection.
+FOREIGN_OUTGOING_BYTES = 256 * KIB
 # Messages that are sent ahead to a client that says nothing about it. Those it has to acknowledge are not for others
 # meanwhile, so they are fewer.
 FOREIGN_CREDIT = 1000

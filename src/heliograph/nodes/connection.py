@@ -33,6 +33,7 @@ from heliograph.model.errors import ClientFault, HeliographError, ProtocolFault,
 from heliograph.model.ids import SessionId, text_of
 from heliograph.model.limits import (
     CONNECTION_OUTGOING_BYTES,
+    FOREIGN_OUTGOING_BYTES,
     HANDSHAKE_SECONDS,
     MAX_NAME_BYTES,
     MAX_SESSIONS_PER_CONNECTION,
@@ -212,6 +213,8 @@ class Connection(asyncio.Protocol):
         self._conversation = happening.conversation
         self._happenings.extend(self._conversation.receive(happening.rest, self._manager.microseconds()))
         if self._transport is not None and not self._conversation.resumes:
+            # What is sent without being acknowledged counts as received below this mark.
+            self._transport.set_write_buffer_limits(FOREIGN_OUTGOING_BYTES)
             # Nobody may ever hear from its client again, and what its consumers have must not wait for ever.
             system: socket.socket | None = self._transport.get_extra_info("socket")
             if system is not None and system.type == socket.SOCK_STREAM:
