@@ -69,6 +69,7 @@ from heliograph.model.limits import (
     MAX_EARLY_BYTES,
     MAX_GREETING_BYTES,
     MAX_MQTT_PACKET_BYTES,
+    MAX_NAME_BYTES,
     MAX_WILL_DELAY_SECONDS,
     MQTT_TOPIC_ALIASES,
 )
@@ -246,6 +247,8 @@ class MqttConversation(Conversation):
             raise ClientFault(
                 "a session that outlives its connection needs a client id", code="client-id-missing"
             )
+        if len(connect.client_id.encode()) > MAX_NAME_BYTES:
+            raise ClientFault(f"a client id has at most {MAX_NAME_BYTES} bytes", code="client-id-missing")
         if connect.version == V3:
             self._expiry = 0 if connect.clean_start else _FOREVER
         else:
