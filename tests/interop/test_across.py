@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 
@@ -74,7 +75,7 @@ async def of_stomp(stage: Stage, topic: str, stack: AsyncExitStack) -> tuple[Sen
 
 
 async def of_mqtt(stage: Stage, topic: str, stack: AsyncExitStack) -> tuple[Send, Hear]:
-    options = {"protocol": aiomqtt.ProtocolVersion.V5, "max_inflight_messages": 100}
+    options = {"protocol": aiomqtt.ProtocolVersion.V5, "max_inflight_messages": 100, "timeout": 120}
     client = await stack.enter_async_context(aiomqtt.Client(stage.host, stage.port, **options))
     await client.subscribe(topic, qos=1)
 
@@ -103,7 +104,7 @@ async def of_ours(stage: Stage, topic: str, stack: AsyncExitStack) -> tuple[Send
         await producers[to].send(body, properties={"mark": "from ours"})
 
     async def hear() -> tuple[bytes, str]:
-        message = await consumer.receive(timeout=20)
+        message = await consumer.receive(timeout=120)
         assert message is not None
         assert isinstance(message.body, bytes)
         return message.body, str(message.properties["mark"])
@@ -142,3 +143,31 @@ def test_a_thousand_clients_of_mixed_protocols_exchange_messages(stage: Stage) -
         await asyncio.gather(*[exchange(stage, 50, f"across/{group}") for group in range(20)])
 
     asyncio.run(asyncio.wait_for(story(), 300))
+
+
+@pytest.mark.req("M6")
+def test_very_large_messages_reach_other_protocols_if_they_can_be_said_there(stage: Stage) -> None:
+    """What cannot goes back, and ends among the dead with a word on why; it is not taken for delivered."""
+    content = bytes(range(256)) * 12_000
+
+    async def story() -> None:
+        async with AsyncExitStack() as stack:
+            _, stomp_hears = await of_stomp(stage, "large", stack)
+            _, mqtt_hears = await of_mqtt(stage, "large", stack)
+            ours = await stack.enter_async_context(heliograph.connect(stage.url))
+            producer = await ours.producer("topic:large")
+            await producer.send(b"before", properties={"mark": "1"})
+            await producer.send_stream(io.BytesIO(content), properties={"mark": "2"})
+            await producer.send(b"after", properties={"mark": "3"})
+            for hear in (stomp_hears, mqtt_hears):
+                assert [await hear() for _ in range(3)] == [(b"before", "1"), (content, "2"), (b"after", "3")]
+            queue = await ours.producer("queue:too-large")
+            await queue.send_stream(io.BytesIO(content * 3), properties={"mark": "4"})
+            client = await StompClient.connect(stage)
+            stack.callback(client.close)
+            client._say("SUBSCRIBE", {"id": "q", "destination": "/queue/too-large"})
+            dead = await (await ours.consumer("queue:_DMQ")).receive(timeout=20)
+            assert dead is not None
+            assert dead.is_large
+
+    asyncio.run(asyncio.wait_for(story(), 40))

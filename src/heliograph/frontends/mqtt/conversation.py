@@ -30,6 +30,7 @@ from heliograph.frontends.conversation import (
     Parts,
     Requested,
 )
+from heliograph.frontends.fetching import Fetching
 from heliograph.frontends.mqtt import packets
 from heliograph.frontends.mqtt.delivering import NO_TAG, Delivering
 from heliograph.frontends.mqtt.messages import Outgoing, prepared, prepared_retained, prepared_will
@@ -130,6 +131,7 @@ class MqttConversation(Conversation):
         self._addresses: dict[str, str] = {}
         self._aliases: dict[int, str] = {}
         self._delivering = Delivering(V3, receive_maximum=_RECEIVE_MAXIMUM, packet_limit=_FOREVER, aliases=0)
+        self._fetching = Fetching(self._proxy, self._address_of, self._deliver_fetched)
         self._retained = Retained(self._proxy, self._new_number, self._found_retained)
         self._has_will = False
         self._handlers: dict[int, Callable[[int, bytes], None]] = {
@@ -317,7 +319,7 @@ class MqttConversation(Conversation):
             self._ready(session_present=bool(own) or self._was_kept)
             for text, meaning, options, name in own:
                 kept = self._session.options.get(text, options)
-                self._attach(text, meaning, kept, name if self._expiry else "", lambda _: None)
+                self._attach(text, meaning, kept, name, self._resumed)
             return
         left = [name for _, _, _, name in own]
         if not left:
@@ -330,6 +332,12 @@ class MqttConversation(Conversation):
 
         for name in list(left):
             self._proxy.command(commands.EndSubscription(self._proxy.ask(ended), name))
+
+    def _resumed(self, answer: Answer) -> None:
+        """A client that does not subscribe again must not go on without its subscriptions: it has to come again. Its old
+        connection may not be known to be lost yet, at another client manager."""
+        if isinstance(answer, Fail):
+            raise ClientFault(answer.sentence, code=answer.code)
 
     def _ready(self, *, session_present: bool) -> None:
         connect = self._connect
@@ -458,6 +466,8 @@ class MqttConversation(Conversation):
         if type(effect) is commands.Deliver or type(effect) is commands.DeliverParcel:
             subscription = self._by_number.get(effect.consumer)
             if subscription is not None:
+                if self._fetching.takes(effect):
+                    return self._act(lambda: None)
                 self._deliver(subscription, effect)
                 out = self._delivering.out
                 into.extend(out)
@@ -466,7 +476,7 @@ class MqttConversation(Conversation):
         return self._act(lambda: self._tell(effect))
 
     def _tell(self, effect: AnySessionEffect) -> None:
-        if self._retained.handle(effect) or self._proxy.tell(effect):
+        if self._retained.handle(effect) or self._proxy.tell(effect) or self._fetching.handle(effect):
             return
         match effect:
             case commands.TellRecalled(number, tags):
@@ -495,6 +505,15 @@ class MqttConversation(Conversation):
                     identity=id_of(contents, index) if needs_identity else "",
                     earlier=earlier,
                 )
+
+    def _deliver_fetched(self, effect: commands.Deliver) -> None:
+        subscription = self._by_number.get(effect.consumer)
+        if subscription is not None:
+            self._deliver(subscription, effect)
+
+    def _address_of(self, number: int) -> str:
+        subscription = self._by_number.get(number)
+        return subscription.meaning.address if subscription is not None else ""
 
     def _found_retained(self, subscription: Subscription, topic: str, contents: Contents, index: int) -> None:
         message = Outgoing(contents, index, version=self._version, now=self._proxy.now)

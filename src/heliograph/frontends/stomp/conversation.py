@@ -26,6 +26,7 @@ from heliograph.frontends.conversation import (
     Left,
     Parts,
 )
+from heliograph.frontends.fetching import Fetching
 from heliograph.frontends.native import frames as native
 from heliograph.frontends.prepared import id_of, opened
 from heliograph.frontends.proxy import Answer, Proxy, Sending
@@ -79,6 +80,7 @@ class StompConversation(Conversation):
         self._state = _State.GREETING
         self._reader = FrameReader(MAX_GREETING_BYTES)
         self._proxy = Proxy(on_stored=self._stored, on_refused=self._refused)
+        self._fetching = Fetching(self._proxy, self._address_of, self._deliver_fetched)
         self._subscriptions = Subscriptions()
         self._transactions = OpenTransactions()
         self._temporaries: dict[str, str] = {}
@@ -383,12 +385,14 @@ class StompConversation(Conversation):
 
     def tell(self, number: int, effect: AnySessionEffect, into: Parts) -> Sequence[AnyHappening]:
         if type(effect) is commands.Deliver or type(effect) is commands.DeliverParcel:
+            if self._fetching.takes(effect):
+                return self._act(lambda: None)
             self._deliver(effect, into)
             return NOTHING
         return self._act(lambda: self._tell(effect, into))
 
     def _tell(self, effect: AnySessionEffect, into: Parts) -> None:
-        if self._proxy.tell(effect):
+        if self._proxy.tell(effect) or self._fetching.handle(effect):
             return
         match effect:
             case commands.TellRecalled(number, tags):
@@ -423,6 +427,15 @@ class StompConversation(Conversation):
                 if subscription.tags is not None:
                     subscription.tags[id_of(contents, index)] = first + index
             subscription.sent(first, first + contents.count - 1)
+
+    def _deliver_fetched(self, effect: commands.Deliver) -> None:
+        parts: Parts = []
+        self._deliver(effect, parts)
+        self._proxy.add(Answered(b"".join(parts)))
+
+    def _address_of(self, number: int) -> str:
+        subscription = self._subscriptions.by_number.get(number)
+        return subscription.address if subscription is not None else ""
 
     def _end_browse(self, number: int, into: Parts) -> None:
         """There is nothing more to see: as other servers say it, by a message that is none."""
