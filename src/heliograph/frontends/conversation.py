@@ -133,6 +133,11 @@ class Conversation:
         return 0.0
 
     @property
+    def is_busy(self) -> bool:
+        """What becomes of something that its client sent is not known yet, and whoever comes after has to know."""
+        return False
+
+    @property
     def keepsake(self) -> Keepsake | None:
         """What is to be kept for the client that may come again under the same name; None: nothing."""
         return None

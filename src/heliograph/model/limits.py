@@ -375,3 +375,6 @@ RETAINED_GRAVE_SECONDS = 60
 MAX_WILL_DELAY_SECONDS = 24 * 3600.0
 # Destinations of other protocols whose addresses are remembered: clients choose them.
 ADDRESSES_REMEMBERED = 4096
+# How long it is waited, after a connection was lost, to learn whether what its client sent is stored: some turns of a
+# slow disk.
+UNFINISHED_SECONDS = 5.0

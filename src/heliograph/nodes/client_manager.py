@@ -246,19 +246,26 @@ class ClientManager:
         self.connections[connection] = None
         return True
 
-    def claim(self, connection: Connection, name: str) -> Keepsake | None:
-        """A name is this connection's now. Whoever had it goes, and what was kept under it is the newcomer's.
+    def claim(self, connection: Connection, name: str) -> bool:
+        """Whether a name is this connection's now. Whoever had it goes, and says so if it has to finish something.
 
         Raises NotAllowed where the name is another user's.
         """
         former = self._named.get(name)
-        if former is not None:
+        if former is not None and former is not connection:
             if former.user != connection.user:
                 raise NotAllowed("another user is here under this client id")
             former.end(Unavailable("another connection has this client id now", code="session-moved"))
+            if former.is_busy:
+                former.succeeded_by(connection, name)
+                return False
             former.depart(is_back=True)
         connection.name = name
         self._named[name] = connection
+        return True
+
+    def keepsake_for(self, connection: Connection, name: str) -> Keepsake | None:
+        """What was kept under a name; it is the newcomer's."""
         kept = self._keepsakes.pop(name, None)
         if kept is None or kept[0] != connection.user or kept[2] < self._loop.time():
             return None

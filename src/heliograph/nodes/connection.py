@@ -37,6 +37,7 @@ from heliograph.model.limits import (
     HANDSHAKE_SECONDS,
     MAX_NAME_BYTES,
     MAX_SESSIONS_PER_CONNECTION,
+    UNFINISHED_SECONDS,
 )
 from heliograph.sessions.access import Identity
 from heliograph.sessions.commands import AnySessionEffect, Multicast, Publish
@@ -85,6 +86,7 @@ class Connection(asyncio.Protocol):
         self._close_by = 0.0
         self._lingering: asyncio.TimerHandle | None = None
         self._has_departed = False
+        self._successors: list[tuple[Connection, str]] = []
         self.name = ""  # that only one connection has at a time, if it has one
         self._address = ""
         self._parting = ""  # why it ends, if anybody said so
@@ -123,10 +125,20 @@ class Connection(asyncio.Protocol):
         if self._proving is not None:
             self._proving.cancel()
         linger = self._conversation.linger_seconds
+        if self._conversation.is_busy:
+            linger = max(linger, UNFINISHED_SECONDS)
         if linger:
             self._lingering = self._loop.call_later(linger, self.depart)
         else:
             self.depart()
+
+    @property
+    def is_busy(self) -> bool:
+        return self._conversation.is_busy
+
+    def succeeded_by(self, successor: Connection, name: str) -> None:
+        """Another has its name, and waits until it is known what becomes of what this one sent."""
+        self._successors.append((successor, name))
 
     def depart(self, *, is_back: bool = False) -> None:
         """Nobody comes back to this connection; or its client `is_back` on another."""
@@ -135,9 +147,24 @@ class Connection(asyncio.Protocol):
         if self._has_departed:
             return
         self._has_departed = True
-        if not (is_back and self._conversation.linger_seconds):
+        if not ((is_back or self._successors) and self._conversation.linger_seconds):
             self._happen(self._conversation.lost())
         self._manager.closed(self)
+        for successor, name in self._successors:
+            successor.claim(name)
+
+    def claim(self, name: str) -> None:
+        """Have a name that only one connection has. Who has it now may have to finish something first."""
+        if self._has_departed:
+            return
+        try:
+            is_free = self._manager.claim(self, name)
+        except ClientFault as fault:
+            self.end(fault)
+            return
+        if is_free:
+            self._happen(self._conversation.claimed(name, self._manager.keepsake_for(self, name)))
+            self._manager.tick.ask()
 
     @property
     def keepsake(self) -> Keepsake | None:
@@ -195,7 +222,7 @@ class Connection(asyncio.Protocol):
         elif isinstance(happening, Claimed):
             name = happening.name or text_of(self.facts.identity)
             self.facts.client_id = name[:MAX_NAME_BYTES]
-            self._happenings.extend(self._conversation.claimed(name, self._manager.claim(self, name)))
+            self.claim(name)
         elif isinstance(happening, Greeted):
             self._proving = self._loop.create_task(self._prove(happening.hello))
         elif isinstance(happening, Requested):
@@ -232,6 +259,8 @@ class Connection(asyncio.Protocol):
                 if caused:
                     self._happen(caused)
                     self._manager.tick.ask()
+        if self._lingering is not None and not self._conversation.is_busy and self._successors:
+            self.depart()
         if not self._reading:
             self._mind_window()  # it may have waited for just this
 

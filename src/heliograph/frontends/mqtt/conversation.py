@@ -169,6 +169,11 @@ class MqttConversation(Conversation):
         return float(min(delay, self._expiry, MAX_WILL_DELAY_SECONDS))
 
     @property
+    def is_busy(self) -> bool:
+        """A client that comes back will ask again for what is not known to be stored."""
+        return self._expiry > 0 and not all(self._session.received.values())
+
+    @property
     def keepsake(self) -> Keepsake | None:
         if not self._expiry or not self._name:
             return None
@@ -334,8 +339,8 @@ class MqttConversation(Conversation):
             self._proxy.command(commands.EndSubscription(self._proxy.ask(ended), name))
 
     def _resumed(self, answer: Answer) -> None:
-        """A client that does not subscribe again must not go on without its subscriptions: it has to come again. Its old
-        connection may not be known to be lost yet, at another client manager."""
+        """A client that does not subscribe again must not go on without its subscriptions: it has to come again. Its
+        old connection may not be known to be lost yet, at another client manager."""
         if isinstance(answer, Fail):
             raise ClientFault(answer.sentence, code=answer.code)
 

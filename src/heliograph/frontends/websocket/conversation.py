@@ -78,6 +78,10 @@ class WebSocketConversation(Conversation):
         return self._inner.linger_seconds if self._inner is not None else 0.0
 
     @property
+    def is_busy(self) -> bool:
+        return self._inner is not None and self._inner.is_busy
+
+    @property
     def keepsake(self) -> Keepsake | None:
         return self._inner.keepsake if self._inner is not None else None
 
