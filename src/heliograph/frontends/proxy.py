@@ -61,6 +61,7 @@ class Proxy:
         self._last_lane = 0
         self._unsealed: dict[OutgoingLane, None] = {}
         self._last_request = 0
+        self._last_consumer = 0
         self._answers: dict[int, Callable[[Answer], None]] = {}
         self._settling: deque[tuple[int, Callable[[], None]]] = deque()
         self._committing: deque[Sending] = deque()
@@ -92,6 +93,11 @@ class Proxy:
     def answered_elsewhere(self, request: int) -> None:
         """It is not the session that answers."""
         self._answers.pop(request, None)
+
+    def new_consumer(self) -> int:
+        """A number for a consumer."""
+        self._last_consumer += 1
+        return self._last_consumer
 
     def open_session(self) -> None:
         self._last_request += 1

@@ -378,3 +378,5 @@ ADDRESSES_REMEMBERED = 4096
 # How long it is waited, after a connection was lost, to learn whether what its client sent is stored: some turns of a
 # slow disk.
 UNFINISHED_SECONDS = 5.0
+# Topics of one MQTT connection whose addresses are remembered.
+TOPICS_REMEMBERED = 1024

@@ -13,9 +13,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Sequence
-from typing import Any, Final
-
-import msgspec
+from typing import Final
 
 from heliograph.frontends.conversation import (
     NOTHING,
@@ -33,7 +31,7 @@ from heliograph.frontends.conversation import (
 from heliograph.frontends.fetching import Fetching
 from heliograph.frontends.mqtt import packets
 from heliograph.frontends.mqtt.delivering import NO_TAG, Delivering
-from heliograph.frontends.mqtt.messages import Outgoing, prepared, prepared_retained, prepared_will
+from heliograph.frontends.mqtt.messages import Outgoing
 from heliograph.frontends.mqtt.packets import (
     PINGRESP_PACKET,
     PUBACK,
@@ -44,28 +42,26 @@ from heliograph.frontends.mqtt.packets import (
     V5,
     Connect,
     PacketReader,
-    Publish,
     acknowledgement,
 )
 from heliograph.frontends.mqtt.properties import Properties
+from heliograph.frontends.mqtt.publishing import Publishing
 from heliograph.frontends.mqtt.reading import protocol_error
-from heliograph.frontends.mqtt.reasons import connack_reason, reason_of, suback_reason
+from heliograph.frontends.mqtt.reasons import PACKET_UNKNOWN, connack_reason, reason_of
 from heliograph.frontends.mqtt.retained import Retained
+from heliograph.frontends.mqtt.subscribing import Subscribing
 from heliograph.frontends.mqtt.subscriptions import (
     Options,
     SessionState,
     Subscription,
-    durable_name,
-    options_of,
     parse_name,
-    subscribe_command,
 )
-from heliograph.frontends.mqtt.topics import Meaning, address_of, parse_filter, retained_queue
+from heliograph.frontends.mqtt.topics import address_of
 from heliograph.frontends.native import frames as native
 from heliograph.frontends.prepared import id_of, opened
-from heliograph.frontends.proxy import Answer, Proxy
+from heliograph.frontends.proxy import Answer
 from heliograph.model.block import Contents
-from heliograph.model.errors import ClientFault, HeliographError, InvalidName, ProtocolFault, from_code
+from heliograph.model.errors import ClientFault, HeliographError, ProtocolFault, from_code
 from heliograph.model.limits import (
     MAX_EARLY_BYTES,
     MAX_GREETING_BYTES,
@@ -81,8 +77,6 @@ _FOREVER: Final = 0xFFFFFFFF
 _FOREVER_SECONDS: Final = 10 * 366 * 24 * 3600.0
 _OWN_SUBSCRIPTIONS: Final = "client.subscriptions"
 _RECEIVE_MAXIMUM: Final = 0xFFFF
-_NO_MATCHING_SUBSCRIPTION: Final = 0x11
-_PACKET_UNKNOWN: Final = 0x92
 _WITH_WILL: Final = 0x04
 
 
@@ -94,53 +88,36 @@ class _State(enum.Enum):
     CLOSED = "closed"
 
 
-class Receipt(msgspec.Struct, gc=False):
-    """The answer that a PUBLISH waits for, from so many lanes."""
-
-    kind: int
-    packet_id: int
-    awaited: int = 1
-
-
-class _Subscribing(msgspec.Struct):
-    """A SUBSCRIBE of which not all filters are answered."""
-
-    packet_id: int
-    reasons: list[int]
-    awaited: int
-
-
 class MqttConversation(Conversation):
     """One connection. `receive` is fed whatever arrives, in whatever pieces."""
 
     def __init__(self) -> None:
         self._state = _State.GREETING
         self._reader = PacketReader(MAX_GREETING_BYTES)
-        self._proxy = Proxy(on_stored=self._stored, on_refused=self._refused)
+        self._publishing = Publishing(self._say)
+        self._proxy = self._publishing.proxy
         self._connect: Connect | None = None
         self._version = V3
         self._name = ""
         self._expiry = 0  # of the session, in seconds
         self._early = b""
-        self._subscriptions: dict[str, Subscription] = {}
-        self._by_number: dict[int, Subscription] = {}
-        self._last_number = 0
-        self._session = SessionState({}, {}, {})
+        self._kept_options: dict[str, Options] = {}
         self._was_kept = False
         self._asked = 0  # the question for the client's subscriptions
-        self._addresses: dict[str, str] = {}
-        self._aliases: dict[int, str] = {}
         self._delivering = Delivering(V3, receive_maximum=_RECEIVE_MAXIMUM, packet_limit=_FOREVER, aliases=0)
         self._fetching = Fetching(self._proxy, self._address_of, self._deliver_fetched)
-        self._retained = Retained(self._proxy, self._new_number, self._found_retained)
+        self._retained = Retained(self._proxy, self._found_retained)
+        self._subscribing = Subscribing(
+            self._proxy, say=self._say_now, look_for_retained=self._retained.look_for
+        )
         self._has_will = False
         self._handlers: dict[int, Callable[[int, bytes], None]] = {
-            packets.PUBLISH: self._publish,
+            packets.PUBLISH: self._publishing.publish,
             PUBACK: self._puback,
             PUBREC: self._pubrec,
-            PUBREL: self._pubrel,
+            PUBREL: self._publishing.release,
             PUBCOMP: self._pubcomp,
-            packets.SUBSCRIBE: self._subscribe,
+            packets.SUBSCRIBE: self._subscribing.subscribe,
             packets.UNSUBSCRIBE: self._unsubscribe,
             packets.PINGREQ: lambda _, body: self._say_alive(body),
             packets.DISCONNECT: self._disconnect,
@@ -171,18 +148,18 @@ class MqttConversation(Conversation):
     @property
     def is_busy(self) -> bool:
         """A client that comes back will ask again for what is not known to be stored."""
-        return self._expiry > 0 and not all(self._session.received.values())
+        return self._expiry > 0 and not all(self._publishing.received.values())
 
     @property
     def keepsake(self) -> Keepsake | None:
         if not self._expiry or not self._name:
             return None
         session = SessionState(
-            {text: each.options for text, each in self._subscriptions.items()},
-            {number: True for number, is_stored in self._session.received.items() if is_stored},
+            {text: each.options for text, each in self._subscribing.by_filter.items()},
+            {number: True for number, is_stored in self._publishing.received.items() if is_stored},
             self._delivering.under_way(),
         )
-        names = [each.name for each in self._subscriptions.values() if each.name]
+        names = [each.name for each in self._subscribing.by_filter.values() if each.name]
         seconds = _FOREVER_SECONDS if self._expiry == _FOREVER else float(self._expiry)
         return Keepsake(session, seconds, names)
 
@@ -228,6 +205,11 @@ class MqttConversation(Conversation):
     def _say(self, packet: bytes) -> None:
         self._delivering.out.append(packet)
 
+    def _say_now(self, packet: bytes) -> None:
+        """Before whatever is asked for next."""
+        self._say(packet)
+        self._flush()
+
     def _feed(self, data: bytes) -> None:
         for kind, flags, body in self._reader.feed(data):
             if self._state is _State.OPEN:
@@ -266,6 +248,9 @@ class MqttConversation(Conversation):
             packet_limit=said.get("maximum_packet_size", _FOREVER),
             aliases=said.get("topic_alias_maximum", 0),
         )
+        self._publishing.version = self._subscribing.version = connect.version
+        self._subscribing.receive_maximum = self._delivering.receive_maximum
+        self._subscribing.is_durable = self._expiry > 0
         if connect.will is not None:
             address_of(connect.will.topic)
         self._state = _State.PROVING
@@ -293,8 +278,10 @@ class MqttConversation(Conversation):
         self._name = name
         if keepsake is not None and not self._connect.clean_start:
             self._was_kept = True
-            self._session = keepsake.content
-            self._delivering.known = dict(self._session.sent)
+            session: SessionState = keepsake.content
+            self._kept_options = session.options
+            self._publishing.received = session.received
+            self._delivering.known = session.sent
         self._proxy.open_session()
         return self._proxy.take()
 
@@ -323,8 +310,8 @@ class MqttConversation(Conversation):
         if not self._connect.clean_start:
             self._ready(session_present=bool(own) or self._was_kept)
             for text, meaning, options, name in own:
-                kept = self._session.options.get(text, options)
-                self._attach(text, meaning, kept, name, self._resumed)
+                kept = self._kept_options.get(text, options)
+                self._subscribing.attach(text, meaning, kept, name, self._resumed)
             return
         left = [name for _, _, _, name in own]
         if not left:
@@ -349,18 +336,11 @@ class MqttConversation(Conversation):
         assert connect is not None
         self._state = _State.OPEN
         self._reader.limit = MAX_MQTT_PACKET_BYTES
-        self._say(
-            packets.connack(
-                self._version, 0, session_present=session_present, properties=self._offer(connect)
-            )
-        )
-        self._flush()  # nothing comes before it
+        offer = self._offer(connect)
+        self._say_now(packets.connack(self._version, 0, session_present=session_present, properties=offer))
         if connect.will is not None:
             self._has_will = True
-            address = address_of(connect.will.topic)
-            self._proxy.open_lane(address)
-            if connect.will.retain:
-                self._proxy.open_lane(retained_queue(address))
+            self._publishing.prepare_for(connect.will)
         if self._early:
             early, self._early = self._early, b""
             self._feed(early)
@@ -374,92 +354,6 @@ class MqttConversation(Conversation):
             offer["assigned_client_id"] = self._name
         return offer
 
-    # ---- messages from the client
-
-    def _publish(self, flags: int, body: bytes) -> None:
-        packet = packets.read_publish(flags, body, self._version)
-        if packet.qos == 2 and packet.packet_id in self._session.received:
-            if self._session.received[packet.packet_id]:
-                self._say(acknowledgement(PUBREC, packet.packet_id, self._version))
-            return  # it came before
-        try:
-            address = self._address(packet)
-            message = prepared(packet, self._proxy.now)
-        except InvalidName as error:
-            self._refuse(packet, error)
-            return
-        receipt = None
-        if packet.qos:
-            receipt = Receipt(PUBACK if packet.qos == 1 else PUBREC, packet.packet_id)
-            if packet.qos == 2:
-                self._session.received[packet.packet_id] = False
-        if packet.retain and address.startswith("topic:"):
-            if receipt is not None:
-                receipt.awaited = 2
-            self._proxy.put(retained_queue(address), prepared_retained(packet, self._proxy.now), receipt)
-        self._proxy.put(address, message, receipt)
-
-    def _address(self, packet: Publish) -> str:
-        topic = packet.topic
-        if packet.properties and "topic_alias" in packet.properties:
-            topic = self._aliased(packet)
-        elif not topic:
-            raise protocol_error("a message has a topic")
-        found = self._addresses.get(topic)
-        if found is None:
-            found = address_of(topic)
-            if len(self._addresses) < MAX_EARLY_BYTES // 256:
-                self._addresses[topic] = found
-        return found
-
-    def _aliased(self, packet: Publish) -> str:
-        alias = packet.properties["topic_alias"]
-        if alias > MQTT_TOPIC_ALIASES:
-            raise ProtocolFault(
-                f"there are {MQTT_TOPIC_ALIASES} short names for topics", code="alias-invalid"
-            )
-        if packet.topic:
-            self._aliases[alias] = packet.topic
-        topic = self._aliases.get(alias)
-        if topic is None:
-            raise ProtocolFault("a short name stands for no topic yet", code="alias-invalid")
-        return topic
-
-    def _refuse(self, packet: Publish, error: HeliographError) -> None:
-        """Version 5 can say no to a message; 3.1.1 only by ending the connection."""
-        if self._version != V5:
-            raise error
-        if packet.qos:
-            kind = PUBACK if packet.qos == 1 else PUBREC
-            self._say(acknowledgement(kind, packet.packet_id, V5, reason_of(error)))
-
-    def _stored(self, receipts: list[Any]) -> None:
-        for receipt in receipts:
-            receipt.awaited -= 1
-            if receipt.awaited:
-                continue
-            if receipt.kind == PUBREC:
-                self._session.received[receipt.packet_id] = True
-            self._say(acknowledgement(receipt.kind, receipt.packet_id, self._version))
-
-    def _refused(self, receipts: list[Any], why: Fail) -> None:
-        error = from_code(why.code, why.sentence)
-        if self._version != V5 and receipts:
-            raise error if isinstance(error, ClientFault) else ClientFault(why.sentence, code=why.code)
-        for receipt in receipts:
-            if receipt.awaited <= 0:
-                continue
-            receipt.awaited = 0
-            if receipt.kind == PUBREC:
-                self._session.received.pop(receipt.packet_id, None)
-            self._say(acknowledgement(receipt.kind, receipt.packet_id, V5, reason_of(error)))
-
-    def _pubrel(self, _flags: int, body: bytes) -> None:
-        packet_id, _ = packets.read_acknowledgement(PUBREL, body, self._version)
-        known = self._session.received.pop(packet_id, None)
-        reason = 0 if known is not None else _PACKET_UNKNOWN
-        self._say(acknowledgement(PUBCOMP, packet_id, self._version, reason))
-
     def _say_alive(self, body: bytes) -> None:
         if body:
             raise protocol_error("PINGREQ has no body")
@@ -469,7 +363,7 @@ class MqttConversation(Conversation):
 
     def tell(self, number: int, effect: AnySessionEffect, into: Parts) -> Sequence[AnyHappening]:
         if type(effect) is commands.Deliver or type(effect) is commands.DeliverParcel:
-            subscription = self._by_number.get(effect.consumer)
+            subscription = self._subscribing.by_number.get(effect.consumer)
             if subscription is not None:
                 if self._fetching.takes(effect):
                     return self._act(lambda: None)
@@ -486,11 +380,10 @@ class MqttConversation(Conversation):
         match effect:
             case commands.TellRecalled(number, tags):
                 self._delivering.dropped(number, tags)
-            case commands.EndConsumer(number, code, sentence) if number in self._by_number:
+            case commands.EndConsumer(number, code, sentence) if number in self._subscribing.by_number:
                 if self._version != V5:
                     raise ClientFault(sentence, code=code)
-                subscription = self._by_number.pop(number)
-                self._subscriptions.pop(subscription.text, None)
+                self._subscribing.forget(self._subscribing.by_number[number])
             case _:
                 pass
 
@@ -512,17 +405,17 @@ class MqttConversation(Conversation):
                 )
 
     def _deliver_fetched(self, effect: commands.Deliver) -> None:
-        subscription = self._by_number.get(effect.consumer)
+        subscription = self._subscribing.by_number.get(effect.consumer)
         if subscription is not None:
             self._deliver(subscription, effect)
 
     def _address_of(self, number: int) -> str:
-        subscription = self._by_number.get(number)
+        subscription = self._subscribing.by_number.get(number)
         return subscription.meaning.address if subscription is not None else ""
 
     def _found_retained(self, subscription: Subscription, topic: str, contents: Contents, index: int) -> None:
         message = Outgoing(contents, index, version=self._version, now=self._proxy.now)
-        if message.payload and self._by_number.get(subscription.number) is subscription:
+        if message.payload and self._subscribing.by_number.get(subscription.number) is subscription:
             self._delivering.deliver(
                 subscription, NO_TAG, message, destination=topic, identity="", is_retained=True
             )
@@ -534,7 +427,7 @@ class MqttConversation(Conversation):
     def _pubrec(self, _flags: int, body: bytes) -> None:
         packet_id, reason = packets.read_acknowledgement(PUBREC, body, self._version)
         if not self._delivering.received(packet_id, reason) and reason < 0x80:
-            self._say(acknowledgement(PUBREL, packet_id, self._version, _PACKET_UNKNOWN))
+            self._say(acknowledgement(PUBREL, packet_id, self._version, PACKET_UNKNOWN))
 
     def _pubcomp(self, _flags: int, body: bytes) -> None:
         packet_id, _ = packets.read_acknowledgement(PUBCOMP, body, self._version)
@@ -543,114 +436,15 @@ class MqttConversation(Conversation):
     def written(self) -> Sequence[AnyHappening]:
         """What was sent with quality 0 is the client's now."""
         happenings: Sequence[AnyHappening] = NOTHING
-        for subscription in self._by_number.values():
+        for subscription in self._subscribing.by_number.values():
             if subscription.handed:
                 self._proxy.settle(subscription.number, subscription.take_handed())
                 happenings = self._proxy.take()
         return happenings
 
-    # ---- subscriptions
-
-    def _new_number(self) -> int:
-        self._last_number += 1
-        return self._last_number
-
-    def _subscribe(self, _flags: int, body: bytes) -> None:
-        wanted = packets.read_subscribe(body, self._version)
-        subscribing = _Subscribing(
-            wanted.packet_id, [each.qos for each in wanted.filters], len(wanted.filters)
-        )
-        for index, each in enumerate(wanted.filters):
-            options = options_of(each, wanted.identifier)
-            try:
-                meaning = parse_filter(each.text)
-            except InvalidName as error:
-                self._subscribed(subscribing, index, error.code, None)
-                continue
-            if meaning.share and each.no_local:
-                raise protocol_error("a shared subscription cannot be no-local")
-            self._subscribe_one(subscribing, index, each, meaning, options)
-
-    def _subscribe_one(
-        self,
-        subscribing: _Subscribing,
-        index: int,
-        wanted: packets.Filter,
-        meaning: Meaning,
-        options: Options,
-    ) -> None:
-        present = self._subscriptions.get(wanted.text)
-        looks = not meaning.share and not meaning.is_queue and wanted.retain_handling != 2
-        if present is not None:
-            present.options = options
-            self._subscribed(
-                subscribing, index, "", present if looks and not wanted.retain_handling else None
-            )
-            return
-        is_kept = self._expiry and not meaning.share and not meaning.is_queue
-        name = durable_name(wanted.text, options) if is_kept else ""
-
-        def answered(answer: Answer) -> None:
-            if isinstance(answer, Fail):
-                self._forget(subscription)
-                self._subscribed(subscribing, index, answer.code, None)
-            else:
-                self._subscribed(subscribing, index, "", subscription if looks else None)
-
-        subscription = self._attach(wanted.text, meaning, options, name, answered)
-
-    def _attach(
-        self, text: str, meaning: Meaning, options: Options, name: str, on_answer: Callable[[Answer], None]
-    ) -> Subscription:
-        subscription = Subscription(self._new_number(), text, meaning, options, name)
-        self._subscriptions[text] = self._by_number[subscription.number] = subscription
-        request = self._proxy.ask(on_answer)
-        self._proxy.command(subscribe_command(request, subscription, self._delivering.receive_maximum))
-        return subscription
-
-    def _forget(self, subscription: Subscription) -> None:
-        self._by_number.pop(subscription.number, None)
-        if self._subscriptions.get(subscription.text) is subscription:
-            del self._subscriptions[subscription.text]
-
-    def _subscribed(
-        self, subscribing: _Subscribing, index: int, code: str, retained_for: Subscription | None
-    ) -> None:
-        if code:
-            subscribing.reasons[index] = suback_reason(code, self._version)
-        subscribing.awaited -= 1
-        if not subscribing.awaited:
-            self._say(packets.suback(subscribing.packet_id, self._version, subscribing.reasons))
-            self._flush()
-        if retained_for is not None:
-            self._retained.look_for(retained_for)
-
-    def _unsubscribe(self, _flags: int, body: bytes) -> None:
-        packet_id, filters = packets.read_unsubscribe(body, self._version)
-        reasons = [0 if text in self._subscriptions else _NO_MATCHING_SUBSCRIPTION for text in filters]
-        present = [
-            self._subscriptions[text] for text in dict.fromkeys(filters) if text in self._subscriptions
-        ]
-        awaited = [len(present)]
-
-        def ended(_answer: Answer | None) -> None:
-            awaited[0] -= 1
-            if awaited[0] <= 0:
-                self._say(packets.unsuback(packet_id, self._version, reasons))
-
-        for subscription in present:
-            self._end_subscription(subscription, ended)
-        if not present:
-            ended(None)
-
-    def _end_subscription(self, subscription: Subscription, on_answer: Callable[[Answer], None]) -> None:
-        self._forget(subscription)
-        self._delivering.unsubscribed(subscription.number)
-        if not subscription.name:
-            self._proxy.command(commands.Unsubscribe(self._proxy.ask(on_answer), subscription.number))
-            return
-        self._proxy.command(commands.Unsubscribe(self._proxy.ask(lambda _: None), subscription.number))
-        self._proxy.command(commands.EndSubscription(self._proxy.ask(on_answer), subscription.name))
+    def _unsubscribe(self, flags: int, body: bytes) -> None:
+        for number in self._subscribing.unsubscribe(flags, body):
+            self._delivering.unsubscribed(number)
 
     # ---- the end
 
@@ -665,9 +459,7 @@ class MqttConversation(Conversation):
             self._has_will = False
         self._state = _State.LEAVING
         if not self._expiry:
-            for subscription in list(self._subscriptions.values()):
-                if subscription.name:
-                    self._end_subscription(subscription, lambda _: None)
+            self._subscribing.end_durable()
 
     def _leave_if_done(self) -> None:
         """A client that leaves is let go when all that it sent is stored."""
@@ -682,12 +474,7 @@ class MqttConversation(Conversation):
         if not self._has_will or will is None:
             return NOTHING
         self._has_will = False
-        address = address_of(will.topic)
-        message = prepared_will(will.payload, will.qos, will.retain, will.properties, self._proxy.now)
-        if will.retain:
-            packet = Publish(will.topic, will.payload, will.qos, True, False, 0, {})
-            self._proxy.put(retained_queue(address), prepared_retained(packet, self._proxy.now))
-        self._proxy.put(address, message)
+        self._publishing.carry_out(will)
         return self._proxy.take()
 
     def break_off(self, error: HeliographError) -> Broken:

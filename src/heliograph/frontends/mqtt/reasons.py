@@ -15,6 +15,8 @@ from heliograph.model.errors import (
 )
 
 UNSPECIFIED: Final = 0x80
+NO_SUBSCRIPTION: Final = 0x11
+PACKET_UNKNOWN: Final = 0x92
 _BY_CODE: Final = {
     "frame-malformed": 0x81,
     "protocol-fault": 0x82,

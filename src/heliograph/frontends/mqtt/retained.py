@@ -39,9 +39,8 @@ class _Look:
 class Retained:
     """Looks for all subscriptions of one client."""
 
-    def __init__(self, proxy: Proxy, new_number: Callable[[], int], found: Found) -> None:
+    def __init__(self, proxy: Proxy, found: Found) -> None:
         self._proxy = proxy
-        self._new_number = new_number
         self._found = found
         self._wanted: deque[tuple[Subscription, str]] = deque()
         self._looking: dict[int, _Look] = {}
@@ -59,7 +58,7 @@ class Retained:
     def _go_on(self) -> None:
         while self._wanted and len(self._looking) < _AT_ONCE:
             subscription, queue = self._wanted.popleft()
-            number = self._new_number()
+            number = self._proxy.new_consumer()
             self._looking[number] = _Look(subscription, queue)
             request = self._proxy.ask(lambda answer, number=number: self._attached(number, answer))  # type: ignore[misc]
             self._proxy.command(commands.Subscribe(request, number, queue, MAX_CREDIT, browse=True))

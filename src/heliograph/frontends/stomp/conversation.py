@@ -81,7 +81,7 @@ class StompConversation(Conversation):
         self._reader = FrameReader(MAX_GREETING_BYTES)
         self._proxy = Proxy(on_stored=self._stored, on_refused=self._refused)
         self._fetching = Fetching(self._proxy, self._address_of, self._deliver_fetched)
-        self._subscriptions = Subscriptions()
+        self._subscriptions = Subscriptions(self._proxy.new_consumer)
         self._transactions = OpenTransactions()
         self._temporaries: dict[str, str] = {}
         self._early = b""  # what came before the peer was admitted

@@ -7,6 +7,7 @@ client-individual   an ACK is for that message
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 from heliograph.frontends.held_tags import HeldTags, Ranges
@@ -127,18 +128,17 @@ def _credit(headers: dict[str, str], usual: int) -> int:
 class Subscriptions:
     """All of one connection."""
 
-    def __init__(self) -> None:
+    def __init__(self, new_number: Callable[[], int]) -> None:
+        self._new_number = new_number
         self._by_key: dict[str, Subscription] = {}
         self.by_number: dict[int, Subscription] = {}
-        self._last_number = 0
 
     def add(self, headers: dict[str, str], version: str) -> Subscription:
         """Raises ClientFault."""
         key = _key(headers)
         if key in self._by_key:
             raise ClientFault(f"subscription {key[:40]!r} is there already", code="consumer-exists")
-        self._last_number += 1
-        found = Subscription(self._last_number, key, headers, version=version)
+        found = Subscription(self._new_number(), key, headers, version=version)
         self._by_key[key] = self.by_number[found.number] = found
         return found
 
