@@ -125,6 +125,8 @@ def test_an_acknowledgement_is_for_all_before_it_or_for_one() -> None:
         frame("ACK", id="1-3") + frame("ACK", id="2-3") + frame("NACK", id="2-4") + frame("ACK", id="1-2")
     )
     assert settled(desk) == [(1, [(1, 3)], False), (2, [(3, 3)], False), (2, [(4, 4)], True)]
+    desk.receive(frame("ACK", id="1-9"))  # all there are, and no more
+    assert settled(desk)[-1] == (1, [(4, 5)], False)
 
 
 def test_what_went_back_is_not_acknowledged() -> None:
