@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import re2
 
-from heliograph.model.destination import PATTERNS, Kind
+from heliograph.model.destination import PATTERNS, Address, Kind, at_sub_cluster
 from heliograph.model.errors import ClientFault
 from heliograph.model.limits import MAX_AUTOMATON_BYTES, MAX_GLOB_BYTES, MAX_REGEX_BYTES
 
@@ -106,7 +106,11 @@ of it."""
 
 def name_at(subscription: str, address: str) -> str:
     """What a named subscription to a pattern is called at one of its topics; where it is written down, as it is."""
-    return subscription if address == PATTERNS else f"{subscription}{SEPARATOR}{address}"
+    return (
+        subscription
+        if at_sub_cluster(Address(address))[0] == PATTERNS
+        else f"{subscription}{SEPARATOR}{address}"
+    )
 
 
 def pattern_in(subscription: str) -> Pattern | None:

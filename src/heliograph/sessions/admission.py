@@ -57,6 +57,10 @@ class Admission:
         """How a destination is distributed; None: it is not."""
         return self._distributions.of(address)
 
+    def everywhere(self, address: Address) -> list[Address]:
+        """One of the server's own destinations, in each sub-cluster."""
+        return self._distributions.everywhere(address)
+
     def checked(self, destination: str, right: Right) -> Address:
         """The address, if there can be such a destination and the user has the right there."""
         # Access control remembers what it decided, so it must never see a name without a bound.

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from heliograph.bus.commands import ConsumerAttached, ConsumerDetached, DestinationMade, TopicsWanted
-from heliograph.model.destination import PATTERNS, Address
+from heliograph.model.destination import PATTERNS, Address, at_sub_cluster
 from heliograph.model.errors import ClientFault
 from heliograph.model.ids import ConsumerId, IdIssuer, SessionId
 from heliograph.model.limits import MAX_WILDCARD_TOPICS
@@ -87,7 +87,8 @@ class ManyTopics:
             return [Done(asked.request)]  # ended meanwhile
         effects = self._attach(wildcard, body["topics"])
         if wildcard.durable:
-            effects.append(Multicast(self._attach_to(wildcard, PATTERNS)))
+            places = self._admission.everywhere(PATTERNS)
+            effects += [Multicast(self._attach_to(wildcard, place)) for place in places]
         return effects or self._attached(wildcard)
 
     def _attach(self, wildcard: Wildcard, topics: list[Address]) -> list[AnySessionEffect]:
@@ -115,7 +116,7 @@ class ManyTopics:
             identity,
             self._session,
             wildcard.own_credit,
-            create=address == PATTERNS,
+            create=at_sub_cluster(address)[0] == PATTERNS,
             selector=wildcard.selector,
             subscription=name_at(wildcard.subscription, address) if wildcard.subscription else "",
             client=wildcard.client,

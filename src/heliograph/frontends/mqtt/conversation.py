@@ -306,7 +306,10 @@ class MqttConversation(Conversation):
 
     def _found_own(self, names: list[str]) -> None:
         assert self._connect is not None
-        own = [parsed for parsed in map(parse_name, names) if parsed is not None]
+        found = [parsed for parsed in map(parse_name, names) if parsed is not None]
+        own = list(
+            {parsed[0]: parsed for parsed in found}.values()
+        )  # each sub-cluster names those to patterns
         if not self._connect.clean_start:
             self._ready(session_present=bool(own) or self._was_kept)
             for text, meaning, options, name in own:
