@@ -16,7 +16,7 @@ import heliograph
 from heliograph.frontends.stomp.frames import encode
 from tests.interop.stage import Stage
 
-pytestmark = pytest.mark.req("X1", "A8")
+pytestmark = [pytest.mark.req("X1", "A8"), pytest.mark.slow]
 CLIENTS = 30
 BODIES = (b"\x00\xff bytes", "grüezi ✓".encode(), b"")
 

@@ -15,7 +15,7 @@ import heliograph
 from tests.interop.stage import Stage, wait_for
 from tests.servers import ServerProcess
 
-pytestmark = pytest.mark.req("X2", "M7")
+pytestmark = [pytest.mark.req("X2", "M7"), pytest.mark.slow]
 CONNECT = b"CONNECT\naccept-version:1.2\n\n\0"
 MQTT_CONNECT = b"\x10\x10\x00\x04MQTT\x04\x02\x00\x3c\x00\x04deaf"
 
@@ -28,11 +28,10 @@ def dial(port: int) -> socket.socket:
     ("connect", "subscribe"),
     [
         (CONNECT, b"SUBSCRIBE\nid:1\ndestination:/topic/flood\n\n\0"),
-        (MQTT_CONNECT, b"\x82\x0a\x00\x01\x00\x05flood\x00"),
+        pytest.param(MQTT_CONNECT, b"\x82\x0a\x00\x01\x00\x05flood\x00", marks=pytest.mark.nightly),
     ],
     ids=["stomp", "mqtt"],
 )
-@pytest.mark.slow
 def test_a_subscriber_that_does_not_read_costs_no_memory_and_slows_nobody(
     tmp_path: Path, connect: bytes, subscribe: bytes
 ) -> None:

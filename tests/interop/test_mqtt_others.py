@@ -13,7 +13,7 @@ import pytest
 
 from tests.interop.stage import SECONDS, Stage
 
-pytestmark = pytest.mark.req("X1")
+pytestmark = [pytest.mark.req("X1"), pytest.mark.slow]
 needs_mosquitto = pytest.mark.skipif(
     shutil.which("mosquitto_sub") is None, reason="the package mosquitto-clients is not installed"
 )

@@ -201,6 +201,7 @@ def test_a_session_that_outlives_its_connection_keeps_messages(
         assert one.payloads == [b"after"]
 
 
+@pytest.mark.slow
 def test_a_session_ends_when_its_time_is_over(stage: Stage) -> None:
     with client(stage, "short", clean=False, expiry=1) as one:
         one.subscribe("short/lived", 1)
@@ -338,6 +339,7 @@ def test_the_will_of_a_client_that_vanishes_is_carried_out(stage: Stage, version
         assert heir.payloads == [b"goodbye"]
 
 
+@pytest.mark.slow
 def test_a_will_waits_for_its_client(stage: Stage) -> None:
     def with_will(delay: int) -> Client:
         made = Client(stage, "testator", clean=False, expiry=100)
@@ -355,6 +357,7 @@ def test_a_will_waits_for_its_client(stage: Stage) -> None:
         assert heir.payloads == [b"1"]
 
 
+@pytest.mark.slow
 def test_a_second_connection_takes_the_name_over(stage: Stage) -> None:
     one = Client(stage, "single", expiry=0)
     one.paho.reconnect_delay_set(60, 60)
@@ -470,6 +473,7 @@ def test_queues_are_for_mqtt_clients_too_and_messages_cross_protocols(stage: Sta
         assert (message.body, message.properties["x"], message.persistent) == ("grüezi", "y", True)
 
 
+@pytest.mark.slow
 def test_a_quiet_client_is_kept_by_its_pings_and_a_dead_one_is_noticed(stage: Stage) -> None:
     with client(stage) as heir:
         heir.subscribe("wills/quiet", 1)

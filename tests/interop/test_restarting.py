@@ -13,7 +13,7 @@ from tests.interop.test_paho import V3, V5, client
 from tests.interop.test_stomp_py import Heard, connected
 from tests.servers import ServerProcess, until
 
-pytestmark = pytest.mark.req("X1", "J3")
+pytestmark = [pytest.mark.req("X1", "J3"), pytest.mark.slow]
 
 
 def test_sessions_retained_messages_and_subscriptions_are_there_after_a_restart(tmp_path: Path) -> None:
