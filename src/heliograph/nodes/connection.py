@@ -372,7 +372,9 @@ class Connection(asyncio.Protocol):
 
     def ask_to_move(self, seconds: float) -> None:
         """The server is about to leave: the client is to go elsewhere."""
-        if self._conversation.is_open and self._conversation.resumes:
+        if self._transport is None:
+            self.depart()  # its client was still waited for
+        elif self._conversation.is_open and self._conversation.resumes:
             self.send_control(frames.Move(seconds))
         else:
             self.end(Unavailable("the server is about to leave: try another", code="server-stopping"))
