@@ -11,6 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from heliograph.bus.commands import SessionOpened, SessionResumed
+from heliograph.bus.interface import Incarnation, Origin, Place, Stamp
+from heliograph.model.ids import SessionId
 from heliograph.nodes.catching_up import _connect
 from simulation.cluster import CLIENT_MANAGERS, Cluster
 from simulation.cluster_plants import CLUSTER_PLANTS
@@ -22,8 +25,13 @@ from simulation.weather import Plan
 
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.slow
-# Bugs that show within a few seeds.
-_SOON = ("confirm before a backup has it", "wrong rank", "replay twice")
+# Bugs that show within a few seeds, and the faults that it takes.
+_SOON: dict[str, tuple[str, ...]] = {
+    "confirm before a backup has it": (),
+    "wrong rank": (),
+    "keep what is beyond the fork": ("gag",),
+    "skip a sequence check": ("strand",),
+}
 
 
 @pytest.mark.req("M8", "M9")
@@ -48,7 +56,14 @@ def test_whatever_happens_a_transaction_over_two_sub_clusters_takes_effect_in_bo
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("name", _SOON)
 def test_a_promise_that_a_cluster_breaks_shows(name: str) -> None:
-    assert summarise("cluster", range(20), plant=name).violations
+    assert summarise("cluster", range(20), plant=name, plan=Plan(kinds=_SOON[name])).violations
+
+
+@pytest.mark.req("M10")
+@pytest.mark.timeout(300)
+def test_a_promise_of_a_transaction_over_two_sub_clusters_that_is_broken_shows() -> None:
+    name = "the decider does not write that it aborts"
+    assert summarise("sub-clusters", range(10), plant=name, plan=Plan(kinds=("interrupt",))).violations
 
 
 @pytest.mark.nightly
@@ -151,3 +166,45 @@ def test_a_cluster_whose_first_moments_are_disturbed_finds_a_primary_all_the_sam
     managers[-1].process.kill()
     cluster.world.run(cluster.world.now + 20.0)
     assert cluster.holding.differences() == []
+
+
+@pytest.mark.req("M8", "M9")
+def test_a_slow_primary_does_not_take_a_session_back_to_where_it_was() -> None:
+    """It introduces a backup that has heard what it has yet to handle: the session is with another client manager."""
+    cluster = Cluster(0, Plan(faults=0))
+    cluster.begin()
+    cluster.scene.is_sending = False
+    cluster.calm_down()
+    replicas = [replica for each in cluster.supervisors if (replica := replica_of(each)) is not None]
+    leading = next(each.leading for each in replicas if each.leading is not None)
+    following = next(each._following for each in replicas if each._following is not None)
+    session = next(iter(leading.sessions))
+    elsewhere = Incarnation(b"another, since now")
+    following.heard(elsewhere, 1, SessionResumed(1, session, "", b""))
+    following.logged(leading.introduces_itself())
+    assert following.sessions[session] == elsewhere
+    assert {**leading.sessions, session: elsewhere} == following.sessions
+    cluster._end()
+
+
+@pytest.mark.req("M9", "P5")
+def test_between_views_a_primary_carries_out_nothing() -> None:
+    """Another may lead already: what a client says then is about what that one gave it, under the same tags."""
+    cluster = Cluster(0, Plan(faults=0))
+    cluster.begin()
+    cluster.world.run(cluster.world.now + 1.0)
+    found = (replica_of(each) for each in cluster.supervisors)
+    replica = next(each for each in found if each is not None and each.is_leading)
+    replica.on_suspend()
+    place = replica.manager.place
+    index, session = place.index, SessionId(b"\1" * 16)
+    origin = Origin(Place(1, 1), Incarnation(b"of the next view"), 1, Stamp(b""))
+    replica.on_apply(origin, [SessionOpened(1, session, "", b"")])
+    assert place.index == index
+    assert session not in replica.manager.catalogue.sessions
+    assert replica.channel is not None
+    replica.channel.nodes_changed()
+    cluster.world.run(cluster.world.now + 1.0)
+    assert replica.is_leading
+    assert session in replica.manager.catalogue.sessions, "it goes on, and carries it out then"
+    cluster._end()

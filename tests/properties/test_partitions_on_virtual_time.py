@@ -26,7 +26,7 @@ _UNCUT = (
 @pytest.mark.req("M8", "M9")
 @pytest.mark.timeout(300)
 def test_whatever_happens_to_machines_on_an_odd_bus_promises_are_kept() -> None:
-    summary = summarise("partitions", range(4), plan=Plan(kinds=_UNCUT))
+    summary = summarise("partitions", range(1, 5), plan=Plan(kinds=_UNCUT))
     assert summary.violations == {}
     assert summary.counts["confirmed"] > 100 * summary.seeds, "enough happened"
     assert summary.counts["marked"] > 0
@@ -34,10 +34,35 @@ def test_whatever_happens_to_machines_on_an_odd_bus_promises_are_kept() -> None:
 
 @pytest.mark.timeout(300)
 @pytest.mark.xfail(
-    reason="what was acknowledged in a restricted part comes again when its client moves to another"
+    reason="what is not persistent and not confirmed is sent again to servers that were all started anew: it may have"
+    " been handed out, and nobody remembers"
 )
-def test_what_was_acknowledged_in_a_part_does_not_come_again_in_another() -> None:
-    assert summarise("partitions", range(4, 5), plan=Plan(kinds=_UNCUT)).violations == {}
+def test_what_is_not_persistent_comes_once_though_all_servers_are_started_anew() -> None:
+    assert summarise("partitions", range(1), plan=Plan(kinds=_UNCUT)).violations == {}
+
+
+# Each has shown a mistake once (docs/decisions/0018): they are cheap to run again, whatever they show by now.
+_SHOWN = {
+    0: "a topic's subscriber got again in another part what it was through with",
+    4: "a restricted part committed what began before it was cut off",
+    5: "the sessions of a client manager that was elsewhere in between were thought to be with it",
+    54: "what was lost while views changed was taken for another part's, and confirmed",
+    59: "who came back before the union sent again what a branch brought",
+    77: "a client manager published for a session that was with another",
+    80: "an answer that was given while a client manager was elsewhere was not given again",
+    110: "numbers that were given again seemed to be far ahead",
+    124: "what an application had seen in one part came without a mark in another",
+    140: "backups forgot with which client manager a session was",
+}
+
+
+@pytest.mark.req("P5", "P6", "P7", "P8")
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(
+    "seed", [seed if seed == 59 else pytest.param(seed, marks=pytest.mark.nightly) for seed in _SHOWN]
+)
+def test_seeds_that_have_shown_a_mistake_show_none(seed: int) -> None:
+    assert summarise("partitions", range(seed, seed + 1)).violations == {}, _SHOWN[seed]
 
 
 @pytest.mark.timeout(300)

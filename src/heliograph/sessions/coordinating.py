@@ -168,12 +168,16 @@ class Coordinating:
         return []  # nobody could say: it is asked again when another leads
 
     def another_leads(self, sub_cluster: str) -> list[Effect]:
-        """What was said to a sub-cluster, and is not answered, is said again."""
-        return [
-            Say(sub_cluster, transaction.waiting[sub_cluster])
-            for transaction in self._transactions.values()
-            if sub_cluster in transaction.waiting
-        ]
+        """What was said to a sub-cluster, and is not answered, is said again: as something new, since the answer may
+        have been given while this client manager was elsewhere, and is given once."""
+        said: list[Effect] = []
+        for transaction in self._transactions.values():
+            fact = transaction.waiting.get(sub_cluster)
+            if fact is not None:
+                del self._requests[fact.request]
+                again = msgspec.structs.replace(fact, request=self._next_request())
+                said.append(self._say(transaction, sub_cluster, again))
+        return said
 
     # ---- has it been asked before?
 
