@@ -8,14 +8,15 @@ STAMP_RUN := $(VENV)/.stamp-run
 STAMP_DEV := $(VENV)/.stamp-dev
 STAMP_BENCH := $(VENV)/.stamp-bench
 
-TYPED := $(wildcard src simulation tests benchmarks)
+TYPED := $(wildcard src simulation tests benchmarks fuzz)
 FAST := not slow and not crash and not root and not nightly
 SEEDS ?= 200
+SECONDS ?= 60
 PYTEST_ARGS ?=
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check lint types imports sim sim-plants sim-partitions nightly bench bench-model bench-order bench-cluster bench-alerts bench-verifier coverage-of-spec format clean
+.PHONY: help run test check lint types imports sim sim-plants sim-partitions nightly bench bench-model bench-order bench-cluster bench-alerts bench-verifier fuzz coverage-of-spec format clean
 
 help: ## say what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -71,6 +72,10 @@ bench-alerts: $(STAMP_BENCH) ## measure alerts: publishing, newcomers and cancel
 
 bench-verifier: $(STAMP_DEV) ## measure what it costs a member of a clustered consumer to ask whose a message is
 	$(BIN)/python -m benchmarks.verifier $(ARGS)
+
+fuzz: $(STAMP_DEV) ## bytes that nobody would think of, for every parser (SECONDS=60 each)
+	$(BIN)/python -m pip install --quiet 'atheris>=2.3'
+	$(BIN)/python -m fuzz --seconds $(SECONDS)
 
 coverage-of-spec: $(STAMP_DEV) ## each requirement with the tests that prove it (PYTEST_ARGS=--collect-only lists without running)
 	@$(BIN)/pytest --coverage-of-spec -q -m "not nightly" $(PYTEST_ARGS) || [ $$? -eq 5 ]

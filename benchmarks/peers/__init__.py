@@ -13,6 +13,7 @@ def all_peers() -> dict[str, Peer]:
     # Imported late, because the bare limits implement the interface of this package.
     from benchmarks.limits import BareEcho, BareLoop
     from benchmarks.peers.activemq import ActiveMQ
+    from benchmarks.peers.heliograph_protocols import HeliographAiomqtt, HeliographPaho, HeliographStomp
     from benchmarks.peers.mosquitto import Mosquitto, MosquittoAiomqtt
     from benchmarks.peers.nats import NatsJetStream
     from benchmarks.peers.rabbitmq import RabbitMQ, RabbitMQAioPika, RabbitMQQuorum
@@ -30,6 +31,9 @@ def all_peers() -> dict[str, Peer]:
         RedisEverySecond(),
         Mosquitto(),
         MosquittoAiomqtt(),
+        HeliographStomp(),
+        HeliographPaho(),
+        HeliographAiomqtt(),
     ]
     return {peer.key: peer for peer in peers}
 

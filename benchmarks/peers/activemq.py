@@ -11,7 +11,7 @@ import subprocess
 import threading
 import time
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from benchmarks.peers.interface import Peer, StartingLine, age_ns, due, program, stamped
 from benchmarks.processes import BenchmarkError, Server, port_answers
@@ -49,8 +49,8 @@ class ActiveMQ(Peer):
     title = "ActiveMQ (stomp.py)"
     client = "stomp.py"
     durability = "journal synced before the receipt, message by message"
-    packages = ("activemq", "default-jre-headless")
-    programs = ("activemq", "java")
+    packages: ClassVar[tuple[str, ...]] = ("activemq", "default-jre-headless")
+    programs: ClassVar[tuple[str, ...]] = ("activemq", "java")
     modules = ("stomp",)
 
     def synced(self, kind: Kind) -> Synced:

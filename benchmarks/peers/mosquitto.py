@@ -40,8 +40,8 @@ class Mosquitto(Peer):
     title = "Mosquitto (paho-mqtt)"
     client = "paho-mqtt"
     durability = "in memory; written to a file every half hour and at shutdown"
-    packages = ("mosquitto",)
-    programs = ("mosquitto",)
+    packages: ClassVar[tuple[str, ...]] = ("mosquitto",)
+    programs: ClassVar[tuple[str, ...]] = ("mosquitto",)
     modules: ClassVar[tuple[str, ...]] = ("paho",)
 
     def synced(self, kind: Kind) -> Synced:

@@ -10,8 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
+from heliograph.frontends.conversation import AnyHappening, Broken, Greeted, Left
 from heliograph.frontends.native import frames
-from heliograph.frontends.native.conversation import AnyHappening, Broken, Conversation, Greeted, Left
+from heliograph.frontends.native.conversation import Conversation
 from heliograph.frontends.native.frames import (
     CONTROL,
     FRAME_HEADER_BYTES,

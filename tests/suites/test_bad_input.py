@@ -286,8 +286,8 @@ def play(story: Callable[[], Awaitable[Any]]) -> None:
 @pytest.mark.parametrize(
     ("noise", "code"),
     [
-        (b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n", "not-heliograph"),
-        (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", "not-heliograph"),
+        (b"POST / HTTP/1.1\r\nHost: localhost\r\n\r\n", "not-heliograph"),
+        (b"\x17\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", "not-heliograph"),
         (bytes(range(256)) * 400, "not-heliograph"),
         (b"HELIO\x02\r\n", "not-heliograph"),
         (PREAMBLE + pack_header(MAX_GREETING_BYTES + 1, CONTROL, 0, 0), "frame-too-long"),

@@ -246,3 +246,26 @@ def _cut(connection: heliograph.Connection) -> None:
     assert wire is not None
     assert wire._transport is not None
     wire._transport.abort()
+
+
+@pytest.mark.req("M12", "J6")
+def test_a_durable_pattern_keeps_what_new_topics_get_in_every_sub_cluster(tmp_path: Path) -> None:
+    topics = [f"topic:prices-{number}" for number in range(6)]
+
+    async def story(cluster: Cluster) -> None:
+        async with heliograph.connect(url(cluster), client_id="c") as connection:
+            await connection.consumer("topic:glob:prices-*", durable="d")
+        async with heliograph.connect(url(cluster)) as other:
+            for address in topics:
+                producer = await other.producer(address)
+                await producer.send_confirmed(address.encode())
+        kept = [kept_by(cluster, name) for name in NAMES]
+        assert all(any(address in topics for address in each) for each in kept), "both have some"
+        async with heliograph.connect(url(cluster), client_id="c") as connection:
+            consumer = await connection.consumer("topic:glob:prices-*", durable="d")
+            messages = [await consumer.receive(timeout=5) for _ in topics]
+            assert sorted(message.destination for message in messages if message is not None) == topics
+            await consumer.close()
+            await connection.unsubscribe("d")
+
+    spread(tmp_path, story)

@@ -111,10 +111,63 @@ def test_what_makes_no_sense_is_refused(tmp_path: Path) -> None:
             assert await code(connection.consumer("topic:regex:(")) == "pattern-invalid"
             assert await code(connection.consumer("topic:glob:")) == "pattern-invalid"
             assert await code(connection.producer("topic:glob:a*")) == "pattern-invalid"
-            assert await code(connection.consumer("topic:glob:a*", durable="d")) == "subscription-invalid"
-            assert await code(connection.consumer("topic:glob:a*", shared="s")) == "subscription-invalid"
-            assert await code(connection.browse("topic:glob:a*")) == "subscription-invalid"
+            assert await code(connection.browse("topic:glob:a*")) == "browse-invalid"
             assert await code(connection.consumer("topic:glob:a*", selector="x =")) == "selector-invalid"
+
+    play(story())
+
+
+@pytest.mark.req("J6")
+def test_a_durable_pattern_keeps_what_comes_while_its_client_is_away_of_new_topics_too(
+    tmp_path: Path,
+) -> None:
+    async def story() -> None:
+        async with (
+            embedded(tmp_path) as server,
+            heliograph.connect(url_of(server), client_id="c") as connection,
+        ):
+            await publish(connection, "topic:prices.eu", b"before")
+            await connection.consumer("topic:glob:prices.*", durable="d")
+            await publish(connection, "topic:prices.us", b"1")
+        async with embedded(tmp_path) as server, heliograph.connect(url_of(server)) as other:
+            await publish(other, "topic:prices.us", b"2")
+            await publish(other, "topic:prices.asia", b"3")  # made while its client is away
+            await publish(other, "topic:weather.asia", b"sun")
+        async with (
+            embedded(tmp_path) as server,
+            heliograph.connect(url_of(server), client_id="c") as connection,
+        ):
+            consumer = await connection.consumer("topic:glob:prices.*", durable="d")
+            got = sorted(await received(consumer, 3))
+            assert got == [("topic:prices.asia", b"3"), ("topic:prices.us", b"1"), ("topic:prices.us", b"2")]
+            assert await consumer.receive(timeout=0.1) is None
+            await consumer.close()
+            await connection.unsubscribe("d")
+            await publish(connection, "topic:prices.asia", b"4")
+            await publish(connection, "topic:prices.africa", b"5")
+            consumer = await connection.consumer("topic:glob:prices.*", durable="d")
+            assert await consumer.receive(timeout=0.1) is None
+
+    play(story())
+
+
+@pytest.mark.req("J6")
+def test_consumers_share_a_pattern(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with embedded(tmp_path) as server:
+            url = url_of(server)
+            async with heliograph.connect(url) as one, heliograph.connect(url) as two:
+                await publish(one, "topic:work.a", b"before")
+                consumers = [await each.consumer("topic:glob:work.*", shared="s") for each in (one, two)]
+                await publish(one, "topic:work.a", b"1", b"2")
+                await publish(two, "topic:work.b", b"3", b"4")
+                bodies: list[object] = []
+                while len(bodies) < 4:
+                    for consumer in consumers:
+                        message = await consumer.receive(timeout=0.05)
+                        bodies += [message.body] if message is not None else []
+                assert sorted(map(str, bodies)) == ["b'1'", "b'2'", "b'3'", "b'4'"]
+                assert [await each.receive(timeout=0.05) for each in consumers] == [None, None]
 
     play(story())
 

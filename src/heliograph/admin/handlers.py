@@ -13,7 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from heliograph.admin.administration import Administration, Outcome
-from heliograph.admin.subjects import Arguments, argument
+from heliograph.admin.subjects import OWN_SUBSCRIPTIONS, Arguments, argument
 from heliograph.destinations.catalogue import Catalogue
 from heliograph.destinations.destination import Destination
 from heliograph.destinations.effects import AnyEffect
@@ -46,6 +46,7 @@ class CatalogueHandlers:
             ("destination.units", self._units),
             ("destination.resume_unit", self._resume_unit),
             ("sessions", self._sessions),
+            (OWN_SUBSCRIPTIONS, self._subscriptions_of),
             ("policies", self._policies),
         ):
             administration.register(subject, handler)
@@ -69,6 +70,11 @@ class CatalogueHandlers:
 
     def _show(self, arguments: Arguments) -> Outcome:
         return Outcome(shown(destination_named(self._catalogue, arguments)))
+
+    def _subscriptions_of(self, arguments: Arguments) -> Outcome:
+        return Outcome(
+            {"subscriptions": self._catalogue.subscriptions_of(argument(arguments, "client", str))}
+        )
 
     def _sessions(self, arguments: Arguments) -> Outcome:
         """A page of sessions, those behind the first `after`; `next` is 0 on the last."""

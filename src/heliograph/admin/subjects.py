@@ -25,6 +25,8 @@ REMOVE_NODE: Final = "node.remove"
 OVERRIDE: Final = "partition.override"
 # What is written down with who ordered it, in the argument `by`.
 AUDITED: Final = (REMOVE_NODE, OVERRIDE)
+# The names of a client's own durable subscriptions.
+OWN_SUBSCRIPTIONS: Final = "client.subscriptions"
 # The users: all of them, one more, one less. They are the same for all nodes.
 USERS: Final = "users"
 USER_ADD: Final = "user.add"

@@ -53,6 +53,8 @@ from heliograph.model.destination import (
     ADMINISTRATION,
     DEAD_MESSAGES,
     EVENT_LOG,
+    PATTERNS,
+    RETAINED_PREFIX,
     TEMPORARY_PREFIX,
     Address,
     Kind,
@@ -68,7 +70,7 @@ from heliograph.model.limits import (
     MAX_KEPT_SESSIONS,
     MAX_REMEMBERED_SESSIONS,
 )
-from heliograph.model.patterns import parse_pattern
+from heliograph.model.patterns import SEPARATOR, name_at, parse_pattern, pattern_in
 from heliograph.model.policy import Policy
 from heliograph.model.policy_rules import NO_RULES, PolicyRules
 
@@ -131,6 +133,7 @@ _RESTING: dict[str, Any] = {
     "retention_to_dead": False,
 }
 _encode = msgspec.msgpack.Encoder().encode
+_RETAINED = f"{Kind.QUEUE}:{RETAINED_PREFIX}"
 _decode_session = msgspec.msgpack.Decoder(SessionRecord).decode
 _decode_destination = msgspec.msgpack.Decoder(DestinationRecord).decode
 
@@ -216,7 +219,8 @@ class Catalogue:
             self.placements[Address(record.address)] = record.elsewhere
 
     def path_wanted(self, command: PathWanted) -> tuple[str, bytes]:
-        """The member of a unit of order (U6), and what is to be stored before anybody is told. Raises Unavailable."""
+        """The member of a unit of order (U6), and what is to be stored before anybody is told. Raises
+        Unavailable."""
         if command.session not in self.sessions:
             raise Unavailable("the session is not known here yet: try again", code="session-unknown")
         member, record = self.paths.wanted(command)
@@ -260,7 +264,22 @@ class Catalogue:
             Multicast(DestinationMade(address)),
         )
         self.views.begin(made, effects)
+        if isinstance(made, Topic) and address != PATTERNS:
+            self._subscribe_by_patterns(made, effects)
         return made
+
+    def _subscribe_by_patterns(self, made: Topic, effects: list[AnyEffect]) -> None:
+        """Durable subscriptions to patterns keep what is sent to a topic from its first message on, also while
+        their clients are away."""
+        written = self.by_address.get(PATTERNS)
+        if not isinstance(written, Topic) or name_of(made.address).startswith(TEMPORARY_PREFIX):
+            return
+        for subscription in list(written.subscriptions.values()):
+            terms = subscription.terms
+            pattern = pattern_in(terms.name) if terms.durable else None
+            if pattern is not None and pattern.matches(made.address):
+                named = msgspec.structs.replace(terms, name=name_at(terms.name, made.address))
+                made.subscribe_durably(named, effects)
 
     def make_well_known(self, effects: list[AnyEffect]) -> None:
         """The server's own destinations are there from the start (M11)."""
@@ -271,7 +290,10 @@ class Catalogue:
     def _default_policy(self, address: Address) -> Policy:
         if address == DEAD_MESSAGES:
             return Policy(**_RESTING)
-        return self.rules.policy_for(address)
+        policy = self.rules.policy_for(address)
+        if address.startswith(_RETAINED):
+            return msgspec.structs.replace(policy, retention_messages=1)
+        return policy
 
     def restore_destination(self, number: int, address: str) -> Destination:
         """A destination as the journal knows it."""
@@ -332,8 +354,8 @@ class Catalogue:
             destination.intake.became_whole()
 
     def known_of(self, address: Address, lane: LaneId) -> Ranges:
-        """The sequences of a lane to a destination that were taken here, or are done elsewhere; but for what was only
-        staged."""
+        """The sequences of a lane to a destination that were taken here, or are done elsewhere; but for what
+        was only staged."""
         destination = self.by_address.get(address)
         if destination is not None:
             unmade = self.ledger.unmade_of(destination.number, lane)
@@ -377,7 +399,7 @@ class Catalogue:
         effects.append(Continue())  # what waited may go
 
     def topics_wanted(self, command: TopicsWanted) -> list[AnyEffect]:
-        pattern = parse_pattern(command.pattern)
+        pattern = parse_pattern(command.pattern, of_queues=True)
         assert pattern is not None, "the session has looked at it"
         found = [address for address in self.by_address if pattern.matches(address)]
         return [Multicast(Answered(command.request, {"topics": found}))]
@@ -396,9 +418,10 @@ class Catalogue:
     # ---- named subscriptions
 
     def settle_name(self, command: ConsumerAttached, effects: list[AnyEffect]) -> None:
-        """A name means one subscription of its client, whatever the topic. Raises ClientFault while it is in use."""
-        if not command.subscription:
-            return
+        """A name means one subscription of its client, whatever the topic. Raises ClientFault while it is in
+        use."""
+        if not command.subscription or command.subscription.endswith(SEPARATOR + command.address):
+            return  # it has none, or one that only this topic has
         for destination in self.by_number.values():
             if isinstance(destination, Topic) and destination.address != command.address:
                 elsewhere = destination.subscription_named(
@@ -409,18 +432,47 @@ class Catalogue:
 
     def end_subscription(self, command: SubscriptionEnded) -> list[AnyEffect]:
         effects: list[AnyEffect] = []
-        for destination in self.by_number.values():
-            if isinstance(destination, Topic):
-                found = destination.subscription_named(command.client, command.subscription, durable=True)
-                if found is not None:
-                    try:
-                        destination.unsubscribe(found, effects)
-                    except ClientFault as fault:
-                        return [Multicast(Rejected(command.request, fault.code, fault.sentence))]
-                    effects.append(Multicast(Answered(command.request, {})))
-                    return effects
+        try:
+            if self._end_named(command.client, command.subscription, effects):
+                return [*effects, Multicast(Answered(command.request, {}))]
+        except ClientFault as fault:
+            return [*effects, Multicast(Rejected(command.request, fault.code, fault.sentence))]
         sentence = f"there is no durable subscription {command.subscription!r} of this client"
         return [Multicast(Rejected(command.request, "subscription-unknown", sentence))]
+
+    def _end_named(self, client: str, name: str, effects: list[AnyEffect]) -> bool:
+        """Whether there was such a subscription. One to a pattern has a part at each of its topics. Raises
+        ClientFault while it has a consumer."""
+        found = False
+        written = self.by_address.get(PATTERNS)
+        parts = [
+            each.terms.name
+            for each in (written.subscriptions.values() if isinstance(written, Topic) else ())
+            if each.terms.client == client and each.terms.name.startswith(name + SEPARATOR)
+        ]
+        for destination in list(self.by_number.values()):
+            if isinstance(destination, Topic):
+                for wanted in (name, *(name_at(part, destination.address) for part in parts)):
+                    subscription = destination.subscription_named(client, wanted, durable=True)
+                    if subscription is not None:
+                        destination.unsubscribe(subscription, effects)
+                        found = True
+        return found
+
+    def subscriptions_of(self, client: str) -> list[str]:
+        """The names of a client's durable subscriptions; one to a pattern has the pattern behind it."""
+        return [
+            each.terms.name
+            for destination in self.by_number.values()
+            if isinstance(destination, Topic)
+            for each in destination.subscriptions.values()
+            if each.terms.durable
+            and each.terms.client == client
+            and (
+                destination.address == PATTERNS
+                or not each.terms.name.endswith(SEPARATOR + destination.address)
+            )
+        ]
 
     # ---- who is who
 

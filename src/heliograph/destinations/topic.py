@@ -243,6 +243,11 @@ class Topic(Destination):
             self.begin(subscription)
         return subscription
 
+    def subscribe_durably(self, terms: Terms, effects: list[AnyEffect]) -> None:
+        """A subscription whose client is away."""
+        if terms.key not in self._by_key:
+            self._make(terms, effects)
+
     def restore_subscription(self, number: int, terms: Terms) -> Subscription:
         """A subscription that does not get messages yet."""
         key = (terms.selector, terms.without)

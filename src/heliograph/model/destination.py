@@ -75,6 +75,10 @@ def name_of(address: Address) -> str:
 DEAD_MESSAGES = Address("queue:_DMQ")
 EVENT_LOG = Address("topic:_LOG")
 ADMINISTRATION = Address("topic:_ADMIN")
+# Where durable subscriptions to patterns are written down, for topics that are yet to come. Nobody sends there.
+PATTERNS = Address("topic:_PATTERNS")
+# Queues that have the one message which whoever subscribes to a topic gets first (MQTT's retained message).
+RETAINED_PREFIX = "$retained/"
 # Temporary destinations are named by the server and end with the connection that asked for them (J9).
 TEMPORARY_PREFIX = "_temporary."
 

@@ -86,6 +86,12 @@ class Distributions:
             keeper=declared.keeper or rendezvous.chosen(address.encode(), self._sub_clusters),
         )
 
+    def everywhere(self, address: Address) -> list[Address]:
+        """One of the server's own destinations, in each sub-cluster."""
+        if len(self._sub_clusters) < 2:
+            return [address]
+        return [member_of(address, name) for name in self._sub_clusters]
+
     def split(self, address: Address) -> tuple[Address, str]:
         """The distributed destination that a member belongs to, and the sub-cluster it is in; for anything else the
         address itself and nothing. Any sub-cluster can be named, so that a former member is not out of reach."""

@@ -145,6 +145,8 @@ _FINER: dict[type[HeliographError], tuple[str, ...]] = {
         "bus-frame-foreign",
         "bus-frame-malformed",
         "bus-version-unknown",
+        "protocol-unknown",
+        "tls-unknown",
     ),
     ClientFault: (
         "alert-invalid",
@@ -194,6 +196,10 @@ _FINER: dict[type[HeliographError], tuple[str, ...]] = {
         "subscription-unnamed",
         "too-many-topics",
         "transaction-too-large",
+        "header-invalid",
+        "transaction-exists",
+        "transaction-unknown",
+        "transactions-open",
     ),
     OrderBroken: ("member-unreachable", "path-service-unreachable"),
     Unavailable: (

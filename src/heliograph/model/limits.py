@@ -427,3 +427,46 @@ CLUSTERED_RETURN_SECONDS = (0.1, 5.0)
 CLUSTERED_LEAVING_SECONDS = 30.0
 # Longer ids are no ids, and each is remembered by everybody.
 CLUSTERED_ID_BYTES = 256
+
+# ---- other protocols (X1)
+
+# What a connection may have waiting here for a destination that is not ready, or asked to wait, before it is not read
+# from: a few reads of a socket.
+FOREIGN_HELD_BYTES = 1 * MIB
+# Bytes that wait for the socket of such a client before it is waited for. What it does not acknowledge counts as
+# received when less waits, so this much can be lost with a connection.
+FOREIGN_OUTGOING_BYTES = 256 * KIB
+# Messages that are sent ahead to a client that says nothing about it. Those it has to acknowledge are not for others
+# meanwhile, so they are fewer.
+FOREIGN_CREDIT = 1000
+FOREIGN_UNACKNOWLEDGED = 256
+# The headers of a STOMP frame become properties of a message, for which there is so much room; nobody writes so many.
+MAX_STOMP_HEAD_BYTES = MAX_HEAD_BYTES
+MAX_STOMP_HEADERS = 256
+# Transactions that a STOMP client has open at a time; what is in them is in memory until they end.
+MAX_STOMP_TRANSACTIONS = 64
+# How often a STOMP client is promised to hear something: connections are looked at every second.
+STOMP_PULSE_SECONDS = 2.0
+# What a client may say while it is found out who it is: one read of a socket.
+MAX_EARLY_BYTES = 256 * KIB
+# What clients left for the next time (MQTT): some hundred bytes each. The oldest goes when there are more.
+MAX_KEEPSAKES = 20_000
+# An MQTT packet has a message and what is said about it.
+MAX_MQTT_PACKET_BYTES = MAX_MESSAGE_BYTES
+# Topics that an MQTT connection may have short names for, each way.
+MQTT_TOPIC_ALIASES = 64
+# Filters in one SUBSCRIBE; a packet of more is a mistake.
+MAX_MQTT_FILTERS = 1000
+# Messages that one subscription gets first because they were retained; a filter that means more is too wide.
+MAX_RETAINED = 10_000
+# How long it is remembered that a retained message was deleted: longer than it takes until the message is gone.
+RETAINED_GRAVE_SECONDS = 60
+# A will waits at most so long for its client to come back.
+MAX_WILL_DELAY_SECONDS = 24 * 3600.0
+# Destinations of other protocols whose addresses are remembered: clients choose them.
+ADDRESSES_REMEMBERED = 4096
+# How long it is waited, after a connection was lost, to learn whether what its client sent is stored: some turns of a
+# slow disk.
+UNFINISHED_SECONDS = 5.0
+# Topics of one MQTT connection whose addresses are remembered.
+TOPICS_REMEMBERED = 1024

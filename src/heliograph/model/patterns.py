@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import re2
 
-from heliograph.model.destination import Kind
+from heliograph.model.destination import PATTERNS, Address, Kind, at_sub_cluster
 from heliograph.model.errors import ClientFault
 from heliograph.model.limits import MAX_AUTOMATON_BYTES, MAX_GLOB_BYTES, MAX_REGEX_BYTES
 
@@ -41,11 +41,12 @@ class PatternFault(ClientFault):
 class Pattern:
     """Which topics a wildcard subscription means. Patterns are equal that are written alike."""
 
-    __slots__ = ("_found", "_reserved", "form", "text")
+    __slots__ = ("_found", "_reserved", "form", "kind", "text")
 
-    def __init__(self, form: Form, text: str) -> None:
+    def __init__(self, form: Form, text: str, kind: Kind = Kind.TOPIC) -> None:
         """Raises PatternFault."""
         _check_text(form, text)
+        self.kind = kind
         self.form = form
         self.text = text
         if form is Form.GLOB:
@@ -66,36 +67,55 @@ class Pattern:
     def matches(self, address: str) -> bool:
         """Whether an address is a topic that the pattern means. It is not checked whether it exists."""
         kind, _, name = address.partition(":")
-        if kind != Kind.TOPIC or (name.startswith("_") and not self._reserved):
+        if kind != self.kind or (name.startswith("_") and not self._reserved):
             return False
         return self._found(name) is not None
 
     def __str__(self) -> str:
         """As a client writes it."""
-        return f"{Kind.TOPIC}:{self.form}:{self.text}"
+        return f"{self.kind}:{self.form}:{self.text}"
 
     def __repr__(self) -> str:
         return f"Pattern.{self.form}({self.text!r})"
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Pattern) and (self.form, self.text) == (other.form, other.text)
+        return isinstance(other, Pattern) and str(self) == str(other)
 
     def __hash__(self) -> int:
-        return hash((self.form, self.text))
+        return hash(str(self))
 
 
-def parse_pattern(address: str) -> Pattern | None:
+def parse_pattern(address: str, *, of_queues: bool = False) -> Pattern | None:
     """The pattern that an address stands for, or None for an address that names one destination.
 
-    Raises PatternFault.
+    `of_queues`: the server looks for queues; nobody receives from several. Raises PatternFault.
     """
     kind, _, rest = address.partition(":")
     form, colon, text = rest.partition(":")
     if not colon or form not in tuple(Form) or kind not in tuple(Kind):
         return None
-    if kind != Kind.TOPIC:
+    if kind != Kind.TOPIC and not of_queues:
         raise PatternFault(f"patterns are for topics: write topic:{form}:PATTERN, not {kind}:{form}:")
-    return Pattern(Form(form), text)
+    return Pattern(Form(form), text, Kind(kind))
+
+
+SEPARATOR: Final = " → "
+"""Between the name of a subscription to a pattern, the pattern, and the topic at which a subscription is part
+of it."""
+
+
+def name_at(subscription: str, address: str) -> str:
+    """What a named subscription to a pattern is called at one of its topics; where it is written down, as it is."""
+    return (
+        subscription
+        if at_sub_cluster(Address(address))[0] == PATTERNS
+        else f"{subscription}{SEPARATOR}{address}"
+    )
+
+
+def pattern_in(subscription: str) -> Pattern | None:
+    """The pattern in the name of a subscription that is written down."""
+    return parse_pattern(subscription.rpartition(SEPARATOR)[2])
 
 
 def compile_glob(text: str) -> Any:

@@ -13,7 +13,15 @@ from contextlib import suppress
 from typing import Any
 
 from heliograph import __version__
-from heliograph.admin.subjects import ASK_NODES, OF_USERS, argument, needed, nodes_meant, ordered_by
+from heliograph.admin.subjects import (
+    ASK_NODES,
+    OF_USERS,
+    OWN_SUBSCRIPTIONS,
+    argument,
+    needed,
+    nodes_meant,
+    ordered_by,
+)
 from heliograph.bus.commands import (
     DECISIONS,
     AlertHanded,
@@ -42,18 +50,20 @@ from heliograph.bus.commands import (
     SessionLost,
     SessionOpened,
     SessionResumed,
+    SubscriptionEnded,
     TopicsWanted,
     TransferFailed,
     UploadAdvanced,
     UploadBegun,
 )
 from heliograph.bus.interface import Bus
+from heliograph.frontends.conversation import Keepsake
 from heliograph.frontends.native import frames
 from heliograph.model.destination import Address
-from heliograph.model.errors import HeliographError, NotAuthenticated, Unavailable
+from heliograph.model.errors import HeliographError, NotAllowed, NotAuthenticated, Unavailable
 from heliograph.model.ids import ConsumerId, IdIssuer, SessionId, session_of, text_of
 from heliograph.model.large import FILE_ID_BYTES
-from heliograph.model.limits import MAX_WAITING_PASSWORDS, PASSWORD_THREADS
+from heliograph.model.limits import MAX_KEEPSAKES, MAX_WAITING_PASSWORDS, PASSWORD_THREADS
 from heliograph.nodes.clock import CLOCK, Clock
 from heliograph.nodes.configuration import Configuration
 from heliograph.nodes.connection import Connection, Link
@@ -109,10 +119,14 @@ class ClientManager:
         # Answers are heard by every client manager: no two may ask under the same number.
         self._last_request = int.from_bytes(clock.secret(REQUEST_BYTES), "little") << 32
         self._dirty: dict[Connection, None] = {}
+        self._named: dict[str, Connection] = {}
+        self._keepsakes: dict[str, tuple[Identity | None, Keepsake, float]] = {}
         self._passwords = ThreadPoolExecutor(PASSWORD_THREADS, thread_name_prefix="password")
         self._waiting_passwords = 0
         self._sweep: asyncio.TimerHandle | None = None
         self._is_draining = False
+        self.origins = tuple(place for place in configuration.server.origins.split(",") if place)
+        self.more_listeners: list[asyncio.Server] = []
         self._emptied: asyncio.Future[None] | None = None
 
     # ---- life
@@ -126,6 +140,8 @@ class ClientManager:
         """Tell every client that the server stops; they may resume their sessions when it is back."""
         if self._sweep is not None:
             self._sweep.cancel()
+        for listener in self.more_listeners:
+            listener.close()
         for connection in list(self.connections):
             connection.end(Unavailable("the server is stopping", code="server-stopping"))
         self._passwords.shutdown(wait=False, cancel_futures=True)
@@ -155,6 +171,7 @@ class ClientManager:
         moment = self._loop.time()
         for connection in list(self.connections):
             connection.check_life(moment)
+        self._end_keepsakes(moment)
         self._sweep = self._loop.call_later(_SWEEP_SECONDS, self._sweep_connections)
 
     # ---- from the bus
@@ -232,6 +249,10 @@ class ClientManager:
     def new_connection_id(self) -> bytes:
         return self._issuer.connection()
 
+    def microseconds(self) -> int:
+        """The time as messages carry it."""
+        return self._clock.microseconds()
+
     def opened(self, connection: Connection) -> bool:
         """Whether there is room for one more connection."""
         if self._is_draining or len(self.connections) >= self.configuration.limits.max_connections:
@@ -239,10 +260,61 @@ class ClientManager:
         self.connections[connection] = None
         return True
 
+    def claim(self, connection: Connection, name: str) -> bool:
+        """Whether a name is this connection's now. Whoever had it goes, and says so if it has to finish something.
+
+        Raises NotAllowed where the name is another user's.
+        """
+        former = self._named.get(name)
+        if former is not None and former is not connection:
+            if former.user != connection.user:
+                raise NotAllowed("another user is here under this client id")
+            former.end(Unavailable("another connection has this client id now", code="session-moved"))
+            if former.is_busy:
+                former.succeeded_by(connection, name)
+                return False
+            former.depart(is_back=True)
+        connection.name = name
+        self._named[name] = connection
+        return True
+
+    def keepsake_for(self, connection: Connection, name: str) -> Keepsake | None:
+        """What was kept under a name; it is the newcomer's."""
+        kept = self._keepsakes.pop(name, None)
+        if kept is None or kept[0] != connection.user or kept[2] < self._loop.time():
+            return None
+        return kept[1]
+
+    def _keep(self, connection: Connection) -> None:
+        if self._named.get(connection.name) is not connection:
+            return
+        del self._named[connection.name]
+        keepsake = connection.keepsake
+        if keepsake is not None:
+            if len(self._keepsakes) >= MAX_KEEPSAKES:
+                self._keepsakes.pop(next(iter(self._keepsakes)))
+            until = self._loop.time() + keepsake.seconds
+            self._keepsakes[connection.name] = (connection.user, keepsake, until)
+
+    def _end_keepsakes(self, moment: float) -> None:
+        """Clients that were away for as long as they said do not come again."""
+        ended = [name for name, (_, _, until) in self._keepsakes.items() if until < moment]
+        for name in ended:
+            _, keepsake, _ = self._keepsakes.pop(name)
+            for subscription in keepsake.subscriptions:
+                self._bus.multicast(SubscriptionEnded(0, name, subscription))
+        if ended:
+            self.tick.ask()
+
     def closed(self, connection: Connection) -> None:
         self.connections.pop(connection, None)
+        self._keep(connection)
         self._dirty.pop(connection, None)
         for link in connection.links.values():
+            if not connection.can_resume:
+                self._leave(link)
+                self._bus.multicast(SessionClosed(link.session.identity))
+                continue
             self._lose(link)
             lost = SessionLost(link.session.identity, connection.lease_seconds, connection.facts.names[0])
             self._bus.multicast(lost)
@@ -401,6 +473,9 @@ class ClientManager:
 
     def ask(self, connection: Connection, message: frames.Ask) -> None:
         assert connection.user is not None
+        if message.subject == OWN_SUBSCRIPTIONS:
+            self._ask_own(connection, message)
+            return
         try:
             for right, over in needed(message.subject, message.arguments):
                 plain = self._distributions.split(Address(over))[0]
@@ -416,6 +491,12 @@ class ClientManager:
             return
         request = self._request(_Question(self, connection, message))
         self._bus.multicast(Asked(request, message.subject, message.arguments))
+
+    def _ask_own(self, connection: Connection, message: frames.Ask) -> None:
+        """A client may always know what is kept for it."""
+        own = {"client": connection.facts.client_id}
+        request = self._request(_Question(self, connection, message))
+        self._bus.multicast(Asked(request, OWN_SUBSCRIPTIONS, own))
 
     def _ask_nodes(self, surveyor: Surveyor, connection: Connection, message: frames.Ask) -> None:
         """Raises HeliographError."""

@@ -62,6 +62,21 @@ class ServerSettings(_Section, frozen=True):
             " what they were given.",
         ),
     ] = ""
+    more_ports: Annotated[
+        str,
+        Meta(
+            pattern=r"^(\d{1,5}(,\d{1,5})*)?$",
+            description="Further ports to listen on, with commas between them, such as 1883,61613: each speaks every"
+            " protocol, as the first does.",
+        ),
+    ] = ""
+    origins: Annotated[
+        str,
+        Meta(
+            description="From where web pages may connect by WebSocket, such as https://shop.example, with commas"
+            " between them. Pages from the host that they connect to always may.",
+        ),
+    ] = ""
 
 
 class JournalSettings(_Section, frozen=True):

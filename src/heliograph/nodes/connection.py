@@ -7,28 +7,37 @@ end of the tick.
 from __future__ import annotations
 
 import asyncio
+import socket
+from collections import deque
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, cast
 
 from heliograph.bus.commands import Confirmed, Decision, Refused
-from heliograph.frontends.native import frames
-from heliograph.frontends.native.conversation import (
+from heliograph.frontends.conversation import (
+    Answered,
+    AnyHappening,
     Broken,
+    Claimed,
     Commanded,
     Conversation,
     Greeted,
+    Keepsake,
     Left,
     Parts,
+    Recognised,
     Requested,
-    encode,
 )
+from heliograph.frontends.detect import Detecting
+from heliograph.frontends.native import frames
 from heliograph.model.errors import ClientFault, HeliographError, ProtocolFault, Unavailable
-from heliograph.model.ids import SessionId
+from heliograph.model.ids import SessionId, text_of
 from heliograph.model.limits import (
     CONNECTION_OUTGOING_BYTES,
+    FOREIGN_OUTGOING_BYTES,
     HANDSHAKE_SECONDS,
-    HEARTBEATS_MISSED,
     MAX_NAME_BYTES,
     MAX_SESSIONS_PER_CONNECTION,
+    UNFINISHED_SECONDS,
 )
 from heliograph.sessions.access import Identity
 from heliograph.sessions.commands import AnySessionEffect, Multicast, Publish
@@ -58,18 +67,27 @@ class Link:
 
 
 class Connection(asyncio.Protocol):
-    """A native client."""
+    """A client, whatever it speaks."""
 
     def __init__(self, manager: ClientManager) -> None:
         self._manager = manager
         self._loop = asyncio.get_running_loop()
-        self._conversation = Conversation()
+        self._conversation: Conversation = Detecting(manager.origins)
+        self._happenings: deque[AnyHappening] = deque()
+        self._is_carrying_out = False
         self._transport: asyncio.Transport | None = None
         self._outgoing: Parts = []
         self._window = Window()
         self._reading = True
+        self._heard_lone = (
+            0  # the size of the frame, if the last that was heard is one message and nothing else
+        )
         self._clogged = False
         self._close_by = 0.0
+        self._lingering: asyncio.TimerHandle | None = None
+        self._has_departed = False
+        self._successors: list[tuple[Connection, str]] = []
+        self.name = ""  # that only one connection has at a time, if it has one
         self._address = ""
         self._parting = ""  # why it ends, if anybody said so
         self._heartbeat_seconds = manager.configuration.limits.heartbeat_seconds
@@ -106,37 +124,106 @@ class Connection(asyncio.Protocol):
         self._transport = None
         if self._proving is not None:
             self._proving.cancel()
+        linger = self._conversation.linger_seconds
+        if self._conversation.is_busy:
+            linger = max(linger, UNFINISHED_SECONDS)
+        if linger:
+            self._lingering = self._loop.call_later(linger, self.depart)
+        else:
+            self.depart()
+
+    @property
+    def is_busy(self) -> bool:
+        return self._conversation.is_busy
+
+    def succeeded_by(self, successor: Connection, name: str) -> None:
+        """Another has its name, and waits until it is known what becomes of what this one sent."""
+        self._successors.append((successor, name))
+
+    def depart(self, *, is_back: bool = False) -> None:
+        """Nobody comes back to this connection; or its client `is_back` on another."""
+        if self._lingering is not None:
+            self._lingering.cancel()
+        if self._has_departed:
+            return
+        self._has_departed = True
+        if not ((is_back or self._successors) and self._conversation.linger_seconds):
+            self._happen(self._conversation.lost())
         self._manager.closed(self)
+        for successor, name in self._successors:
+            successor.claim(name)
+
+    def claim(self, name: str) -> None:
+        """Have a name that only one connection has. Who has it now may have to finish something first."""
+        if self._has_departed:
+            return
+        try:
+            is_free = self._manager.claim(self, name)
+        except ClientFault as fault:
+            self.end(fault)
+            return
+        if is_free:
+            self._happen(self._conversation.claimed(name, self._manager.keepsake_for(self, name)))
+            self._manager.tick.ask()
+
+    @property
+    def keepsake(self) -> Keepsake | None:
+        return self._conversation.keepsake
 
     def data_received(self, data: bytes) -> None:
         self._heard_at = self._loop.time()
-        is_lone = False
-        try:
-            for happening in self._conversation.receive(data):
-                if type(happening) is Commanded:
-                    link = self.links.get(happening.number)
-                    if link is None:
-                        raise ProtocolFault(f"session {happening.number} is not open", code="session-unknown")
-                    command = happening.command
-                    if type(command) is Publish:
-                        block = command.block
-                        is_lone = block.count == 1 and block.size + frames.FRAME_HEADER_BYTES == len(data)
-                        self._window.sent(block.lane, block.first + block.count - 1, block.size)
-                    self.carry_out(link, link.session.handle(command))
-                else:
-                    self._rarer(happening)
-        except ClientFault as fault:
-            self.end(fault)
-        if self._window.full:
+        self._happen(self._conversation.receive(data, self._manager.microseconds()))
+        if self._window.full or self._conversation.is_waiting:
             self._mind_window()
-        if is_lone:
+        if self._heard_lone == len(data):
             self._manager.vigil.heard_lone()
         else:
             self._manager.vigil.heard_more()
+        self._heard_lone = 0
         self._manager.tick.ask()
 
-    def _rarer(self, happening: Greeted | Requested | Left | Broken | Commanded) -> None:
-        if isinstance(happening, Greeted):
+    def _happen(self, happenings: Iterable[AnyHappening]) -> None:
+        """Carry out what happened, after all that happened before: one may cause others, which come behind."""
+        self._happenings.extend(happenings)
+        if self._is_carrying_out:
+            return
+        self._is_carrying_out = True
+        try:
+            while self._happenings:
+                happening = self._happenings.popleft()
+                if type(happening) is Commanded:
+                    self._command(happening)
+                else:
+                    self._rarer(happening)
+        except ClientFault as fault:
+            self._happenings.clear()
+            self.end(fault)
+        finally:
+            self._is_carrying_out = False
+
+    def _command(self, happening: Commanded) -> None:
+        link = self.links.get(happening.number)
+        if link is None:
+            raise ProtocolFault(f"session {happening.number} is not open", code="session-unknown")
+        command = happening.command
+        if type(command) is Publish:
+            block = command.block
+            self._heard_lone = block.size + frames.FRAME_HEADER_BYTES if block.count == 1 else 0
+            self._window.sent(block.lane, block.first + block.count - 1, block.size)
+        self.carry_out(link, link.session.handle(command))
+
+    def _rarer(self, happening: AnyHappening) -> None:
+        if isinstance(happening, Answered):
+            self._outgoing.append(happening.data)
+            self._manager.wants_flush(self)
+            self._manager.tick.ask()
+        elif isinstance(happening, Recognised):
+            self._recognised(happening)
+        elif isinstance(happening, Claimed):
+            name = happening.name or text_of(self.facts.identity)
+            self.facts.client_id = name[:MAX_NAME_BYTES]
+            self.claim(name)
+        elif isinstance(happening, Greeted):
             self._proving = self._loop.create_task(self._prove(happening.hello))
         elif isinstance(happening, Requested):
             self._requested(happening.message)
@@ -149,6 +236,17 @@ class Connection(asyncio.Protocol):
                 self._manager.record("connection-refused", address=self.peer, code=happening.error.code)
             self._close(happening.farewell)
 
+    def _recognised(self, happening: Recognised) -> None:
+        self._conversation = happening.conversation
+        self._happenings.extend(self._conversation.receive(happening.rest, self._manager.microseconds()))
+        if self._transport is not None and not self._conversation.resumes:
+            # What is sent without being acknowledged counts as received below this mark.
+            self._transport.set_write_buffer_limits(FOREIGN_OUTGOING_BYTES)
+            # Nobody may ever hear from its client again, and what its consumers have must not wait for ever.
+            system: socket.socket | None = self._transport.get_extra_info("socket")
+            if system is not None and system.type == socket.SOCK_STREAM:
+                system.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+
     # ---- out
 
     def carry_out(self, link: Link, effects: list[AnySessionEffect]) -> None:
@@ -156,8 +254,15 @@ class Connection(asyncio.Protocol):
             if type(effect) is Multicast:
                 self._manager.multicast(link, effect.command)
             else:
-                encode(link.number, effect, self._outgoing)
+                caused = self._conversation.tell(link.number, effect, self._outgoing)
                 self._manager.wants_flush(self)
+                if caused:
+                    self._happen(caused)
+                    self._manager.tick.ask()
+        if self._lingering is not None and not self._conversation.is_busy and self._successors:
+            self.depart()
+        if not self._reading:
+            self._mind_window()  # it may have waited for just this
 
     def forget_session(self, session: SessionId) -> None:
         """Nothing of a closed session will be confirmed any more."""
@@ -176,7 +281,8 @@ class Connection(asyncio.Protocol):
         self.carry_out(link, link.session.handle(decision))
 
     def send_control(self, message: frames.Control) -> None:
-        self._outgoing.append(frames.control_frame(message))
+        self._happen(self._conversation.say(message, self._outgoing))
+        self._mind_window()
         self._manager.wants_flush(self)
         self._manager.tick.ask()
 
@@ -187,6 +293,14 @@ class Connection(asyncio.Protocol):
             self._outgoing = []
             self._sent_at = self._loop.time()
             self._transport.writelines(outgoing)
+            if not self._clogged:
+                self._is_with_network()
+
+    def _is_with_network(self) -> None:
+        caused = self._conversation.written()
+        if caused:
+            self._happen(caused)
+            self._manager.tick.ask()
 
     def pause_writing(self) -> None:
         """The client does not read what it is sent: it is not read from until it does."""
@@ -196,10 +310,11 @@ class Connection(asyncio.Protocol):
     def resume_writing(self) -> None:
         self._clogged = False
         self._mind_window()
+        self._is_with_network()
 
     def _mind_window(self) -> None:
         """Stop reading from a client that is too far ahead of its confirmations; go on when it is not."""
-        stop = self._window.full or self._clogged
+        stop = self._window.full or self._clogged or self._conversation.is_waiting
         if stop == self._reading and self._transport is not None and not self._transport.is_closing():
             self._reading = not stop
             if self._reading:
@@ -225,6 +340,7 @@ class Connection(asyncio.Protocol):
         self._heartbeat_seconds = min(self._heartbeat_seconds, wished)
         welcome = self._manager.welcome(self.user, self._heartbeat_seconds)
         self._outgoing.append(self._conversation.admit(welcome))
+        self._happen(self._conversation.begin())
         self.flush()
         self._proving = None  # a task that is done still takes room
 
@@ -241,6 +357,11 @@ class Connection(asyncio.Protocol):
             self._manager.ask(self, message)
 
     @property
+    def can_resume(self) -> bool:
+        """Whether its client may come back to its sessions."""
+        return self._conversation.resumes
+
+    @property
     def lease_seconds(self) -> float:
         """How long what its consumers have is kept for a client that is gone: not at all if it left on purpose, or
         was shown the door. One that was asked to come again comes."""
@@ -251,7 +372,9 @@ class Connection(asyncio.Protocol):
 
     def ask_to_move(self, seconds: float) -> None:
         """The server is about to leave: the client is to go elsewhere."""
-        if self._conversation.is_open:
+        if self._transport is None:
+            self.depart()  # its client was still waited for
+        elif self._conversation.is_open and self._conversation.resumes:
             self.send_control(frames.Move(seconds))
         else:
             self.end(Unavailable("the server is about to leave: try another", code="server-stopping"))
@@ -276,8 +399,10 @@ class Connection(asyncio.Protocol):
         if not self._conversation.is_open:
             if moment > (self._close_by or self._handshake_by):
                 self._transport.abort()
-        elif moment - self._heard_at > self._heartbeat_seconds * HEARTBEATS_MISSED and self._reading:
+            return
+        patience, pulse = self._conversation.patience_seconds, self._conversation.pulse_seconds
+        if patience and moment - self._heard_at > patience and self._reading:
             self._transport.abort()
-        elif moment - self._sent_at > self._heartbeat_seconds / 2:
+        elif pulse and moment - self._sent_at > pulse:
             self._sent_at = moment
-            self._transport.write(frames.HEARTBEAT_FRAME)
+            self._transport.write(self._conversation.pulse)

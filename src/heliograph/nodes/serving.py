@@ -34,14 +34,26 @@ def admission(configuration: Configuration) -> tuple[AccessControl, UserStore | 
 async def listen(configuration: Configuration, clients: ClientManager) -> asyncio.Server:
     """Raises Unavailable `address-unavailable`."""
     server = configuration.server
+    first = await _listen(server.host, server.port, clients)
+    try:
+        for port in [int(port) for port in server.more_ports.split(",") if port]:
+            clients.more_listeners.append(await _listen(server.host, port, clients))
+    except Unavailable:
+        first.close()
+        raise
+    return first
+
+
+async def _listen(host: str, port: int, clients: ClientManager) -> asyncio.Server:
     try:
         return await asyncio.get_running_loop().create_server(
-            partial(Connection, clients), server.host, server.port, backlog=_BACKLOG
+            partial(Connection, clients), host, port, backlog=_BACKLOG
         )
-    except OSError as error:
-        why = os.strerror(error.errno) if error.errno and error.errno > 0 else error
+    except (OSError, OverflowError) as error:
+        number = error.errno if isinstance(error, OSError) else None
+        why = os.strerror(number) if number and number > 0 else error
         raise Unavailable(
-            f"cannot listen on {server.host}:{server.port}: {why}; is another server"
+            f"cannot listen on {host}:{port}: {why}; is another server"
             " running there? Choose another port with --port",
             code="address-unavailable",
         ) from None

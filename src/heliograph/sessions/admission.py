@@ -7,7 +7,16 @@ destinations (J9), and whether destinations come into being by being used.
 from __future__ import annotations
 
 from heliograph.model.address_pattern import is_reserved
-from heliograph.model.destination import TEMPORARY_PREFIX, Address, at_sub_cluster, name_of, parse_address
+from heliograph.model.destination import (
+    RETAINED_PREFIX,
+    TEMPORARY_PREFIX,
+    Address,
+    Kind,
+    at_sub_cluster,
+    kind_of,
+    name_of,
+    parse_address,
+)
 from heliograph.model.distribution import NOTHING_DISTRIBUTED, Distribution, Distributions
 from heliograph.model.errors import NotAllowed
 from heliograph.sessions.access import AccessControl, Identity, Right
@@ -35,6 +44,9 @@ class Admission:
 
     def allows(self, right: Right, address: str) -> bool:
         """A right over a distributed destination is one over its members (U6)."""
+        topic = retained_for(Address(address))
+        if topic:
+            return self._allows_retained(right, topic)
         return self._access.allows(self.user, right, self.plain(Address(address)))
 
     def plain(self, address: Address) -> Address:
@@ -45,18 +57,33 @@ class Admission:
         """How a destination is distributed; None: it is not."""
         return self._distributions.of(address)
 
+    def everywhere(self, address: Address) -> list[Address]:
+        """One of the server's own destinations, in each sub-cluster."""
+        return self._distributions.everywhere(address)
+
     def checked(self, destination: str, right: Right) -> Address:
         """The address, if there can be such a destination and the user has the right there."""
         # Access control remembers what it decided, so it must never see a name without a bound.
         address = parse_address(destination, system=True)
         if name_of(address).startswith(TEMPORARY_PREFIX):
             return self._checked_temporary(address, right)
+        topic = retained_for(address)
+        if topic:
+            if not self._allows_retained(right, topic):
+                self._access.check(self.user, Right.ADMIN, topic)
+            return address
         # What a well-known destination admits is decided by access control; any other name with `_` is
         # nobody's.
         plain = self.plain(at_sub_cluster(address)[0])
         parse_address(plain, system=self.allows(right, plain))
         self._access.check(self.user, right, plain)
         return address
+
+    def _allows_retained(self, right: Right, topic: Address) -> bool:
+        """Who sends to a topic may say what newcomers get first, and who receives may look. To take it away is for
+        administrators."""
+        of_topic = {Right.BROWSE: Right.RECEIVE, Right.RECEIVE: Right.ADMIN}.get(right, right)
+        return self._access.allows(self.user, of_topic, topic)
 
     def _checked_temporary(self, address: Address, right: Right) -> Address:
         """Everybody may answer to a temporary destination; only the connection that made it may receive
@@ -69,3 +96,10 @@ class Admission:
         if is_reserved(address):
             return False
         return self._creates and self.allows(Right.CREATE, address)
+
+
+def retained_for(address: Address) -> Address | None:
+    """The topic whose retained message a queue has; None: it is an ordinary destination."""
+    if kind_of(address) is Kind.QUEUE and name_of(address).startswith(RETAINED_PREFIX):
+        return Address(f"{Kind.TOPIC}:{name_of(address).removeprefix(RETAINED_PREFIX)}")
+    return None

@@ -45,6 +45,13 @@ class FindPath(SessionCommand):
     unit: int
 
 
+class FindDestinations(SessionCommand):
+    """Which destinations that the client may receive from or browse does a pattern mean?"""
+
+    request: int
+    pattern: str
+
+
 class Subscribe(SessionCommand):
     """Make a consumer."""
 
@@ -60,6 +67,7 @@ class Subscribe(SessionCommand):
     browse: bool = False
     prompt: bool = True
     claim: Claim | None = None  # it goes on where it was, in a session that was resumed
+    common: bool = False  # the name of a shared subscription is the same for all clients
 
 
 class Unsubscribe(SessionCommand):
@@ -290,6 +298,7 @@ AnyCommand = (
     Publish
     | OpenLane
     | FindPath
+    | FindDestinations
     | Subscribe
     | Unsubscribe
     | Retire

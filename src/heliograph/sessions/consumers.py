@@ -189,7 +189,7 @@ class Consumers:
             self._admission.may_create(address),
             command.selector,
             command.subscription,
-            self._connection.client_id,
+            "" if command.common else self._connection.client_id,
             command.durable,
             command.shared,
             command.no_local,

@@ -1,6 +1,9 @@
 """A session's consumers of many topics (M12): attached to each that their pattern means and their user may
 receive from, to those that come into being later as well.
 
+A durable one has a subscription at each topic, and one at `topic:_PATTERNS`, by which the message managers
+know what to keep for it of topics that come into being while its client is away.
+
 One such consumer is a `Wildcard`, which translates tags and shares credit out; here is decided what it is
 attached to, and when it ends.
 """
@@ -11,11 +14,11 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from heliograph.bus.commands import ConsumerAttached, ConsumerDetached, DestinationMade, TopicsWanted
-from heliograph.model.destination import Address
+from heliograph.model.destination import PATTERNS, Address, at_sub_cluster
 from heliograph.model.errors import ClientFault
 from heliograph.model.ids import ConsumerId, IdIssuer, SessionId
 from heliograph.model.limits import MAX_WILDCARD_TOPICS
-from heliograph.model.patterns import Pattern
+from heliograph.model.patterns import SEPARATOR, Pattern, name_at
 from heliograph.sessions.access import Right
 from heliograph.sessions.admission import Admission
 from heliograph.sessions.commands import (
@@ -68,6 +71,10 @@ class ManyTopics:
             credit=command.credit,
             selector=command.selector,
             no_local=command.no_local,
+            subscription=f"{command.subscription}{SEPARATOR}{pattern}" if command.subscription else "",
+            durable=command.durable,
+            shared=command.shared,
+            client="" if command.common else self._client_id,
         )
         wildcard.request = command.request
         wildcard.was_resumed = command.claim is not None
@@ -79,6 +86,9 @@ class ManyTopics:
         if wildcard is None:
             return [Done(asked.request)]  # ended meanwhile
         effects = self._attach(wildcard, body["topics"])
+        if wildcard.durable:
+            places = self._admission.everywhere(PATTERNS)
+            effects += [Multicast(self._attach_to(wildcard, place)) for place in places]
         return effects or self._attached(wildcard)
 
     def _attach(self, wildcard: Wildcard, topics: list[Address]) -> list[AnySessionEffect]:
@@ -106,9 +116,12 @@ class ManyTopics:
             identity,
             self._session,
             wildcard.own_credit,
-            create=False,
+            create=at_sub_cluster(address)[0] == PATTERNS,
             selector=wildcard.selector,
-            client=self._client_id,
+            subscription=name_at(wildcard.subscription, address) if wildcard.subscription else "",
+            client=wildcard.client,
+            durable=wildcard.durable,
+            shared=wildcard.shared,
             no_local=wildcard.no_local,
         )
 
@@ -180,8 +193,7 @@ class ManyTopics:
 
 def check_for_many(command: Subscribe) -> None:
     """Raises ClientFault for what a subscription to a pattern cannot be."""
-    if command.durable or command.shared or command.browse:
-        raise ClientFault(
-            "a subscription to a pattern is neither durable nor shared, and nothing can be browsed there",
-            code="subscription-invalid",
-        )
+    if command.browse:
+        raise ClientFault("topics cannot be browsed: nothing waits in them", code="browse-invalid")
+    if (command.durable or command.shared) and not command.subscription:
+        raise ClientFault("a durable or shared subscription needs a name", code="subscription-unnamed")

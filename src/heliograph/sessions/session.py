@@ -30,6 +30,7 @@ from heliograph.bus.commands import (
     Published,
     Refused,
     Rejected,
+    TopicsWanted,
 )
 from heliograph.model.destination import OF_MESSAGES, Address, Kind, of_messages
 from heliograph.model.distribution import NOTHING_DISTRIBUTED, Distributions, Routing, member_of
@@ -51,6 +52,7 @@ from heliograph.sessions.commands import (
     Done,
     EndUpload,
     Fail,
+    FindDestinations,
     FindPath,
     LaneReady,
     MakeTemporary,
@@ -119,6 +121,7 @@ class Session:
             Confirmed: self._confirmed,
             OpenLane: self._open_lane,
             FindPath: self._find_path,
+            FindDestinations: self._find_destinations,
             MakeTemporary: self._make_temporary,
             DeleteTemporary: self._delete_temporary,
             Refused: self._refused,
@@ -137,6 +140,7 @@ class Session:
         self._answers = {
             OpenLane: self._lane_ready,
             FindPath: lambda asked, body: [Tell(asked.request, body)],
+            FindDestinations: self._destinations_found,
             Settle: lambda asked, _: [SettlementStored(asked.number)],
             BeginUpload: self._upload_ready,
             EndUpload: self._upload_stored,
@@ -182,6 +186,23 @@ class Session:
         request = self._requests.ask(FindPath, command.request, 0, address)
         members, leaving = list(distribution.members), list(distribution.leaving)
         return [Multicast(PathWanted(request, address, command.unit, self.identity, members, leaving))]
+
+    def _find_destinations(self, command: FindDestinations) -> list[AnySessionEffect]:
+        try:
+            if parse_pattern(command.pattern, of_queues=True) is None:
+                raise ClientFault("that is no pattern", code="pattern-invalid")
+        except HeliographError as error:
+            return [Fail(command.request, error.code, error.sentence)]
+        request = self._requests.ask(FindDestinations, command.request)
+        return [Multicast(TopicsWanted(request, command.pattern))]
+
+    def _destinations_found(self, asked: Request, body: dict[str, Any]) -> list[AnySessionEffect]:
+        may_look = [
+            address
+            for address in body["topics"]
+            if self._admission.allows(Right.RECEIVE, address) or self._admission.allows(Right.BROWSE, address)
+        ]
+        return [Tell(asked.request, {"destinations": may_look})]
 
     def _checked_lane(self, number: int, address: Address) -> LaneId:
         if not 0 < number <= MAX_LANES_PER_SESSION:

@@ -120,8 +120,25 @@ class Attachment(msgspec.Struct):
 class Wildcard:
     """A client's consumer of a pattern."""
 
-    def __init__(self, number: int, pattern: Pattern, *, credit: int, selector: str, no_local: bool) -> None:
+    def __init__(
+        self,
+        number: int,
+        pattern: Pattern,
+        *,
+        credit: int,
+        selector: str,
+        no_local: bool,
+        subscription: str = "",
+        durable: bool = False,
+        shared: bool = False,
+        client: str = "",
+    ) -> None:
+        """`subscription`: what its subscriptions at topics are named after."""
         self.number = number
+        self.subscription = subscription
+        self.durable = durable
+        self.shared = shared
+        self.client = client
         self.pattern = pattern
         self.selector = selector
         self.no_local = no_local

@@ -2,16 +2,9 @@
 
 import pytest
 
+from heliograph.frontends.conversation import AnyHappening, Broken, Commanded, Greeted, Left, Requested
 from heliograph.frontends.native import conversation, frames
-from heliograph.frontends.native.conversation import (
-    AnyHappening,
-    Broken,
-    Commanded,
-    Conversation,
-    Greeted,
-    Left,
-    Requested,
-)
+from heliograph.frontends.native.conversation import Conversation
 from heliograph.frontends.native.frames import (
     CONTROL,
     FRAME_HEADER_BYTES,

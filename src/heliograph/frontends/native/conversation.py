@@ -10,16 +10,29 @@ that says what was wrong. Before the peer has proved who it is, it gets 4 KiB of
 from __future__ import annotations
 
 import enum
+from collections.abc import Sequence
 from typing import Any, Final
 
 import msgspec
 
+from heliograph.frontends import conversation
+from heliograph.frontends.conversation import (
+    NOTHING,
+    AnyHappening,
+    Broken,
+    Commanded,
+    Greeted,
+    Left,
+    Parts,
+    Requested,
+)
 from heliograph.frontends.native import frames
 from heliograph.frontends.native.frames import (
     CONTROL,
     CREDIT,
     DELIVER,
     HEARTBEAT,
+    HEARTBEAT_FRAME,
     PREAMBLE,
     PUBLISH,
     SETTLE,
@@ -35,6 +48,8 @@ from heliograph.model.block import slice_span
 from heliograph.model.errors import ClientFault, HeliographError, ProtocolFault
 from heliograph.model.gathering import gather, parcels
 from heliograph.model.limits import (
+    HEARTBEAT_SECONDS,
+    HEARTBEATS_MISSED,
     MAX_ACK_RANGES,
     MAX_CLAIM_RANGES,
     MAX_ERROR_LENGTH,
@@ -44,47 +59,6 @@ from heliograph.model.limits import (
 from heliograph.sessions import commands
 from heliograph.sessions.commands import AnySessionEffect
 
-Parts = list[bytes | memoryview]
-
-
-class Happening(msgspec.Struct, gc=False):
-    """What a peer's bytes amount to."""
-
-
-class Greeted(Happening):
-    """The peer said who it is; the shell finds out whether that is so and calls `admit` or `refuse`."""
-
-    hello: frames.Hello
-
-
-class Commanded(Happening):
-    """A command for session `number`."""
-
-    number: int
-    command: commands.AnyCommand
-
-
-class Requested(Happening):
-    """Something about the connection itself: sessions opened and closed, questions."""
-
-    message: frames.OpenSession | frames.CloseSession | frames.Ask
-
-
-class Left(Happening):
-    """The peer said goodbye."""
-
-    code: str
-
-
-class Broken(Happening):
-    """The peer broke the protocol. `farewell` is to be sent before the connection is closed."""
-
-    error: HeliographError
-    farewell: bytes
-
-
-AnyHappening = Greeted | Commanded | Requested | Left | Broken
-
 
 class _State(enum.Enum):
     GREETING = "greeting"
@@ -93,12 +67,13 @@ class _State(enum.Enum):
     CLOSED = "closed"
 
 
-class Conversation:
+class Conversation(conversation.Conversation):
     """One connection. `receive` is fed whatever arrives, in whatever pieces."""
 
-    __slots__ = ("_preamble", "_reader", "_state")
+    __slots__ = ("_heartbeat_seconds", "_preamble", "_reader", "_state")
 
     def __init__(self) -> None:
+        self._heartbeat_seconds = HEARTBEAT_SECONDS
         self._state = _State.GREETING
         self._preamble = b""
         self._reader = FrameReader(MAX_GREETING_BYTES)
@@ -115,7 +90,23 @@ class Conversation:
     def is_open(self) -> bool:
         return self._state is _State.OPEN
 
-    def receive(self, data: bytes) -> list[AnyHappening]:
+    @property
+    def resumes(self) -> bool:
+        return True
+
+    @property
+    def pulse(self) -> bytes:
+        return HEARTBEAT_FRAME
+
+    @property
+    def patience_seconds(self) -> float:
+        return self._heartbeat_seconds * HEARTBEATS_MISSED
+
+    @property
+    def pulse_seconds(self) -> float:
+        return self._heartbeat_seconds / 2
+
+    def receive(self, data: bytes, now: int = 0) -> list[AnyHappening]:
         if self._state is _State.CLOSED:
             return []
         happenings: list[AnyHappening] = []
@@ -200,7 +191,16 @@ class Conversation:
             return b""
         self._state = _State.OPEN
         self._reader.limit = MAX_FRAME_BYTES
+        self._heartbeat_seconds = welcome.heartbeat_seconds
         return control_frame(welcome)
+
+    def tell(self, number: int, effect: AnySessionEffect, into: Parts) -> Sequence[AnyHappening]:
+        encode(number, effect, into)
+        return NOTHING
+
+    def say(self, message: frames.Control, into: Parts) -> Sequence[AnyHappening]:
+        into.append(control_frame(message))
+        return NOTHING
 
 
 def _happening_of(message: Any) -> AnyHappening:

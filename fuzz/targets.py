@@ -1,0 +1,150 @@
+"""What is fuzzed. Each target takes bytes as an outsider would send them, or as a damaged disk gives them back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+
+from crc32c import crc32c
+
+from fuzz.desk import Desk
+from heliograph.bus import wire
+from heliograph.bus.frames import read_piece
+from heliograph.frontends.detect import Detecting, recognise
+from heliograph.frontends.mqtt.conversation import MqttConversation
+from heliograph.frontends.native.conversation import Conversation as NativeConversation
+from heliograph.frontends.native.frames import PREAMBLE, Hello, control_frame
+from heliograph.frontends.stomp.conversation import StompConversation
+from heliograph.frontends.websocket.conversation import WebSocketConversation
+from heliograph.journal.records import Record, position_of
+from heliograph.journal.recovery import LogScan
+from heliograph.model import block
+from heliograph.model.errors import HeliographError
+from heliograph.model.message import decode_body, decode_head
+from heliograph.model.patterns import parse_pattern
+from heliograph.model.selector import parse_selector
+
+Target = Callable[[bytes], None]
+_STOMP = b"CONNECT\naccept-version:1.2\n\n\0"
+_MQTT = {
+    0: b"\x10\x10\x00\x04MQTT\x04\x02\x00\x3c\x00\x04self",
+    1: b"\x10\x16\x00\x04MQTT\x05\x00\x00\x3c\x05\x11\x00\x00\x00\x09\x00\x04self",
+}
+_WEBSOCKET = (
+    b"GET / HTTP/1.1\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+    b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n"
+)
+
+
+def _pieces(data: bytes) -> list[bytes]:
+    """The first byte says how the rest is cut."""
+    size = data[0] if data else 1
+    rest = data[1:]
+    return [rest[start : start + size] for start in range(0, len(rest), size)] if size else [rest]
+
+
+def _converse(desk: Desk, data: bytes) -> None:
+    for piece in _pieces(data):
+        desk.receive(piece)
+
+
+def native(data: bytes) -> None:
+    """Our own protocol, as it comes and after a greeting."""
+    _converse(Desk(NativeConversation()), data)
+    desk = Desk(NativeConversation())
+    desk.receive(PREAMBLE + control_frame(Hello()))
+    _converse(desk, data)
+
+
+def detect(data: bytes) -> None:
+    _converse(Desk(Detecting()), data)
+
+
+def stomp(data: bytes) -> None:
+    """After CONNECT: all frames that a client may send, with a server that answers."""
+    desk = Desk(StompConversation())
+    desk.receive(_STOMP)
+    _converse(desk, data)
+
+
+def mqtt(data: bytes) -> None:
+    """After CONNECT, in both versions."""
+    for connect in _MQTT.values():
+        desk = Desk(MqttConversation())
+        desk.receive(connect)
+        _converse(desk, data)
+    _converse(Desk(MqttConversation()), data)
+
+
+def websocket(data: bytes) -> None:
+    """The request, and the frames behind one."""
+    _converse(Desk(WebSocketConversation(recognise)), data)
+    desk = Desk(WebSocketConversation(recognise))
+    desk.receive(_WEBSOCKET)
+    _converse(desk, data)
+
+
+def blocks(data: bytes) -> None:
+    """A block of a producer, and what a consumer makes of it; the checksum is put right, or nothing would pass it."""
+    try:
+        parsed = block.parse(_with_checksum(data))
+        contents = block.unpack(parsed.buffer or b"")
+    except HeliographError:
+        return
+    assert len(contents.bodies) == parsed.count
+    for head in contents.heads or ():
+        _quietly(decode_head, head)
+    for body in contents.bodies:
+        for kind in range(4):
+            decode_body(kind, body)
+
+
+def _with_checksum(data: bytes) -> bytes:
+    if len(data) < block.HEADER_BYTES:
+        return data
+    buffer = bytearray(data)
+    buffer[4:8] = len(data).to_bytes(4, "little")
+    checksum = crc32c(memoryview(buffer)[block.PREFIX_BYTES :])
+    buffer[block.CHECKSUM] = checksum.to_bytes(4, "little")
+    return bytes(buffer)
+
+
+def _quietly(work: Callable[[bytes], object], data: bytes) -> None:
+    with suppress(HeliographError):
+        work(data)
+
+
+def journal(data: bytes) -> None:
+    """A segment that is damaged in any way is understood as far as it is whole, or refused with the place."""
+    records: list[Record] = []
+    scan = LogScan(seed=0, start=position_of(1, 0), lsn=1, on_record=records.append)
+    with suppress(HeliographError):
+        scan.feed(1, data, "1")
+        scan.finish()
+
+
+def bus(data: bytes) -> None:
+    """What comes from other nodes."""
+    _quietly(wire.read, data)
+    _quietly(read_piece, data)
+
+
+def selectors(data: bytes) -> None:
+    _quietly(lambda raw: parse_selector(raw.decode(errors="replace")), data)
+
+
+def patterns(data: bytes) -> None:
+    text = data.decode(errors="replace")
+    for form in ("topic:glob:", "topic:regex:"):
+        try:
+            pattern = parse_pattern(form + text)
+        except HeliographError:
+            continue
+        assert pattern is not None
+        pattern.matches("topic:prices.eu")
+
+
+TARGETS: dict[str, Target] = {
+    target.__name__: target
+    for target in (native, detect, stomp, mqtt, websocket, blocks, journal, bus, selectors, patterns)
+}

@@ -1,0 +1,201 @@
+"""The subscriptions of a STOMP connection: what each client asked for, what it has, and what its ACK and NACK mean.
+
+auto                what was sent counts as received as soon as the network has it
+client              an ACK is for that message and all before it of the subscription
+client-individual   an ACK is for that message
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from heliograph.frontends.held_tags import HeldTags, Ranges
+from heliograph.frontends.stomp.frames import V1_2
+from heliograph.frontends.stomp.headers import Encoder
+from heliograph.model.errors import ClientFault, ProtocolFault
+from heliograph.model.limits import FOREIGN_CREDIT, FOREIGN_UNACKNOWLEDGED, MAX_CREDIT
+from heliograph.sessions import commands
+
+AUTO: Final = "auto"
+CLIENT: Final = "client"
+INDIVIDUAL: Final = "client-individual"
+_MODES: Final = (AUTO, CLIENT, INDIVIDUAL)
+# What other servers call the name of a durable subscription.
+_NAMES: Final = ("subscription-name", "durable-subscription-name", "activemq.subscriptionName")
+
+
+class Subscription:
+    """One of a client's, under our number for it."""
+
+    def __init__(self, number: int, key: str, headers: dict[str, str], *, version: str) -> None:
+        """Raises ClientFault."""
+        self.number = number
+        self.key = key
+        self.address = ""
+        self.mode = headers.get("ack", AUTO)
+        if self.mode not in _MODES:
+            raise ClientFault(
+                f"ack is one of {', '.join(_MODES)}, not {self.mode[:40]!r}", code="header-invalid"
+            )
+        self.is_browser = headers.get("browser") == "true"
+        self.name = subscription_name(headers)
+        has_acks = self.mode != AUTO and not self.is_browser
+        self._encoder = Encoder(headers.get("id", ""), version, has_acks=has_acks and version == V1_2)
+        # Before 1.2 a message is acknowledged by its id.
+        self.tags: dict[str, int] | None = {} if has_acks and version != V1_2 else None
+        self.held = HeldTags()
+        self.handed: Ranges = []  # of mode auto: what the network has not got yet
+
+    @property
+    def encoder(self) -> Encoder:
+        return self._encoder
+
+    @property
+    def is_auto(self) -> bool:
+        return self.mode == AUTO
+
+    def sent(self, first: int, last: int) -> None:
+        """The client was sent these."""
+        if self.is_browser:
+            return
+        if not self.is_auto:
+            self.held.add(first, last)
+        elif self.handed and self.handed[-1][1] == first - 1:
+            self.handed[-1] = (self.handed[-1][0], last)
+        else:
+            self.handed.append((first, last))
+
+    def take(self, tag: int) -> Ranges:
+        """What an ACK or NACK of this tag is about; nothing, if all of it is settled."""
+        return self.held.take_up_to(tag) if self.mode == CLIENT else self.held.take(tag, tag)
+
+    def put_back(self, ranges: Ranges) -> None:
+        """A transaction was aborted: they can be acknowledged again."""
+        for first, last in ranges:
+            self.held.add(first, last)
+
+    def recalled(self, ranges: Ranges) -> None:
+        for first, last in ranges:
+            self.held.take(first, last)
+
+    def take_handed(self) -> Ranges:
+        handed, self.handed = self.handed, []
+        return handed
+
+
+def subscription_name(headers: dict[str, str]) -> str:
+    """The name of a durable or shared subscription: as it is given, or the id that a client always uses for it."""
+    for header in _NAMES:
+        if headers.get(header):
+            return headers[header]
+    is_named = headers.get("durable") == "true" or headers.get("shared") == "true"
+    return headers.get("id", "") if is_named else ""
+
+
+def is_durable(headers: dict[str, str]) -> bool:
+    return headers.get("durable") == "true" or any(name in headers for name in _NAMES[1:])
+
+
+def subscribe_command(
+    request: int, subscription: Subscription, headers: dict[str, str], address: str
+) -> commands.Subscribe:
+    """Raises ClientFault."""
+    usual = FOREIGN_CREDIT if subscription.is_auto or subscription.is_browser else FOREIGN_UNACKNOWLEDGED
+    return commands.Subscribe(
+        request,
+        subscription.number,
+        address,
+        _credit(headers, usual),
+        headers.get("selector", ""),
+        subscription.name,
+        is_durable(headers),
+        headers.get("shared") == "true",
+        headers.get("no-local") == "true" or headers.get("activemq.noLocal") == "true",
+        subscription.is_browser,
+    )
+
+
+def _credit(headers: dict[str, str], usual: int) -> int:
+    text = headers.get("prefetch-count") or headers.get("activemq.prefetchSize")
+    if text is None:
+        return usual
+    if not text.isascii() or not text.isdigit() or not 0 < int(text[:9]) <= MAX_CREDIT:
+        raise ClientFault(f"prefetch-count is a number from 1 to {MAX_CREDIT}", code="header-invalid")
+    return int(text[:9])
+
+
+class Subscriptions:
+    """All of one connection."""
+
+    def __init__(self, new_number: Callable[[], int]) -> None:
+        self._new_number = new_number
+        self._by_key: dict[str, Subscription] = {}
+        self.by_number: dict[int, Subscription] = {}
+
+    def add(self, headers: dict[str, str], version: str) -> Subscription:
+        """Raises ClientFault."""
+        key = _key(headers)
+        if key in self._by_key:
+            raise ClientFault(f"subscription {key[:40]!r} is there already", code="consumer-exists")
+        found = Subscription(self._new_number(), key, headers, version=version)
+        self._by_key[key] = self.by_number[found.number] = found
+        return found
+
+    def remove(self, headers: dict[str, str]) -> Subscription:
+        """Raises ClientFault."""
+        key = _key(headers)
+        found = self._by_key.pop(key, None)
+        if found is None:
+            raise ClientFault(f"there is no subscription {key[:40]!r}", code="consumer-unknown")
+        del self.by_number[found.number]
+        return found
+
+    def acknowledged(self, headers: dict[str, str], version: str) -> tuple[Subscription, Ranges] | None:
+        """What an ACK or NACK is about. None: it was settled before, or its subscription is gone. Raises
+        ProtocolFault."""
+        if version == V1_2:
+            return self._by_tag(headers)
+        name = headers.get("message-id")
+        if name is None:
+            raise ProtocolFault(
+                "ACK and NACK say which message they are for: message-id", code="frame-malformed"
+            )
+        key = headers.get("subscription")
+        wanted = list(self.by_number.values()) if key is None else [self._by_key.get(f"id:{key}")]
+        for subscription in wanted:
+            if subscription is not None and subscription.tags and name in subscription.tags:
+                tag = subscription.tags[name]
+                ranges = subscription.take(tag)
+                _forget(subscription, name, tag)
+                return subscription, ranges
+        return None
+
+    def _by_tag(self, headers: dict[str, str]) -> tuple[Subscription, Ranges] | None:
+        number, dash, tag = headers.get("id", "").partition("-")
+        if not dash or not number.isdecimal() or not tag.isdecimal() or len(number) + len(tag) > 38:
+            raise ProtocolFault(
+                "ACK and NACK say which message they are for: the header id is the message's ack",
+                code="frame-malformed",
+            )
+        found = self.by_number.get(int(number))
+        return None if found is None else (found, found.take(int(tag)))
+
+
+def _forget(subscription: Subscription, name: str, tag: int) -> None:
+    """Ids of messages that are settled."""
+    tags = subscription.tags
+    assert tags is not None
+    if subscription.mode == CLIENT:
+        subscription.tags = {each: held for each, held in tags.items() if held > tag}
+    else:
+        del tags[name]
+
+
+def _key(headers: dict[str, str]) -> str:
+    """Version 1.0 knows subscriptions without an id, by their destination."""
+    if "id" in headers:
+        return f"id:{headers['id']}"
+    if "destination" in headers:
+        return f"destination:{headers['destination']}"
+    raise ProtocolFault("a subscription has an id", code="frame-malformed")

@@ -1,0 +1,1 @@
+"""WebSocket: STOMP and MQTT for browsers (X1)."""

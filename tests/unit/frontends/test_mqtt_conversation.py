@@ -1,0 +1,153 @@
+"""MQTT conversations, packet by packet: when a message is confirmed, and what is acknowledged when."""
+
+from __future__ import annotations
+
+import pytest
+
+from fuzz.desk import OTHERS_LANE, Desk
+from heliograph.frontends.mqtt import packets
+from heliograph.frontends.mqtt.conversation import MqttConversation
+from heliograph.model import block
+from heliograph.model.block import Span, parse_trusted, unpack
+from heliograph.sessions import commands
+from heliograph.sessions.commands import AnyCommand, AnySessionEffect
+
+pytestmark = pytest.mark.req("X1")
+CONNECT = b"\x10\x0c\x00\x04MQTT\x04\x02\x00\x3c\x00\x00"
+CONNECT_5 = b"\x10\x10\x00\x04MQTT\x05\x02\x00\x3c\x03\x21\x00\x02\x00\x00"
+
+
+class Quiet(Desk):
+    """Answers nothing by itself but what opens a session."""
+
+    def _effects(self, command: AnyCommand) -> list[AnySessionEffect]:
+        return []
+
+
+def greeted(kind: type[Desk] = Desk, connect: bytes = CONNECT) -> Desk:
+    desk = kind(MqttConversation(), delivers=0)
+    desk.receive(connect)
+    assert b"".join(desk.said)[:1] == b"\x20"
+    desk.said.clear()
+    return desk
+
+
+def publish(
+    payload: bytes, packet_id: int, qos: int = 1, topic: bytes = b"\x00\x01t", properties: bytes = b""
+) -> bytes:
+    return packets.publish(
+        topic, payload, qos=qos, retain=False, duplicate=False, packet_id=packet_id, properties=properties
+    )
+
+
+def deliver(desk: Desk, first: int, count: int, *, persistent: bool = True) -> None:
+    bodies = [b"%d" % (first + index) for index in range(count)]
+    buffer = block.pack(bodies, lane=OTHERS_LANE, first=first, persistent=persistent)
+    desk.tell(commands.Deliver(1, first, Span(parse_trusted(buffer), 0, count), ""))
+
+
+def settled(desk: Desk) -> list[list[tuple[int, int]]]:
+    return [command.ranges for command in desk.commands if isinstance(command, commands.Settle)]
+
+
+def test_what_one_read_brings_is_one_block_and_confirmed_when_it_is_stored() -> None:
+    desk = greeted(Quiet)
+    desk.receive(b"".join(publish(b"%d" % number, number) for number in range(1, 101)))
+    (opening,) = desk.commands
+    assert isinstance(opening, commands.OpenLane)
+    assert opening.destination == "topic:t"
+    desk.tell(commands.LaneReady(opening.request, 0))
+    desk.receive(b"")
+    (_, sent) = desk.commands
+    assert isinstance(sent, commands.Publish)
+    assert unpack(sent.block.buffer or b"").bodies == [b"%d" % number for number in range(1, 101)]
+    assert desk.said == []
+    desk.tell(commands.Confirm(1, 40))
+    desk.receive(b"")
+    assert b"".join(desk.said) == b"".join(b"\x40\x02" + number.to_bytes(2, "big") for number in range(1, 41))
+
+
+def test_quality_2_is_received_released_and_completed_once() -> None:
+    desk = greeted()
+    desk.receive(publish(b"x", 7, qos=2))
+    desk.receive(publish(b"x", 7, qos=2))
+    assert b"".join(desk.said) == b"\x50\x02\x00\x07" * 2
+    assert sum(isinstance(command, commands.Publish) for command in desk.commands) == 1
+    desk.receive(b"\x62\x02\x00\x07")
+    assert desk.said[-1] == b"\x70\x02\x00\x07"
+    desk.receive(publish(b"y", 7, qos=2))
+    assert sum(isinstance(command, commands.Publish) for command in desk.commands) == 2
+
+
+def test_acknowledgements_of_one_read_become_one_settlement() -> None:
+    desk = greeted()
+    desk.receive(b"\x82\x06\x00\x01\x00\x01t\x01")
+    deliver(desk, 1, 5)
+    desk.receive(b"".join(b"\x40\x02" + number.to_bytes(2, "big") for number in (2, 1, 4, 5)))
+    assert settled(desk) == [[(1, 2), (4, 5)]]
+
+
+def test_quality_0_is_settled_when_the_network_has_it() -> None:
+    desk = greeted()
+    desk.receive(b"\x82\x06\x00\x01\x00\x01t\x01")
+    deliver(desk, 1, 3, persistent=False)
+    assert settled(desk) == []
+    desk.receive(b"\xc0\x00")
+    assert settled(desk) == [[(1, 3)]]
+
+
+def test_no_more_are_under_way_than_the_client_can_take() -> None:
+    desk = greeted(connect=CONNECT_5)
+    desk.receive(b"\x82\x07\x00\x01\x00\x00\x01t\x01")
+    desk.said.clear()
+    deliver(desk, 1, 4)
+    assert len(desk.said) == 2
+    desk.receive(b"\x40\x02\x00\x01")
+    assert desk.said[-1].endswith(b"3")
+    assert settled(desk) == [[(1, 1)]]
+
+
+def test_a_refused_message_has_a_reason_in_version_5_and_ends_version_3() -> None:
+    desk = greeted(Quiet, CONNECT_5)
+    desk.receive(publish(b"x", 1, properties=b"\0"))
+    desk.tell(commands.Fail(2, "not-allowed", "you may not"))
+    desk.receive(b"")
+    assert desk.said == [b"\x40\x03\x00\x01\x87"]
+    assert not desk.is_over
+    desk = greeted(Quiet)
+    desk.receive(publish(b"x", 1))
+    desk.tell(commands.Fail(2, "not-allowed", "you may not"))
+    desk.receive(b"")
+    assert desk.is_over
+
+
+def test_what_comes_before_the_answer_to_connect_waits() -> None:
+    desk = Desk(MqttConversation(), delivers=0)
+    desk.receive(CONNECT + publish(b"x", 1) + b"\xc0\x00")
+    assert b"".join(desk.said) == b"\x20\x02\x00\x00" + b"\xd0\x00" + b"\x40\x02\x00\x01"
+
+
+@pytest.mark.parametrize(
+    ("said", "reason"),
+    [
+        (b"\xf0\x00", 0x82),
+        (CONNECT, 0x82),
+        (publish(b"x", 1, properties=b"\x03\x23\x00\x41"), 0x94),
+        (publish(b"x", 1, topic=b"\x00\x00", properties=b"\0"), 0x82),
+        (b"\x82\x03\x00\x01\x00", 0x82),
+        (b"\x36\x05\x00\x01t\x00\x01", 0x81),
+    ],
+)
+def test_what_is_wrong_ends_version_5_with_a_reason(said: bytes, reason: int) -> None:
+    desk = greeted(connect=CONNECT_5)
+    desk.receive(said)
+    assert desk.is_over
+    kind, farewell = desk.said[-1][0], desk.said[-1]
+    assert (kind, farewell[2]) == (0xE0, reason)
+
+
+def test_a_client_that_nobody_knows_is_told_so_in_its_version() -> None:
+    for connect, answer in ((b"\x10\x0c\x00\x04MQTT\x03\x02\x00\x3c\x00\x00", b"\x20\x02\x00\x01"),):
+        desk = Desk(MqttConversation())
+        desk.receive(connect)
+        assert (desk.said, desk.is_over) == ([answer], True)
