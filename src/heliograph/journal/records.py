@@ -72,6 +72,8 @@ class RecordKind(enum.IntEnum):
     MERGED = 32
     UNRESTRICTED = 34
     ENROLMENT = 35
+    PIPELINE = 60
+    TIME = 61
 
 
 _SPILLED: Final = 2

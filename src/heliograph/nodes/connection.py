@@ -176,7 +176,10 @@ class Connection(asyncio.Protocol):
         self.carry_out(link, link.session.handle(decision))
 
     def send_control(self, message: frames.Control) -> None:
-        self._outgoing.append(frames.control_frame(message))
+        if isinstance(message, frames.Answer):
+            self._outgoing.append(frames.answer_frame(message))
+        else:
+            self._outgoing.append(frames.control_frame(message))
         self._manager.wants_flush(self)
         self._manager.tick.ask()
 
