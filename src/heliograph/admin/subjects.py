@@ -35,8 +35,10 @@ PIPELINES: Final = "pipelines"
 PIPELINE_READS: Final = (
     "pipeline.feed",
     "pipeline.positions",
+    "pipeline.measure",
     "pipeline.hold",
     "pipeline.lease",
+    "pipeline.depth",
     "pipeline.read",
     "pipeline.acknowledge",
     "pipeline.return",

@@ -129,12 +129,13 @@ class FeedReader:
         limit: int,
         wants: Callable[[int, int, memoryview | bytes], bool],
         kinds: Collection[int] = (),
+        is_enough: Callable[[], bool] = lambda: False,
     ) -> Portion:
         """Records behind LSN `after`, up to `until`, of about `limit` bytes: blocks that `wants` takes, given
         destination,
         kind and block, and records of `kinds` as they stand. Raises ClientFault `feed-gone` when that is not
         there any more."""
-        walk = _Walk(self._reader, after, until, limit, wants, frozenset(kinds))
+        walk = _Walk(self._reader, after, until, limit, wants, frozenset(kinds), is_enough)
         cursor = self._walk(segments, after, walk)
         if cursor is not None:
             self._remember(cursor)
@@ -142,7 +143,7 @@ class FeedReader:
 
     def floor(self, segments: Sequence[int], after: int) -> int:
         """The first segment that a reader needs who has everything up to `after`. Raises ClientFault `feed-gone`."""
-        walk = _Walk(self._reader, after, after, 0, lambda *_: False, frozenset())
+        walk = _Walk(self._reader, after, after, 0, lambda *_: False, frozenset(), lambda: False)
         cursor = self._walk(segments, after, walk)
         if cursor is None:
             return segments[-1]
@@ -227,6 +228,7 @@ class _Walk:
         limit: int,
         wants: Callable[[int, int, memoryview | bytes], bool],
         kinds: frozenset[int],
+        is_enough: Callable[[], bool],
     ) -> None:
         self._reader = reader
         self._after = after
@@ -234,6 +236,7 @@ class _Walk:
         self._limit = limit
         self._wants = wants
         self._kinds = kinds
+        self._is_enough = is_enough
         self._size = 0
         self._looked = 0
         self.records: list[Fed] = []
@@ -261,7 +264,7 @@ class _Walk:
             cursor.position, cursor.lsn = number << OFFSET_BITS | offset, end
             self.upto = max(self.upto, end - 1)
             self._looked += header.length if end > self._after else 0
-            if self._size >= self._limit > 0 or self._looked >= FEED_LOOK_BYTES:
+            if self._size >= self._limit > 0 or self._looked >= FEED_LOOK_BYTES or self._is_enough():
                 return True
 
     def _frame(self, view: memoryview, start: int, header: FrameHeader, base: int, cursor: Cursor) -> bool:

@@ -94,6 +94,36 @@ class Feeding:
 
         self._manager.journal.feed(job, done)
 
+    def measure(self, question: Asked) -> None:
+        """How far `messages` messages reach behind a position, and how many there are."""
+        arguments = question.arguments
+        after = number_in(arguments, "after", 0, _MOST)
+        until = min(number_in(arguments, "until", 0, _MOST, _MOST), self._manager.stable_lsn)
+        most = number_in(arguments, "messages", 1, _MOST, _MOST)
+        numbers = self._numbers(argument(arguments, "destination", str))
+        counted = 0
+
+        def counts(destination: int, _kind: int, payload: memoryview | bytes) -> bool:
+            nonlocal counted
+            if destination in numbers:
+                counted += parse_trusted(payload, keep=False).count
+            return False
+
+        def job(reader: FeedReader, segments: list[int]) -> Portion:
+            return reader.read(
+                segments, after, max(after, until), 0, counts, is_enough=lambda: counted >= most
+            )
+
+        def done(portion: Portion | Exception) -> None:
+            if isinstance(portion, Exception):
+                self._pipelines.refuse(question.request, _error(portion))
+            else:
+                is_all = portion.upto >= until
+                body = {"upto": portion.upto, "messages": counted, "is_all": is_all}
+                self._pipelines.answer(question.request, body)
+
+        self._manager.journal.feed(job, done)
+
     def _wants(self, arguments: dict[str, Any]) -> Callable[[int, int, memoryview | bytes], bool]:
         numbers = self._numbers(argument(arguments, "destination", str))
         low = number_in(arguments, "low", 0, VALUES, 0)

@@ -16,6 +16,7 @@ import msgspec
 
 from heliograph.admin.handlers import destination_named
 from heliograph.admin.pipelines import name_in, number_in, seconds_in
+from heliograph.admin.subjects import argument
 from heliograph.bus.commands import Answered, Asked, ConsumerAttached, ConsumerDetached, Dispatched, Parcelled
 from heliograph.destinations.effects import AnyEffect, Multicast
 from heliograph.destinations.pipelines import DECIDER, Kind, session_named
@@ -36,6 +37,7 @@ from heliograph.model.limits import (
     MAX_LEASE_SECONDS,
     MAX_PREPARED_TRANSACTIONS,
 )
+from heliograph.model.selector import parse_selector
 
 if TYPE_CHECKING:
     from heliograph.nodes.message_manager import MessageManager
@@ -57,6 +59,11 @@ class Leasing:
         self._issuer = issuer
         self._taking: dict[Key, None] = {}
 
+    def depth(self, question: Asked) -> None:
+        """How many messages wait in a queue, for a reader that wants to end when it has them."""
+        queue = destination_named(self._manager.catalogue, question.arguments)
+        self._pipelines.answer(question.request, {"messages": queue.figures().depth})
+
     # ---- taking
 
     def lease(self, question: Asked) -> None:
@@ -65,6 +72,8 @@ class Leasing:
         name, epoch = name_in(arguments), number_in(arguments, "epoch", 0, _MOST)
         wanted = number_in(arguments, "messages", 1, MAX_LEASE_MESSAGES)
         seconds = seconds_in(arguments, LEASE_SECONDS, MAX_LEASE_SECONDS)
+        selector = argument(arguments, "selector", str, "")
+        parse_selector(selector)
         queue = destination_named(manager.catalogue, arguments)
         if not isinstance(queue, Queue):
             raise ClientFault(f"{queue.address} is no queue: read its feed", code="destination-invalid")
@@ -81,7 +90,8 @@ class Leasing:
             raise Unavailable("too many leases and transactions wait here", code="too-many-transactions")
         else:
             self._taking[key] = None
-            _Taking(self, manager, self._issuer, queue, question.request, key, name, wanted, seconds).begin()
+            taking = _Taking(self, manager, self._issuer, queue, question.request, key, name, wanted, seconds)
+            taking.begin(selector)
 
     def taken(self, taking: _Taking) -> None:
         """Write down what was lent; nobody hears of it before that is stored."""
@@ -226,9 +236,16 @@ class _Taking:
         self.messages = 0
         self.numbers: list[tuple[int, int]] = []
 
-    def begin(self) -> None:
+    def begin(self, selector: str) -> None:
         attached = ConsumerAttached(
-            0, self.queue.address, self._consumer, self.key[0], self._wanted, create=False, prompt=False
+            0,
+            self.queue.address,
+            self._consumer,
+            self.key[0],
+            self._wanted,
+            create=False,
+            selector=selector,
+            prompt=False,
         )
         self._run(self.queue.handle(attached, self._manager.microseconds()))
         self._step()

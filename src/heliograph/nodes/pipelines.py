@@ -43,9 +43,11 @@ class Pipelines:
         self._handlers: dict[str, Callable[[Asked], None]] = {
             "pipeline.feed": feeding.read,
             "pipeline.positions": feeding.positions,
+            "pipeline.measure": feeding.measure,
             "pipeline.hold": feeding.hold,
             "pipeline.release": feeding.release,
             "pipeline.lease": leasing.lease,
+            "pipeline.depth": leasing.depth,
             "pipeline.read": leasing.read,
             "pipeline.acknowledge": leasing.acknowledge,
             "pipeline.return": leasing.give_back,
