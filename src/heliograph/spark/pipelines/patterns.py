@@ -265,7 +265,7 @@ def ends_with_absence(pattern: Pattern) -> bool:
 
 
 def parse(text: str, bits: dict[str, int]) -> Pattern:
-    """Raises ClientFault `rule-invalid`. `bits`: the events that the rule knows."""
+    """Raises ClientFault `event-rule-invalid`. `bits`: the events that the rule knows."""
     tokens = _tokens(text)
     pattern, rest = _parse(tokens, bits, 0)
     if rest:
@@ -347,4 +347,4 @@ def _made(word: str, parts: list[Pattern], count: int) -> Pattern:
 
 
 def _refuse(sentence: str) -> ClientFault:
-    return ClientFault(sentence, code="rule-invalid")
+    return ClientFault(sentence, code="event-rule-invalid")

@@ -82,11 +82,11 @@ class Rule(msgspec.Struct, frozen=True):
 
 
 def read_rules(path: Path) -> list[Rule]:
-    """Raises ClientFault `rule-invalid`, with file, line and reason."""
+    """Raises ClientFault `event-rule-invalid`, with file, line and reason."""
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
-        raise ClientFault(f"{path} cannot be read: {error.strerror}", code="rule-invalid") from None
+        raise ClientFault(f"{path} cannot be read: {error.strerror}", code="event-rule-invalid") from None
     return parse_rules(text, str(path))
 
 
@@ -95,11 +95,11 @@ def parse_rules(text: str, name: str) -> list[Rule]:
     try:
         document = tomllib.loads(text)
     except tomllib.TOMLDecodeError as fault:
-        raise ClientFault(f"{name}: {fault}", code="rule-invalid") from None
+        raise ClientFault(f"{name}: {fault}", code="event-rule-invalid") from None
     given = document.get("rules")
     if not isinstance(given, list) or not given or len(given) > MAX_RULES or set(document) != {"rules"}:
         raise ClientFault(
-            f"{name}: a file of rules has 1 to {MAX_RULES} tables [[rules]]", code="rule-invalid"
+            f"{name}: a file of rules has 1 to {MAX_RULES} tables [[rules]]", code="event-rule-invalid"
         )
     places = _Places(text, name)
     rules = [_rule(entry, places, number) for number, entry in enumerate(given)]
@@ -124,7 +124,7 @@ class _Places:
         stop = self._starts[number + 1] if number + 1 < len(self._starts) else len(self._lines)
         pattern = re.compile(rf"\s*(\[rules\.{re.escape(key)}\]|{re.escape(key)}\s*=)")
         line = next((n for n in range(start, stop) if pattern.match(self._lines[n])), start)
-        return ClientFault(f"{self._name}, line {line + 1}: {reason}", code="rule-invalid")
+        return ClientFault(f"{self._name}, line {line + 1}: {reason}", code="event-rule-invalid")
 
 
 def _rule(entry: Any, places: _Places, number: int) -> Rule:
