@@ -29,8 +29,8 @@ def bodies_in(connection: BlockingConnection, destination: str, count: int) -> l
     for _ in range(count):
         message = consumer.receive(timeout=30)
         assert message is not None
-        found.append(bytes(message.body) if isinstance(message.body, bytes) else message.body.encode())
-        message.acknowledge() if hasattr(message, "acknowledge") else None
+        assert isinstance(message.body, str | bytes)
+        found.append(message.body if isinstance(message.body, bytes) else message.body.encode())
     assert consumer.receive(timeout=0.2) is None
     consumer.close()
     return found
