@@ -66,9 +66,9 @@ def archive(
     master: Master = "local[*]",
 ) -> None:
     """Write the history of destinations to Parquet, each message once, and go on with it."""
+    spark = _start("archive", master)
     from heliograph.spark.pipelines import archive as work
 
-    spark = _start("archive", master)
     options = {
         **_options(server),
         "destination": destination,
@@ -113,10 +113,10 @@ def audit(
     order.
 
     Ends with exit code 4 if anything was."""
+    spark = _start("audit", master)
     from heliograph.spark.pipelines import audit as work
     from heliograph.spark.pipelines.report import write_report
 
-    spark = _start("audit", master)
     options = {**_options(server), "startingOffset": start, "partitions": partitions}
     findings = work.run(spark, options, result, _progress(server), lanes=lanes)
     write_report(findings, report, title="Heliograph audit")
@@ -176,9 +176,9 @@ def replay(
     master: Master = "local[*]",
 ) -> None:
     """Send messages of an archive again, as new ones that say which they were."""
+    spark = _start("replay", master)
     from heliograph.spark.pipelines import replay as work
 
-    spark = _start("replay", master)
     options = {**_options(server), "destination": destination}
     sent = work.run(
         spark,
@@ -215,9 +215,9 @@ def dead_letters(
     master: Master = "local[*]",
 ) -> None:
     """Sort the dead by reason, and send them back."""
+    spark = _start("dead letters", master)
     from heliograph.spark.pipelines import dead_letters as work
 
-    spark = _start("dead letters", master)
     if redrive:
         sent = work.redrive(
             spark, _options(server), _progress(server), reason=reason, origin=origin, where=where
@@ -278,9 +278,9 @@ def events(
         told = "\n\n".join(rule.explain() for rule in known)
         server.tell({"rules": [rule.explain() for rule in known]}, told)
         return
+    spark = _start("events", master)
     from heliograph.spark.pipelines import events as work
 
-    spark = _start("events", master)
     options = {
         **_options(server),
         "destination": destination,
@@ -295,18 +295,28 @@ def events(
 # ---- what all of them need
 
 
-def _start(name: str, master: str) -> Any:
+def check_pipelines() -> None:
     """Raises ClientFault with what to do where Spark or Java is missing."""
+    from importlib.util import find_spec
+
     from heliograph.model.errors import ClientFault
 
-    try:
-        from heliograph.spark.pipelines.running import check_spark, start_spark
-    except ImportError as missing:
+    missing = [name for name in ("pyspark", "pyarrow", "pandas", "numpy") if find_spec(name) is None]
+    if missing:
         raise ClientFault(
-            f"pipelines need Spark ({missing.name} is missing): pip install 'heliograph[spark]'",
+            f"pipelines need Spark ({missing[0]} is missing): pip install 'heliograph[spark]'",
             code="spark-missing",
-        ) from None
-    check_spark()
+        )
+    from heliograph.spark.pipelines.running import check_java
+
+    check_java()
+
+
+def _start(name: str, master: str) -> Any:
+    """Raises ClientFault."""
+    check_pipelines()
+    from heliograph.spark.pipelines.running import start_spark
+
     return start_spark(name, master)
 
 

@@ -7,6 +7,8 @@ anything was found.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -24,6 +26,10 @@ _JUDGED = (
 _VIOLATIONS = "violation string, destination string, list int, number bigint, id string, detail string"
 
 
+_STRETCH = 4096
+"""Messages that are judged at a time."""
+
+
 class Findings(NamedTuple):
     """What the report shows."""
 
@@ -39,13 +45,15 @@ def run(
     spark: SparkSession, options: dict[str, Any], result: Path | None, tell: Tell, *, lanes: bool = True
 ) -> Findings:
     """`lanes`: hold the order of lanes against consumers, too, which those with selectors do not keep."""
+    from pyspark.sql import functions as f
+
     events = source(spark, {**options, "destination": "*", "content": "events"}, streams=False).cache()
     tell(f"{events.count()} records of the journal")
     starts = sorted(row["lsn"] for row in events.where("kind = 'started'").select("lsn").collect())
     published, notes = _published(events), _notes(events)
-    judged = (
-        notes.groupBy("destination", "list", "number").applyInPandas(_judge_with(starts), _JUDGED).cache()
-    )
+    stretches = notes.withColumn("stretch", f.expr(f"number div {_STRETCH}"))
+    groups = stretches.groupBy("destination", "list", "stretch")
+    judged = groups.applyInPandas(_judge_with(starts), _JUDGED).cache()
     found = _violations(published, judged, lanes=lanes).cache()
     if result is not None:
         found.write.mode("overwrite").parquet(str(result))
@@ -75,31 +83,27 @@ def _notes(events: DataFrame) -> DataFrame:
 
 
 def _judge_with(starts: list[int]) -> Any:
-    def judge_group(group: pd.DataFrame) -> pd.DataFrame:
-        import pandas as pd
+    """What Spark sends to its workers: small, and everything else is found there by its name."""
 
-        ordered = group.sort_values(["lsn", "place"])
-        history = zip(
-            ordered["lsn"].tolist(), ordered["place"].tolist(), ordered["kind"].tolist(), strict=True
-        )
-        verdict = judge(history, starts)
-        row = group.iloc[0]
-        return pd.DataFrame(
-            [
-                (
-                    row["destination"],
-                    row["list"],
-                    row["number"],
-                    *verdict.handed_out,
-                    verdict.done[0],
-                    verdict.doubled,
-                    verdict.is_removed,
-                )
-            ],
-            columns=[part.split()[0] for part in _JUDGED.split(", ")],
-        )
+    def judge_group(group: pd.DataFrame) -> pd.DataFrame:
+        return judge_stretch(group, starts)
 
     return judge_group
+
+
+def judge_stretch(group: pd.DataFrame, starts: list[int]) -> pd.DataFrame:
+    """All that happened to a stretch of the messages of a list: a frame for each message would cost more than it."""
+    import pandas as pd
+
+    ordered = group.sort_values(["number", "lsn", "place"])
+    destination, list_number = ordered["destination"].iloc[0], ordered["list"].iloc[0]
+    rows = zip(*(ordered[name].tolist() for name in ("number", "lsn", "place", "kind")), strict=True)
+    judged = []
+    for number, history in groupby(rows, key=itemgetter(0)):
+        verdict = judge(((lsn, place, kind) for _, lsn, place, kind in history), starts)
+        told = (*verdict.handed_out, verdict.done[0], verdict.doubled, verdict.is_removed)
+        judged.append((destination, list_number, number, *told))
+    return pd.DataFrame(judged, columns=[part.split()[0] for part in _JUDGED.split(", ")])
 
 
 def _violations(published: DataFrame, judged: DataFrame, *, lanes: bool) -> DataFrame:

@@ -12,14 +12,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from heliograph.model.selector import Selector
-from heliograph.spark.pipelines.patterns import Event, Match, find
-from heliograph.spark.pipelines.rules import Rule
+from heliograph.spark.pipelines.patterns import Event, Match, Pattern, find, parse
+from heliograph.spark.pipelines.rules import MAX_RULES, Rule
 from heliograph.spark.pipelines.running import Tell, see_through, source, start_query
 
 if TYPE_CHECKING:
@@ -125,64 +126,72 @@ def _matching(selector: Selector, fields: list[dict[str, Any]]) -> list[int]:
 
 
 def _sifter(rules: list[Rule]) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    def sift(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        import pyarrow as pa
+    """What Spark sends to its workers: small, and everything else is found there by its name."""
 
-        sieve = Sieve(rules)
-        schema = pa.schema(
-            [
-                ("rule", pa.int32()),
-                ("key", pa.string()),
-                ("time", pa.timestamp("us", tz="UTC")),
-                ("lsn", pa.int64()),
-                ("kinds", pa.int64()),
-                ("id", pa.string()),
-            ]
-        )
-        for batch in batches:
-            found = list(sieve.sift(batch.to_pylist()))
-            columns = list(zip(*found, strict=True)) if found else [()] * 6
-            arrays = [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
-            yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+    def sift(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return sift_batches(rules, batches)
 
     return sift
+
+
+def sift_batches(rules: list[Rule], batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Which messages are events, of which rules."""
+    import pyarrow as pa
+
+    sieve = Sieve(rules)
+    schema = pa.schema(
+        [
+            ("rule", pa.int32()),
+            ("key", pa.string()),
+            ("time", pa.timestamp("us", tz="UTC")),
+            ("lsn", pa.int64()),
+            ("kinds", pa.int64()),
+            ("id", pa.string()),
+        ]
+    )
+    for batch in batches:
+        found = list(sieve.sift(batch.to_pylist()))
+        columns = list(zip(*found, strict=True)) if found else [()] * 6
+        arrays = [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
+        yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
 # ---- matching
 
 
 def _matcher(rules: list[Rule]) -> Any:
-    patterns = [rule.pattern() for rule in rules]
+    """As `_sifter`."""
 
     def match(
         key: tuple[int, str], frames: Iterable[pd.DataFrame], state: GroupState
     ) -> Iterator[pd.DataFrame]:
-        import pandas as pd
-
-        number, name = int(key[0]), str(key[1])
-        rule = rules[number]
-        events = [Event(*each) for each in _decode(state.get[0])] if state.exists else []
-        for frame in frames:
-            times = (
-                frame["time"].astype("int64") // 1000 if str(frame["time"].dtype).endswith("ns]") else None
-            )
-            micros = times if times is not None else frame["time"].astype("datetime64[us]").astype("int64")
-            rows = zip(
-                micros.tolist(),
-                frame["lsn"].tolist(),
-                frame["kinds"].tolist(),
-                frame["id"].tolist(),
-                strict=True,
-            )
-            events += [Event(*row) for row in rows]
-        events.sort()
-        watermark = state.getCurrentWatermarkMs() * 1000
-        matches, left = find(patterns[number], events, rule.window, watermark)
-        left = left[-MAX_EVENTS_OF_A_KEY:]
-        _keep(state, left, rule, watermark)
-        yield pd.DataFrame([_row(rule, name, match) for match in matches], columns=_names())
+        return match_group(rules[int(key[0])], str(key[1]), frames, state)
 
     return match
+
+
+def match_group(
+    rule: Rule, key: str, frames: Iterable[pd.DataFrame], state: GroupState
+) -> Iterator[pd.DataFrame]:
+    """New events of a rule and a key, or its timer."""
+    import pandas as pd
+
+    events = [Event(*each) for each in _decode(state.get[0])] if state.exists else []
+    for frame in frames:
+        times = frame["time"].astype("datetime64[us]").astype("int64").tolist()
+        rows = zip(times, frame["lsn"].tolist(), frame["kinds"].tolist(), frame["id"].tolist(), strict=True)
+        events += [Event(*row) for row in rows]
+    events.sort()
+    watermark = state.getCurrentWatermarkMs() * 1000
+    pattern = _pattern(rule.pattern_text, tuple(rule.events))
+    matches, left = find(pattern, events, rule.window, watermark)
+    _keep(state, left[-MAX_EVENTS_OF_A_KEY:], rule, watermark)
+    yield pd.DataFrame([_row(rule, key, match) for match in matches], columns=_names())
+
+
+@lru_cache(maxsize=MAX_RULES)
+def _pattern(text: str, names: tuple[str, ...]) -> Pattern:
+    return parse(text, {name: 1 << place for place, name in enumerate(names)})
 
 
 def _keep(state: GroupState, left: list[Event], rule: Rule, watermark: int) -> None:

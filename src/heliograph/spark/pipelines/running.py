@@ -45,21 +45,10 @@ def check_java() -> None:
         )
 
 
-def check_spark() -> None:
-    """Raises ClientFault `spark-missing`."""
-    try:
-        import pyspark  # noqa: F401  # whether it is there
-    except ImportError:
-        raise ClientFault(
-            "pipelines need Spark: pip install 'heliograph[spark]'", code="spark-missing"
-        ) from None
-
-
 def start_spark(
     name: str, master: str = "local[*]", settings: Mapping[str, str] | None = None
 ) -> SparkSession:
     """A session that knows the source `heliograph`. Raises ClientFault where something is missing."""
-    check_spark()
     check_java()
     from pyspark.sql import SparkSession
 
