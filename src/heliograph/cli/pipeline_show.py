@@ -75,7 +75,7 @@ def show(folder: Path, report: Path, *, as_json: bool) -> dict[str, Any]:
 
 
 def traffic(url: str) -> None:
-    """Payments, some of them suspicious, which are taken; orders that come back until they are dead."""
+    """Payments, some of them suspicious, which are taken; orders that nobody can process, and that die of it."""
     import heliograph
 
     chance = random.Random(1)
@@ -99,10 +99,9 @@ def traffic(url: str) -> None:
         orders.flush()
         session = connection.session(acknowledge="client")
         with session.consumer("queue:orders") as clerk:
-            for _ in range(2):
-                for _ in range(_POISONED):
-                    clerk.receive(timeout=30)
-                session.recover()
+            for _ in range(_POISONED):
+                clerk.receive(timeout=30)
+            session.recover()
 
 
 def alerts(url: str) -> int:
