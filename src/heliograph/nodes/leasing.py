@@ -259,12 +259,10 @@ class _Taking:
             self.queue.dispatch(effects, self._manager.microseconds())
             self._run(effects)
         is_over = self.messages >= self._wanted or self._bytes >= MAX_LEASE_BYTES
-        if (
-            is_over
-            or self.queue.has_ended
-            or not self.queue.messages.depth
-            or self._manager.now() >= self._until
-        ):
+        has_more = not self.queue.has_ended and self.queue.messages.depth > 0
+        if self._manager.is_loading(self.queue):
+            self._until = self._manager.now() + LEASE_PATIENCE_SECONDS  # the disk takes as long as it takes
+        if is_over or not has_more or self._manager.now() >= self._until:
             self._end()
         else:  # pages are being read, or what waits is not for anybody now
             asyncio.get_running_loop().call_later(_LOOK_AGAIN_SECONDS, self._step)

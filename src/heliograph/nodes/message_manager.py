@@ -203,6 +203,7 @@ class MessageManager:
         self._persisting: deque[tuple[int, Destination, Block] | tuple[int, None, Deciding]] = deque()
         self._noting: deque[tuple[int, int, dict[str, Any]]] = deque()
         self._turns: dict[int, Destination] = {}
+        self._loading: dict[int, int] = {}  # pages that are being read, by the number of their destination
         self._timers: dict[int, Destination] = {}
         self._alarm: asyncio.TimerHandle | None = None
         self._alarm_at = 0
@@ -743,7 +744,10 @@ class MessageManager:
         self._bus.multicast(command)
 
     def _load(self, destination: Destination, list_number: int, priority: int, page: Page) -> None:
+        self._loading[destination.number] = self._loading.get(destination.number, 0) + 1
+
         def then(found: list[bytes] | CorruptJournal) -> None:
+            self._loading[destination.number] -= 1
             if not isinstance(found, CorruptJournal):
                 loaded = PageLoaded(list_number, priority, page, page.buffers(found))
             elif list_number < 0:
@@ -757,6 +761,10 @@ class MessageManager:
             self._tick.ask()
 
         self.journal.load(page.records(), then)
+
+    def is_loading(self, destination: Destination) -> bool:
+        """Whether messages of a destination are being read from the disk."""
+        return self._loading.get(destination.number, 0) > 0
 
     # ---- turns and time
 

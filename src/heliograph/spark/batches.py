@@ -49,7 +49,9 @@ class BatchReader(DataSourceReader):
         )["messages"]
         return lease_parts(options, options.lease, 1) if lent else []
 
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+    def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
+        if partition is None:  # Spark reads once where there is nothing to read, too
+            return iter(())
         if isinstance(partition, LeasePart):
             return read_lease(self._options, partition)
         assert isinstance(partition, FeedPart)
