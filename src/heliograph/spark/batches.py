@@ -49,10 +49,9 @@ class BatchReader(DataSourceReader):
         )["messages"]
         return lease_parts(options, options.lease, 1) if lent else []
 
-    def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
-        if partition is None:  # Spark reads once where there is nothing to read, too
-            return iter(())
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if isinstance(partition, LeasePart):
             return read_lease(self._options, partition)
-        assert isinstance(partition, FeedPart)
-        return read_feed(self._options, partition)
+        if isinstance(partition, FeedPart):
+            return read_feed(self._options, partition)
+        return iter(())  # where there is nothing to read, Spark reads a partition of its own

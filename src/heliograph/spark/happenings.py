@@ -94,10 +94,11 @@ class EventReader(DataSourceReader):
         bounds = [after + (until - after) * n // count for n in range(count + 1)]
         return [Stretch(low, high) for low, high in pairwise(bounds) if low < high]
 
-    def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
-        if partition is None:  # Spark reads once where there is nothing to read, too
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        if not isinstance(
+            partition, Stretch
+        ):  # where there is nothing to read, Spark reads a partition of its own
             return
-        assert isinstance(partition, Stretch)
         rows: list[Row] = []
         waiting = 0  # rows whose frame has not ended yet
         for row in self._rows(partition):
