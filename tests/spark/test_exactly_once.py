@@ -114,7 +114,7 @@ def play(folder: Path, mode: str, count: int, rows: int, kills: int, server_kill
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("mode", ["queue", "feed"])
+@pytest.mark.parametrize("mode", ["queue", pytest.param("feed", marks=pytest.mark.nightly)])
 def test_a_driver_that_is_killed_loses_and_doubles_nothing(tmp_path: Path, mode: str) -> None:
     play(tmp_path, mode, count=6000, rows=1500, kills=1, server_kills=1 if mode == "queue" else 0, seed=1)
 
