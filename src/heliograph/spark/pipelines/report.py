@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from heliograph.spark.pipelines.audit import Findings
 
 _SHOWN: Final = 1000
+_POINTS: Final = 600
+"""What a picture can show side by side."""
 _KINDS: Final = ("lost", "doubled", "out of order")
 _STYLE: Final = """
 body { font: 15px/1.5 system-ui, sans-serif; color: #1c2733; max-width: 70rem; margin: 2rem auto; padding: 0 1rem }
@@ -118,13 +120,16 @@ def _new_figure(height: float) -> tuple[Figure, Any]:
 def _rates(rates: pd.DataFrame) -> Figure | None:
     if rates.empty:
         return None
+    import pandas
+
     figure, axes = _new_figure(3.2)
-    whole = rates.groupby(["second", "kind"])["messages"].sum().reset_index()
-    for kind, group in whole.groupby("kind"):
-        ordered = group.sort_values("second")
-        axes.plot(
-            ordered["second"], ordered["messages"], label=str(kind), linewidth=1.4, marker=".", markersize=3
-        )
+    seconds = max(1, round((rates["second"].max() - rates["second"].min()).total_seconds() / _POINTS))
+    whole = [rates["second"].min().floor(f"{seconds}s"), rates["second"].max()]
+    for kind, group in rates.groupby("kind"):
+        # A second in which nothing happened is one, too.
+        found = group.set_index("second")["messages"].resample(f"{seconds}s").sum()
+        times = pandas.date_range(*whole, freq=f"{seconds}s")
+        axes.plot(times, found.reindex(times, fill_value=0) / seconds, label=str(kind), linewidth=1.4)
     axes.set_ylabel("messages a second")
     axes.legend(frameon=False, ncols=4)
     return figure
