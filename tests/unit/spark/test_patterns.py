@@ -132,3 +132,10 @@ def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
 
     with pytest.raises(ClientFault, match="cannot be read"):
         read_rules(tmp_path / "none.toml")
+
+
+def test_messages_of_one_block_are_in_the_order_of_their_sequences() -> None:
+    from heliograph.spark.pipelines.events import in_order
+
+    block = [Event(5, 7, kinds, f"1.1.a.4/1-{n}") for n, kinds in ((9, 2), (10, 1), (11, 2))]
+    assert sorted([block[2], block[0], block[1]], key=in_order) == block

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from heliograph.destinations.dead_letters import ORIGINAL_DESTINATION, REASON
 from heliograph.spark.options import options_of
+from heliograph.spark.pipelines.replay import sequence
 from heliograph.spark.pipelines.running import Tell, source
 from heliograph.spark.server import Server
 
@@ -79,11 +80,12 @@ def redrive(
     rows = dead.select(
         f.col("origin").alias("destination"),
         *("body", "text", "priority", "correlation_id", "reply_to", "type", "unit_of_order", "lsn"),
+        sequence().alias("sequence"),
         properties.alias("properties"),
     )
     count: int = rows.count()
     if count:
-        writer = rows.repartition(1).sortWithinPartitions("lsn").write.format("heliograph")
+        writer = rows.repartition(1).sortWithinPartitions("lsn", "sequence").write.format("heliograph")
         told = {key: str(value) for key, value in options.items() if key != "destination"}
         writer.options(**told, name=lease).mode("append").save()
         with Server(options_of(leased), "dead letters") as server:

@@ -181,12 +181,18 @@ def match_group(
         times = frame["time"].astype("datetime64[us]").astype("int64").tolist()
         rows = zip(times, frame["lsn"].tolist(), frame["kinds"].tolist(), frame["id"].tolist(), strict=True)
         events += [Event(*row) for row in rows]
-    events.sort()
+    events.sort(key=in_order)
     watermark = state.getCurrentWatermarkMs() * 1000
     pattern = _pattern(rule.pattern_text, tuple(rule.events))
     matches, left = find(pattern, events, rule.window, watermark)
     _keep(state, left[-MAX_EVENTS_OF_A_KEY:], rule, watermark)
     yield pd.DataFrame([_row(rule, key, match) for match in matches], columns=_names())
+
+
+def in_order(event: Event) -> tuple[int, int, int]:
+    """Messages of a block may share time and LSN: their sequences, with which their ids end, tell them apart."""
+    sequence = event.id.rpartition("-")[2]
+    return event.time, event.order, int(sequence) if sequence.isdigit() else 0
 
 
 @lru_cache(maxsize=MAX_RULES)

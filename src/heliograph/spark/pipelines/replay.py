@@ -38,7 +38,16 @@ def as_new(messages: DataFrame) -> DataFrame:
     empty = f.create_map().cast("map<string,string>")
     kept = f.map_filter(f.coalesce(f.col("properties"), empty), lambda name, _: name != f.lit(ORIGINAL_ID))
     columns = ("body", "text", "priority", "correlation_id", "reply_to", "type", "unit_of_order", "lsn")
-    return messages.select(*columns, f.map_concat(kept, origin).alias("properties"))
+    return messages.select(
+        *columns, sequence().alias("sequence"), f.map_concat(kept, origin).alias("properties")
+    )
+
+
+def sequence() -> Any:
+    """The end of a message's id: what messages of one block, which share an LSN, are in order by."""
+    from pyspark.sql import functions as f
+
+    return f.substring_index("id", "-", -1).cast("bigint")
 
 
 def run(
@@ -61,7 +70,7 @@ def run(
         raise ClientFault(f"there is no archive in {archive}, or it is empty", code="archive-empty")
     rows = as_new(selected(messages, where=where, since=since, until=until, origin=origin))
     # One partition sends in the order of the journal; more would be quicker, and units could overtake one another.
-    rows = rows.repartition(1).sortWithinPartitions("lsn")
+    rows = rows.repartition(1).sortWithinPartitions("lsn", "sequence")
     total: int = rows.count()
     name = name or f"replay-{uuid.uuid4().hex}"
     portion = max(1, int(rate)) if rate else max(total, 1)
