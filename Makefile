@@ -7,6 +7,7 @@ BIN := $(VENV)/bin
 STAMP_RUN := $(VENV)/.stamp-run
 STAMP_DEV := $(VENV)/.stamp-dev
 STAMP_BENCH := $(VENV)/.stamp-bench
+STAMP_SPARK := $(VENV)/.stamp-spark
 
 TYPED := $(wildcard src simulation tests benchmarks fuzz)
 FAST := not slow and not crash and not root and not nightly
@@ -16,13 +17,16 @@ PYTEST_ARGS ?=
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check lint types imports sim sim-plants sim-partitions nightly bench bench-model bench-order bench-cluster bench-alerts bench-verifier fuzz coverage-of-spec format clean
+.PHONY: help run demo test check lint types imports sim sim-plants sim-partitions nightly bench bench-model bench-order bench-cluster bench-alerts bench-verifier fuzz coverage-of-spec format clean
 
 help: ## say what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 run: $(STAMP_RUN) ## start a server on this machine (options: make run ARGS="--port 7701")
 	@$(BIN)/helio serve $(ARGS)
+
+demo: $(STAMP_SPARK) ## a server, traffic, and every data pipeline once; ends with a report to look at (needs Java 17)
+	@$(BIN)/helio demo pipeline $(ARGS)
 
 test: $(STAMP_DEV) lint types imports ## every check and every test but the nightly ones
 	$(BIN)/pytest -m "not nightly" $(PYTEST_ARGS)
@@ -96,9 +100,13 @@ $(STAMP_RUN): pyproject.toml | $(BIN)/python
 	@touch $@
 
 $(STAMP_DEV): pyproject.toml | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --editable '.[dev,clustered]'
-	@touch $(STAMP_RUN) $@
+	$(BIN)/python -m pip install --quiet --editable '.[dev,clustered,spark]'
+	@touch $(STAMP_RUN) $(STAMP_SPARK) $@
 
 $(STAMP_BENCH): pyproject.toml | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --editable '.[dev,clustered,bench]'
+	$(BIN)/python -m pip install --quiet --editable '.[dev,clustered,spark,bench]'
 	@touch $(STAMP_RUN) $(STAMP_DEV) $@
+
+$(STAMP_SPARK): pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --editable '.[spark]'
+	@touch $(STAMP_RUN) $@

@@ -32,9 +32,26 @@ USERS: Final = "users"
 USER_ADD: Final = "user.add"
 USER_REMOVE: Final = "user.remove"
 OF_USERS: Final = (USERS, USER_ADD, USER_REMOVE)
+# Data pipelines, seen as a whole, and what they ask about the destination that they read or write.
+PIPELINES: Final = "pipelines"
+PIPELINE_READS: Final = (
+    "pipeline.feed",
+    "pipeline.positions",
+    "pipeline.measure",
+    "pipeline.hold",
+    "pipeline.lease",
+    "pipeline.depth",
+    "pipeline.read",
+    "pipeline.acknowledge",
+    "pipeline.return",
+)
+PIPELINE_WRITES: Final = ("pipeline.stage", "pipeline.publish", "pipeline.discard")
+OF_PIPELINES: Final = (*PIPELINE_READS, *PIPELINE_WRITES)
 # About the server as a whole.
 OVER_SERVER: Final = (
     "server",
+    PIPELINES,
+    "pipeline.release",
     "sessions",
     "transactions",
     "policies",
@@ -69,13 +86,15 @@ def needed(subject: str, arguments: Arguments) -> list[tuple[Right, str]]:
         return [(Right.RECEIVE, EVENT_LOG)]
     if subject in OVER_SERVER:
         return [(Right.ADMIN, "")]
+    if subject in OF_PIPELINES:
+        return _of_pipeline(subject, argument(arguments, "destination", str))
     if subject == ASK_NODES:
         inner = argument(arguments, "command", str)
         if inner == ASK_NODES:
             raise ClientFault("nodes are asked one thing at a time", code="argument-invalid")
         return [(Right.ADMIN, ""), *needed(inner, argument(arguments, "arguments", dict, {}))]
     if subject not in OVER_DESTINATION:
-        known = ", ".join((LOG, *OVER_SERVER, ASK_NODES, *OVER_DESTINATION))
+        known = ", ".join((LOG, *OVER_SERVER, ASK_NODES, *OVER_DESTINATION, *OF_PIPELINES))
         raise ClientFault(f"nobody answers to {subject[:60]!r}; there are {known}", code="subject-unknown")
     address, _ = at_sub_cluster(parse_address(argument(arguments, "destination", str), system=True))
     rights = [(Right.ADMIN, str(address))]
@@ -84,6 +103,14 @@ def needed(subject: str, arguments: Arguments) -> list[tuple[Right, str]]:
     if subject == "message.move":
         rights.append((Right.ADMIN, parse_address(argument(arguments, "target", str))))
     return rights
+
+
+def _of_pipeline(subject: str, destination: str) -> list[tuple[Right, str]]:
+    """Who reads many destinations at once, or what happened to messages, sees what administrators see."""
+    if "*" in destination:
+        return [(Right.ADMIN, "")]
+    right = Right.SEND if subject in PIPELINE_WRITES else Right.RECEIVE
+    return [(right, str(parse_address(destination, system=right is Right.RECEIVE)))]
 
 
 def ordered_by(who: str, subject: str, arguments: Arguments) -> Arguments:

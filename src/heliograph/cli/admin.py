@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 
 from heliograph.cli import admin_destination, admin_message, admin_nodes
 from heliograph.cli.at_server import Server, at_server
-from heliograph.cli.presentation import count_of, harmless, shown_value
+from heliograph.cli.presentation import count_of, duration_of, harmless, shown_value
 
 app = typer.Typer(help="Look at a running server and change it.", no_args_is_help=True)
 app.add_typer(admin_destination.app, name="destination")
@@ -45,6 +45,45 @@ def _show_sessions(body: dict[str, Any]) -> None:
         state = "connected" if entry["connected"] else "away"
         sends = f"sends to {count_of(entry['lanes'], 'destination')}"
         typer.echo(f"{entry['session']:<28} {harmless(entry['user']):<16} {state}, {sends}")
+
+
+@app.command("pipelines")
+@at_server
+def pipelines(server: Server) -> None:
+    """Show what is held, leased and staged for data pipelines, and how far each has come."""
+    server.tell(server.ask("pipelines"), _show_pipelines)
+
+
+def _show_pipelines(body: dict[str, Any]) -> None:
+    for hold in body["holds"]:
+        left = duration_of(max(0.0, hold["seconds_left"]))
+        typer.echo(
+            f"hold   {harmless(hold['name'])}  {harmless(hold['destination'])} behind {hold['after']}",
+            nl=False,
+        )
+        typer.echo(f", {hold['behind']} records, ends in {left}")
+    for lease in body["leases"]:
+        left = duration_of(max(0.0, lease["seconds_left"]))
+        typer.echo(f"lease  {harmless(lease['name'])} epoch {lease['epoch']}", nl=False)
+        typer.echo(f"  {count_of(lease['messages'], 'message')}, goes back in {left}")
+    for stage in body["stages"]:
+        left = duration_of(max(0.0, stage["seconds_left"]))
+        typer.echo(f"stage  {harmless(stage['name'])} batch {stage['batch']}", nl=False)
+        typer.echo(f"  {count_of(stage['messages'], 'message')}, dropped in {left}")
+    for mark in body["marks"]:
+        typer.echo(f"{mark['kind']:<6} {harmless(mark['name'])}  {mark['number']} took effect")
+    if not any(body.values()):
+        typer.echo("no pipeline is known here")
+
+
+@app.command("release-hold")
+@at_server
+def release_hold(
+    server: Server,
+    name: Annotated[str, typer.Argument(help="The hold, as `helio admin pipelines` names it.")],
+) -> None:
+    """Keep the history no longer for a reader: it will be told that its place is gone."""
+    server.tell(server.ask("pipeline.release", name=name), f"nothing is held for {harmless(name)} any more")
 
 
 @app.command("policies")

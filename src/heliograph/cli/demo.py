@@ -88,6 +88,30 @@ def partition(
         uvloop.run(show(Path(folder), in_process=in_process, as_json=as_json))
 
 
+@app.command("pipeline")
+def pipeline(
+    report: Annotated[Path, typer.Option("--report", help="Where the report of the audit goes.")] = Path(
+        "audit.html"
+    ),
+    as_json: options.Json = False,
+) -> None:
+    """A server with traffic, and every data pipeline once: events, archive, dead letters, audit. Needs Spark and
+    Java."""
+    with explained(as_json=as_json), tempfile.TemporaryDirectory(prefix="helio-demo-") as folder:
+        from heliograph.cli.pipeline import check_pipelines
+
+        check_pipelines()
+        from heliograph.cli.pipeline_show import show
+
+        shown = show(Path(folder), report, as_json=as_json)
+        if as_json:
+            import json
+
+            typer.echo(json.dumps(shown))
+        else:
+            typer.secho(f"\nThe report: {shown['report']}", bold=True)
+
+
 @asynccontextmanager
 async def _server(url: str | None) -> AsyncIterator[str]:
     """The server that was named, or one of our own for as long as this takes."""

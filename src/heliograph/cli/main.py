@@ -19,6 +19,7 @@ from heliograph.cli import (
     demo,
     dmq,
     log,
+    pipeline,
     receive,
     send,
     serve,
@@ -50,6 +51,7 @@ app.add_typer(user.app, name="user")
 app.add_typer(cluster.app, name="cluster")
 app.add_typer(bench.app, name="bench")
 app.add_typer(demo.app, name="demo")
+app.add_typer(pipeline.app, name="pipeline")
 
 
 def _print_version(wanted: bool) -> None:

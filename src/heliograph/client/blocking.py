@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
-from typing import Any, Self, Unpack
+from collections.abc import Callable, Coroutine
+from typing import Any, Self, TypeVar, Unpack
 from weakref import WeakSet
 
 from heliograph.client.blocking_alerts import BlockingAlertChannel, BlockingAlertConsumer
@@ -40,6 +40,8 @@ from heliograph.client.subscribing import ConsumerOptions, terms_of
 from heliograph.model.errors import HeliographError, TransactionRolledBack
 from heliograph.model.limits import BLOCK_MESSAGES, STORE_BYTES
 from heliograph.model.message import Body
+
+T = TypeVar("T")
 
 __all__ = [
     "BlockingAlertChannel",
@@ -255,6 +257,15 @@ class BlockingConnection:
     def ask(self, subject: str, **arguments: Any) -> dict[str, Any]:
         """Ask the server's administration."""
         return self._thread.run(self._connection.ask(subject, **arguments))
+
+    @property
+    def asynchronous(self) -> Connection:
+        """The connection behind this one, for work that is done on its loop by `run`."""
+        return self._connection
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Do something on the connection's loop and wait for its result."""
+        return self._thread.run(work)
 
     def start(self) -> None:
         """Deliveries go on."""

@@ -17,6 +17,7 @@ A lane knows no socket; the time comes with each call. It is driven by `sender`.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -390,6 +391,18 @@ class Lane:
         self._unconfirmed_bytes = 0
         self.confirmed = self._first - 1
         return taken
+
+    def put_packed(self, count: int, pack: Callable[[LaneId, int], bytes], now: int) -> None:
+        """Take a block of persistent messages that somebody else packs, given the lane and the sequence of the
+        first."""
+        self.seal(now)
+        buffer = pack(self.identity, self._first)
+        sealed = Sealed(self._first, count, buffer)
+        self._unconfirmed.append(sealed)
+        self._unsent.append(sealed)
+        self._unconfirmed_bytes += len(buffer)
+        self._first += count
+        self.last_persistent = self._first - 1
 
     # ---- what the server said
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from heliograph.client.clock import Clock
@@ -19,6 +20,7 @@ from heliograph.client.waiting import Signal
 from heliograph.client.wakeful import Wakeful
 from heliograph.frontends.native.frames import RESENT, STAGED
 from heliograph.model.errors import HeliographError
+from heliograph.model.ids import LaneId
 
 if TYPE_CHECKING:
     from heliograph.client.wire import Wire
@@ -143,6 +145,11 @@ class Sender:
         if not self._scheduled and lane.blocks_under_way < BLOCKS_UNDER_WAY and self._wire is not None:
             self._scheduled = True
             self._loop.call_soon(self._end_of_turn)
+
+    def put_packed(self, count: int, pack: Callable[[LaneId, int], bytes]) -> None:
+        """Take a block that is packed elsewhere; the caller has seen that there is room."""
+        self.lane.put_packed(count, pack, self._microseconds())
+        self._write()
 
     def _end_of_turn(self) -> None:
         self._scheduled = False

@@ -104,6 +104,11 @@ class Session:
         """Empty until the server has given it one, where it is not waited for."""
         return text_of(self._identity) if self._identity else ""
 
+    @property
+    def credentials(self) -> tuple[bytes, bytes]:
+        """The id of the session, and the secret by which its client is known."""
+        return bytes(self._identity), self._token
+
     def __repr__(self) -> str:
         return f"<Session {self.id}>"
 

@@ -272,6 +272,8 @@ class Wire(asyncio.Protocol):
                     self._peer.on_advance(payload)
                 elif kind == DELIVER_FROM:
                     self._peer.on_delivery_from(number, payload)
+                elif kind == frames.ANSWER:
+                    self._answer(frames.decode_answer(payload))
                 elif kind == CONTROL:
                     self._receive(frames.decode_from_server(payload))
         except HeliographError as fault:

@@ -43,6 +43,7 @@ from heliograph.destinations.large_references import LargeReferences
 from heliograph.destinations.ledger import Ledger
 from heliograph.destinations.paths import Paths, encode_path
 from heliograph.destinations.pausing import Paused
+from heliograph.destinations.pipelines import Pipelines
 from heliograph.destinations.queue import Queue
 from heliograph.destinations.topic import Topic
 from heliograph.destinations.transactions import Transactions
@@ -168,6 +169,7 @@ class Catalogue:
         self.ledger = Ledger()
         self.graves: dict[Address, Grave] = {}  # of destinations that were deleted
         self.paths = Paths()
+        self.pipelines = Pipelines()
         self._next_number = 1
 
     # ---- destinations
@@ -319,6 +321,7 @@ class Catalogue:
                 user_of=self.user_of,
                 senders_of=self.senders_of,
                 writes_all=self.is_replicated,
+                is_recorded=self.pipelines.records,
             )
         grave = self.graves.pop(place, None)
         if grave is not None:

@@ -19,6 +19,7 @@ from heliograph.destinations.destination import Destination
 from heliograph.destinations.documents import decode_document
 from heliograph.destinations.ledger import decode_known, decode_missed
 from heliograph.destinations.pages import SEGMENT_SHIFT, Entry, Page, pages_of
+from heliograph.destinations.pipelines import decode_mark
 from heliograph.destinations.placing import runs_in_queue, runs_in_topic
 from heliograph.destinations.queue import Queue
 from heliograph.destinations.replay import LevelReplay
@@ -176,6 +177,8 @@ class CatalogueRecovery:
         for document in state.documents:
             self._catalogue.documents.restore(document)
         self._catalogue.paths.restore(state.paths)
+        for mark in state.pipelines:
+            self._catalogue.pipelines.restore(mark)
         if self._log is not None:
             self._log.restore(state.index, state.chain, state.views, state.identity, state.cluster)
         for session in state.sessions:
@@ -315,6 +318,8 @@ class CatalogueRecovery:
             self._merging(record)
         elif kind in ALERT_KINDS:
             self._alert(kind, bytes(record.payload))
+        elif kind == RecordKind.PIPELINE:
+            self._catalogue.pipelines.restore(decode_mark(record.payload))
 
     def _alert(self, kind: int, payload: bytes) -> None:
         channel = self._catalogue.channels.get(channel_of(payload))
@@ -532,6 +537,7 @@ class CatalogueRecovery:
         found.documents = list(self._catalogue.documents.by_key.values())
         found.standing = self._catalogue.views.standing
         found.paths = self._catalogue.paths.states()
+        found.pipelines = self._catalogue.pipelines.all()
         found.prepared = [PreparedState(record, stages_of(staged)) for record, staged in promised]
         found.finishing = list(self._catalogue.transactions.finishing.values())
         add_ledger(self._catalogue, found)

@@ -20,6 +20,7 @@ from heliograph.destinations.message_list import MessageList
 from heliograph.destinations.pages import Entry, Page, pages_of
 from heliograph.destinations.paths import PathState
 from heliograph.destinations.pausing import NOTHING, Paused
+from heliograph.destinations.pipelines import Mark
 from heliograph.destinations.placing import runs_in_queue, runs_in_topic
 from heliograph.destinations.queue import Queue
 from heliograph.destinations.stamps import StampsState
@@ -141,6 +142,7 @@ class CatalogueState(msgspec.Struct, array_like=True):
     ledger: bytes = b""  # in a cluster: what differs where its parts meet
     graves: dict[str, Grave] = {}
     paths: list[PathState] = []  # where units of distributed destinations are
+    pipelines: list[Mark] = []
 
 
 _Dumped = tuple[list[int], list[bytes]]
@@ -179,6 +181,7 @@ def snapshot_of(catalogue: Catalogue, boot: bytes, place: LogState = (0, 0, [], 
     state.standing = catalogue.views.standing
     add_ledger(catalogue, state)
     state.paths = catalogue.paths.states()
+    state.pipelines = catalogue.pipelines.all()
     return encode_state(state)
 
 

@@ -54,10 +54,13 @@ class Topic(Destination):
         user_of: UserOf,
         senders_of: SendersOf,
         writes_all: bool = False,
+        is_recorded: Callable[[str], bool] = lambda _: False,
     ) -> None:
-        """`writes_all`: subscriptions that end with their consumers are written down too."""
+        """`writes_all`: subscriptions that end with their consumers are written down too. `is_recorded`: whether
+        somebody reads the history of an address, so that it has one."""
         super().__init__(address, number, residence=residence, user_of=user_of)
         self._writes_all = writes_all
+        self._is_recorded = is_recorded
         self._senders_of = senders_of
         self._groups: dict[tuple[str, bytes], Group] = {}
         self._unselective: dict[tuple[str, bytes], Group] = {}
@@ -84,7 +87,7 @@ class Topic(Destination):
     # ---- messages
 
     def wants(self, _block: Block) -> bool:
-        return bool(self.subscriptions)
+        return bool(self.subscriptions) or self._is_recorded(self.address)
 
     # ---- parts of a cluster
 

@@ -18,12 +18,13 @@ import asyncio
 import pathlib
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Final, Literal, Protocol
+from typing import Final, Literal, Protocol, TypeVar
 
 import msgspec
 
 from heliograph.journal.directory import Directory, take_room
 from heliograph.journal.disk import DISK, Disk
+from heliograph.journal.feed import FeedReader
 from heliograph.journal.reader import Reader
 from heliograph.journal.records import Record, seed_of, segment_of
 from heliograph.journal.recovery import LogEnd
@@ -41,6 +42,8 @@ from heliograph.model.limits import (
     SNAPSHOT_EVERY_BYTES,
     SNAPSHOT_EVERY_RECORDS,
 )
+
+Result = TypeVar("Result")
 
 # Records that nobody waits for are durable this much later at the latest.
 _LAZY_SYNC_SECONDS: Final = 0.05
@@ -111,6 +114,8 @@ class Journal:
         self._reader = Reader(self._directory)
         self._reader_worker = disk.worker("journal-reader", loop)
         self._keeper = disk.worker("journal-keeper", loop)
+        self._feed = FeedReader(self._directory)
+        self._feed_worker = disk.worker("journal-feed", loop)
         self._syncer = Syncer(
             self._directory,
             loop,
@@ -211,6 +216,7 @@ class Journal:
             self.store_id = self._directory.open()
             seed = seed_of(self.store_id)
             self._snapshots.bind(seed)
+            self._feed.bind(seed)
             for number, size in self._directory.segment_sizes().items():
                 self._segments.add(number, size)
             snapshot = self._snapshots.newest()
@@ -386,6 +392,24 @@ class Journal:
         finally:
             reader.close()
 
+    def feed(
+        self, job: Callable[[FeedReader, list[int]], Result], then: Callable[[Result | Exception], None]
+    ) -> None:
+        """Read the history on a thread of its own: `job` is given the reader, and the segments that there are."""
+        numbers = sorted(self._segments.sizes)
+        self._feed_worker.post(lambda: job(self._feed, numbers), then)
+
+    def hold_from(self, number: int) -> None:
+        """Segments from this one on are needed by readers of the history; 0: none are."""
+        self._segments.hold_from(number)
+        if not self._closed:
+            self._delete_finished()
+
+    @property
+    def held_bytes(self) -> int:
+        """What is on the disk for readers of the history alone."""
+        return self._segments.held_bytes()
+
     # -------------------------------------------------------------------------- snapshots and deletion
 
     @property
@@ -525,6 +549,8 @@ class Journal:
         self._keeper.stop()
         self._reader_worker.stop()
         self._reader.close()
+        self._feed_worker.stop()
+        self._feed.close()
         writer.stop()
         writer.give_up()  # a tick that was asked for before may come later
         self._directory.close()

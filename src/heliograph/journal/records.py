@@ -77,6 +77,8 @@ class RecordKind(enum.IntEnum):
     ALERT_TAKEN = 42
     ALERT_ENDED = 43
     ALERT_SUBSCRIBER = 44
+    PIPELINE = 60
+    TIME = 61
 
 
 _SPILLED: Final = 2

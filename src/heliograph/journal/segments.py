@@ -40,6 +40,8 @@ class Segments:
         self.may_have_finished = False
         self._is_replaying = True
         self.pins = 0
+        # Segments from this one on are kept for readers of the history; 0: none are.
+        self.held_from = 0
 
     def add(self, number: int, size: int) -> None:
         self.sizes[number] = size
@@ -101,6 +103,8 @@ class Segments:
         finished = []
         waiting = False
         for number in self.sizes:
+            if self._is_held(number):
+                continue
             if number < self.replay_segment and self.live[number] == 0 and number not in self._emptied_now:
                 if self._emptied_at.get(number, 0) <= durable_lsn:
                     finished.append(number)
@@ -114,7 +118,23 @@ class Segments:
         return any(
             live == 0 and self.replay_segment <= number < self.newest
             for number, live in self.live.items()
-            if number in self.sizes
+            if number in self.sizes and not self._is_held(number)
+        )
+
+    def _is_held(self, number: int) -> bool:
+        return 0 < self.held_from <= number
+
+    def hold_from(self, number: int) -> None:
+        """Readers of the history need segments from this one on; 0: nobody does."""
+        self.held_from = number
+        self.may_have_finished = True
+
+    def held_bytes(self) -> int:
+        """What is on the disk for readers of the history alone."""
+        return sum(
+            size
+            for number, size in self.sizes.items()
+            if self._is_held(number) and number < self.replay_segment and not self.live[number]
         )
 
     def compactable(self, below: float) -> int | None:
@@ -124,7 +144,7 @@ class Segments:
         best, best_share = None, below
         for number in self.sizes:
             live = self.live[number]
-            if live and number < self.replay_segment:
+            if live and number < self.replay_segment and not self._is_held(number):
                 share = live / self._total[number]
                 if share < best_share:
                     best, best_share = number, share

@@ -470,3 +470,33 @@ ADDRESSES_REMEMBERED = 4096
 UNFINISHED_SECONDS = 5.0
 # Topics of one MQTT connection whose addresses are remembered.
 TOPICS_REMEMBERED = 1024
+
+# ---- data pipelines (docs/decisions/0024)
+
+# Who reads the history of a journal keeps it on the disk. A person can look through so many.
+MAX_HOLDS = 64
+# A hold, unless renewed: a pipeline that stands over a long weekend finds its place again.
+HOLD_SECONDS = 4 * 24 * 3600.0
+MAX_HOLD_SECONDS = 366 * 24 * 3600.0
+# Writers and readers of queues whose last batch is remembered, each for as long as its checkpoint may be used again.
+MAX_PIPELINE_MARKS = 10_000
+PIPELINE_MARK_SECONDS = 366 * 24 * 3600.0
+MAX_PIPELINE_NAME_BYTES = 200
+# What a reader of the feed, or of a lease, is sent at a time: it fits a frame, and nobody else waits long behind it.
+FEED_PORTION_BYTES = 2 * MIB
+MAX_FEED_PORTION_BYTES = 6 * MIB
+# How far the feed looks for one answer where little of the journal is for the reader.
+FEED_LOOK_BYTES = 64 * MIB
+# Places in the journal that the feed remembers, so that readers go on where they were without looking for it.
+FEED_CURSORS = 64
+# What one lease of a queue takes: it is in memory until it is committed or returned.
+MAX_LEASE_MESSAGES = 1_000_000
+MAX_LEASE_BYTES = 256 * MIB
+# A lease, and rows that were staged, wait so long for a pipeline that is not heard of. Longer than a driver's
+# restart.
+LEASE_SECONDS = 3600.0
+MAX_LEASE_SECONDS = 7 * 24 * 3600.0
+# While a lease finds less than it was asked for it waits so long for pages to be read.
+LEASE_PATIENCE_SECONDS = 0.25
+# Tasks of one batch of a writer.
+MAX_BATCH_PARTS = 1_000

@@ -120,10 +120,12 @@ from heliograph.nodes.large_files import LargeFiles
 from heliograph.nodes.large_store import CONCERNED, LargeStore, checked_reference
 from heliograph.nodes.mover import Mover
 from heliograph.nodes.own_messages import OwnMessages
+from heliograph.nodes.pipelines import Pipelines
 from heliograph.nodes.preparing import PROMISES, Preparing
 from heliograph.nodes.tick import Tick
 
 _PAIR = struct.Struct("<QQ")
+_TIME = struct.Struct("<q")
 # How often sessions that nobody will resume, and segments worth rewriting, are looked for.
 _HOUSEKEEPING_SECONDS = 5.0
 # How often messages that are past their time are looked for.
@@ -206,6 +208,8 @@ class MessageManager:
         self._committing = Committing(self)
         self._alerting = Alerting(self, in_memory=in_memory)
         self._preparing = Preparing(self, self._committing)
+        self.pipelines = Pipelines(self, issuer, self._preparing)
+        self.stable_lsn = 0  # everything up to here is stored, wherever it has to be
         self.mover = Mover(self, issuer)
         self.own_messages = OwnMessages(self, issuer)
         self.administrator = Administrator(self, self.own_messages, node=node, record=record)
@@ -214,6 +218,7 @@ class MessageManager:
         self._persisting: deque[tuple[int, Destination, Block] | tuple[int, None, Deciding]] = deque()
         self._noting: deque[tuple[int, Decision]] = deque()  # what is told when so much is stored
         self._turns: dict[int, Destination] = {}
+        self._loading: dict[int, int] = {}  # pages that are being read, by the number of their destination
         self._timers: dict[int, Destination] = {}
         self._alarm: asyncio.TimerHandle | None = None
         self._alarm_at = 0
@@ -304,6 +309,7 @@ class MessageManager:
         self.run(None, effects)
         for destination in self.catalogue.all_destinations():
             destination.recovered()
+        self.pipelines.recovered()
         self.journal.sync_now()  # whatever is handed out from now on, a restart will know that there was one
         self._keep_house()
         self._sweep()
@@ -348,6 +354,7 @@ class MessageManager:
             self._tick.ask()
         if self._preparing.is_concerned:
             self._preparing.ask()
+        self.pipelines.sweep()
         self._sweeping = self._loop.call_later(_SWEEP_SECONDS, self._sweep)
 
     # ---- from the bus
@@ -436,9 +443,15 @@ class MessageManager:
         elif isinstance(command, ALERT_FACTS):
             self._alerting.on_command(command)
         elif isinstance(command, Asked):
-            self.administrator.asked(command)
+            self._asked(command)
         elif isinstance(command, DocumentOffered):
             self._document_offered(command)
+
+    def _asked(self, question: Asked) -> None:
+        if self.pipelines.answers_to(question.subject):
+            self.pipelines.asked(question)
+        else:
+            self.administrator.asked(question)
 
     def _on_path(self, command: PathWanted | PathsChecked | OldestWanted) -> None:
         """Nobody is told of a path that could be forgotten: others would be told of another."""
@@ -770,7 +783,10 @@ class MessageManager:
         self._bus.multicast(command)
 
     def _load(self, destination: Destination, list_number: int, priority: int, page: Page) -> None:
+        self._loading[destination.number] = self._loading.get(destination.number, 0) + 1
+
         def then(found: list[bytes] | CorruptJournal) -> None:
+            self._loading[destination.number] -= 1
             if not isinstance(found, CorruptJournal):
                 loaded = PageLoaded(list_number, priority, page, page.buffers(found))
             elif list_number < 0:
@@ -784,6 +800,10 @@ class MessageManager:
             self._tick.ask()
 
         self.journal.load(page.records(), then)
+
+    def is_loading(self, destination: Destination) -> bool:
+        """Whether messages of a destination are being read from the disk."""
+        return self._loading.get(destination.number, 0) > 0
 
     # ---- turns and time
 
@@ -816,6 +836,8 @@ class MessageManager:
 
     def end_of_tick(self) -> None:
         journal = self.journal
+        if journal.has_pending and self.catalogue.pipelines.has_holds:
+            self._write_time()
         journal.end_of_tick()
         while journal.has_pending:
             journal.end_of_tick()  # what was stored just now was handed out: write that down before it leaves
@@ -824,6 +846,13 @@ class MessageManager:
             self._note_tight(journal.is_tight)
         if journal.snapshot_due:
             self._snapshot()
+
+    def _write_time(self) -> None:
+        """Whoever reads the history learns when things happened: at the end of a frame stands when it was written."""
+        payload = _TIME.pack(self.microseconds())
+        self.journal.append(RecordKind.TIME, 0, 0, (payload,), len(payload))
+        if self.shipping is not None:
+            self.shipping.wrote(RecordKind.TIME, 0, 0, payload)
 
     def _snapshot(self) -> None:
         place = self.place.state
@@ -851,6 +880,7 @@ class MessageManager:
 
     def log_stored(self, lsn: int) -> None:
         """The log is stored up to here, wherever it has to be."""
+        self.stable_lsn = max(self.stable_lsn, lsn)
         persisting = self._persisting
         stored: dict[int, tuple[Destination, list[Block]]] = {}
         while persisting and persisting[0][0] <= lsn:

@@ -25,6 +25,7 @@ from heliograph.bus.commands import (
 from heliograph.destinations.destination import Destination
 from heliograph.destinations.effects import AnyEffect
 from heliograph.destinations.message_list import MessageList
+from heliograph.destinations.pipelines import DECIDER
 from heliograph.destinations.recovery import Claim
 from heliograph.destinations.transactions import (
     CommitRecord,
@@ -52,6 +53,9 @@ if TYPE_CHECKING:
 
 PROMISES: Final = (PrepareAsked, OutcomeAsked, FinalAsked, CommitStateAsked)
 _encode = msgspec.msgpack.Encoder().encode
+# What a record takes in the journal, and each number in it, generously.
+_COMMIT_BYTES: Final = 128
+_NUMBER_BYTES: Final = 16
 _COMMITTED: Final = {"outcome": "committed"}
 _ABORTED: Final = {"outcome": "aborted"}
 _UNDECIDED: Final = {"outcome": "undecided"}
@@ -99,6 +103,10 @@ class Preparing:
             except HeliographError as error:
                 self._committing.drop(command.session, command.number)
                 manager.multicast(Rejected(command.request, error.code, error.sentence))
+
+    def prepare(self, command: PrepareAsked) -> None:
+        """As if it had been asked. Raises HeliographError if it cannot be: then nothing of it takes effect."""
+        self._prepare(command)
 
     def _prepare(self, command: PrepareAsked) -> None:
         """Raises HeliographError if it cannot be: then nothing of it takes effect."""
@@ -210,6 +218,20 @@ class Preparing:
         self._manager.answer_when_stored(command.request, body)
 
     def _commit(self, prepared: Prepared, request: int) -> None:
+        self.carry_out(prepared, [request])
+
+    def reserve(self, transactions: list[Prepared], more: int) -> None:
+        """See to it that the records by which all of these are carried out, and `more` bytes, stand in one
+        frame. Raises StorageFull."""
+        size = more
+        for prepared in transactions:
+            ranges = sum(len(numbers) for _, _, numbers in prepared.record.consumed)
+            size += _COMMIT_BYTES + len(prepared.staged) * _NUMBER_BYTES + ranges * 2 * _NUMBER_BYTES
+        if not self._manager.journal.reserve(size):
+            raise StorageFull("the disk, or the quota on it, is full: nothing was carried out")
+
+    def carry_out(self, prepared: Prepared, requests: list[int]) -> None:
+        """It is to be. `requests` are answered when that is stored."""
         manager, record = self._manager, prepared.record
         effects: list[AnyEffect] = []
         done: list[Done] = []
@@ -221,10 +243,14 @@ class Preparing:
             touched.append(destination)
         with contextlib.suppress(StorageFull):  # it was promised: what may be lost stays in memory then
             self._committing.spill(prepared.staged)
-        deciding = self._transactions.decide_prepared(prepared, [request], manager.now())
+        deciding = self._transactions.decide_prepared(prepared, requests, manager.now())
         self._committing.take_effect(deciding, prepared.staged, done, effects)
         for destination in touched:
             manager.hand_out(destination)
+
+    def abort(self, prepared: Prepared) -> None:
+        """It is not to be. What it consumed returns."""
+        self._abort(prepared)
 
     def _abort(self, prepared: Prepared) -> None:
         manager, record = self._manager, prepared.record
@@ -280,7 +306,7 @@ class Preparing:
         wanted: list[tuple[Prepared | Finishing, OutcomeWanted]] = [
             self._wanted(prepared)
             for prepared in self._transactions.prepared.values()
-            if self._is_due(prepared)
+            if prepared.record.decider != DECIDER and self._is_due(prepared)
         ]
         for finishing in self._transactions.finishing.values():
             if now >= finishing.asked_at + IN_DOUBT_SECONDS:

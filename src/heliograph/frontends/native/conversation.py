@@ -199,7 +199,10 @@ class Conversation(conversation.Conversation):
         return NOTHING
 
     def say(self, message: frames.Control, into: Parts) -> Sequence[AnyHappening]:
-        into.append(control_frame(message))
+        if isinstance(message, frames.Answer):
+            into.append(frames.answer_frame(message))
+        else:
+            into.append(control_frame(message))
         return NOTHING
 
 

@@ -38,6 +38,7 @@ ADVANCE: Final = (
     9  # server → client: upload written, durable so far; client → server: download allowed so far
 )
 DELIVER_FROM: Final = 10  # server → client: u16 length and the topic, then as DELIVER, for a consumer of many
+ANSWER: Final = 20  # server → client: an `answer` that is too long for a control frame
 
 RESENT: Final = 1  # flag of PUBLISH
 STAGED: Final = 2  # flag of PUBLISH: part of the session's transaction
@@ -628,12 +629,27 @@ Message = TypeVar("Message")
 
 _encode = msgspec.msgpack.Encoder().encode
 _from_client: msgspec.msgpack.Decoder[FromClient] = msgspec.msgpack.Decoder(FromClient)
+_answer: msgspec.msgpack.Decoder[Answer] = msgspec.msgpack.Decoder(Answer)
 _from_server: msgspec.msgpack.Decoder[FromServer] = msgspec.msgpack.Decoder(FromServer)
 
 
 def control_frame(message: Control) -> bytes:
     body = _encode(message)
     return pack_header(len(body), CONTROL, 0, 0) + body
+
+
+def answer_frame(answer: Answer) -> bytes:
+    """An answer of any length that fits a frame: one with messages in it is longer than control messages are."""
+    body = _encode(answer)
+    kind = CONTROL if len(body) <= MAX_CONTROL_BYTES else ANSWER
+    return pack_header(len(body), kind, 0, 0) + body
+
+
+def decode_answer(payload: bytes) -> Answer:
+    try:
+        return _answer.decode(payload)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as fault:
+        raise ProtocolFault(f"an answer cannot be read: {fault}", code="control-malformed") from None
 
 
 def decode_from_client(payload: bytes) -> FromClient:

@@ -1,0 +1,343 @@
+"""`helio pipeline`: archive, audit, replay, dead letters and composite events, on Spark (D4, D5)."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from heliograph.cli.at_server import Server, at_server
+from heliograph.cli.presentation import count_of, harmless
+
+app = typer.Typer(help="Data pipelines on Spark.", no_args_is_help=True)
+
+VIOLATIONS = 4
+"""The exit code of an audit that found something."""
+
+Master = Annotated[
+    str,
+    typer.Option(
+        "--master",
+        help="Where Spark runs: local[*], or spark://HOST:PORT of a cluster.",
+        rich_help_panel="Spark",
+    ),
+]
+Once = Annotated[
+    bool, typer.Option("--once", help="Work through what there is and end, instead of going on.")
+]
+Checkpoint = Annotated[
+    Path | None,
+    typer.Option(
+        "--checkpoint",
+        help="Where the pipeline notes how far it has come.",
+        show_default=False,
+        rich_help_panel="Spark",
+    ),
+]
+Partitions = Annotated[
+    int,
+    typer.Option(
+        "--partitions", min=0, help="Tasks that read at a time; 0: one a core.", rich_help_panel="Spark"
+    ),
+]
+
+
+@app.command("archive")
+@at_server
+def archive(
+    server: Server,
+    folder: Annotated[
+        Path, typer.Argument(help="The archive: a folder of Parquet files by day and destination.")
+    ],
+    destination: Annotated[
+        str,
+        typer.Option(
+            "--destination", "-d", help="What to archive: queue:NAME, topic:NAME, or a pattern with *."
+        ),
+    ] = "*",
+    start: Annotated[
+        str, typer.Option("--from", help="Where a new archive begins: earliest, latest, or a position.")
+    ] = "earliest",
+    once: Once = False,
+    checkpoint: Checkpoint = None,
+    partitions: Partitions = 0,
+    master: Master = "local[*]",
+) -> None:
+    """Write the history of destinations to Parquet, each message once, and go on with it."""
+    spark = _start("archive", master)
+    from heliograph.spark.pipelines import archive as work
+
+    options = {
+        **_options(server),
+        "destination": destination,
+        "startingOffset": start,
+        "partitions": partitions,
+    }
+    rows = work.run(
+        spark,
+        options,
+        folder,
+        checkpoint or folder / "_checkpoint",
+        _progress(server),
+        once=once,
+        stopped=_stopper(),
+    )
+    server.tell({"rows": rows, "archive": str(folder)}, f"{count_of(rows, 'message')} archived in {folder}")
+
+
+@app.command("audit")
+@at_server
+def audit(
+    server: Server,
+    report: Annotated[Path, typer.Option("--report", help="The report, one file of HTML.")] = Path(
+        "audit.html"
+    ),
+    result: Annotated[
+        Path | None, typer.Option("--result", help="Write violations as Parquet, too.", show_default=False)
+    ] = None,
+    start: Annotated[
+        str, typer.Option("--from", help="Where to begin: earliest, or a position.")
+    ] = "earliest",
+    lanes: Annotated[
+        bool,
+        typer.Option(
+            "--lanes/--no-lanes", help="Hold the order of senders against queues without units of order, too."
+        ),
+    ] = True,
+    partitions: Partitions = 0,
+    master: Master = "local[*]",
+) -> None:
+    """Reconcile what was sent, handed out, acknowledged and buried, and report what was lost, doubled or out of
+    order.
+
+    Ends with exit code 4 if anything was."""
+    spark = _start("audit", master)
+    from heliograph.spark.pipelines import audit as work
+    from heliograph.spark.pipelines.report import write_report
+
+    options = {**_options(server), "startingOffset": start, "partitions": partitions}
+    findings = work.run(spark, options, result, _progress(server), lanes=lanes)
+    write_report(findings, report, title="Heliograph audit")
+    found = [{**violation, "number": int(violation["number"])} for violation in findings.violations]
+    server.tell(
+        {"violations": found, "report": str(report)},
+        lambda body: _show_violations(body["violations"], report),
+    )
+    if found:
+        raise typer.Exit(VIOLATIONS)
+
+
+def _show_violations(violations: list[dict[str, Any]], report: Path) -> None:
+    for each in violations[:20]:
+        typer.secho(f"{each['violation']:<13}", fg="red", nl=False)
+        typer.echo(
+            f" {harmless(each['destination'])}  {harmless(str(each['id']))}  {harmless(each['detail'])}"
+        )
+    if not violations:
+        typer.secho("Nothing was lost, doubled or out of order.", fg="green")
+    typer.echo(f"{count_of(len(violations), 'violation')}; the report is in {report}")
+
+
+@app.command("replay")
+@at_server
+def replay(
+    server: Server,
+    folder: Annotated[Path, typer.Argument(help="The archive to replay from.")],
+    destination: Annotated[str, typer.Argument(help="Where to: queue:NAME or topic:NAME.")],
+    where: Annotated[
+        str,
+        typer.Option(
+            "--where",
+            help="Only messages for which this SQL is true: \"type = 'order'\".",
+            show_default=False,
+        ),
+    ] = "",
+    origin: Annotated[
+        str,
+        typer.Option(
+            "--origin", help="Only messages that were sent to this destination.", show_default=False
+        ),
+    ] = "",
+    since: Annotated[
+        str, typer.Option("--since", help="Only messages from this time on.", show_default=False)
+    ] = "",
+    until: Annotated[
+        str, typer.Option("--until", help="Only messages before this time.", show_default=False)
+    ] = "",
+    rate: Annotated[
+        float, typer.Option("--rate", min=0, help="Messages a second at most; 0: no limit.")
+    ] = 0.0,
+    name: Annotated[
+        str,
+        typer.Option("--name", help="Go on with a replay of this name that was cut off.", show_default=False),
+    ] = "",
+    master: Master = "local[*]",
+) -> None:
+    """Send messages of an archive again, as new ones that say which they were."""
+    spark = _start("replay", master)
+    from heliograph.spark.pipelines import replay as work
+
+    options = {**_options(server), "destination": destination}
+    sent = work.run(
+        spark,
+        folder,
+        options,
+        _progress(server),
+        where=where,
+        origin=origin,
+        since=since,
+        until=until,
+        rate=rate,
+        name=name,
+    )
+    server.tell({"messages": sent}, f"{count_of(sent, 'message')} sent to {destination}")
+
+
+@app.command("dead-letters")
+@at_server
+def dead_letters(
+    server: Server,
+    redrive: Annotated[
+        bool, typer.Option("--redrive", help="Send what is chosen back to where it came from.")
+    ] = False,
+    reason: Annotated[
+        str, typer.Option("--reason", help="Only those that died of this.", show_default=False)
+    ] = "",
+    origin: Annotated[
+        str,
+        typer.Option("--origin", help="Only those that were sent to this destination.", show_default=False),
+    ] = "",
+    where: Annotated[
+        str, typer.Option("--selector", "-s", help="Only those that this selects.", show_default=False)
+    ] = "",
+    master: Master = "local[*]",
+) -> None:
+    """Sort the dead by reason, and send them back."""
+    spark = _start("dead letters", master)
+    from heliograph.spark.pipelines import dead_letters as work
+
+    if redrive:
+        sent = work.redrive(
+            spark, _options(server), _progress(server), reason=reason, origin=origin, where=where
+        )
+        server.tell({"messages": sent}, f"{count_of(sent, 'message')} sent back")
+        return
+    rows = [
+        {**row.asDict(), "first": str(row["first"]), "last": str(row["last"])}
+        for row in _triage(spark, server)
+    ]
+    server.tell({"reasons": rows}, lambda body: _show_reasons(body["reasons"]))
+
+
+def _triage(spark: Any, server: Server) -> list[Any]:
+    from heliograph.spark.pipelines import dead_letters as work
+
+    return work.triage(spark, _options(server))
+
+
+def _show_reasons(rows: list[dict[str, Any]]) -> None:
+    if not rows:
+        typer.echo("nothing died")
+    for row in rows:
+        typer.echo(
+            f"{row['messages']:>8}  {harmless(str(row['reason'])):<20} {harmless(str(row['origin']))}",
+            nl=False,
+        )
+        typer.echo(f"  {row['first']} to {row['last']}")
+
+
+@app.command("events")
+@at_server
+def events(
+    server: Server,
+    rules: Annotated[Path, typer.Argument(help="The rules, a file in TOML.")],
+    destination: Annotated[
+        str,
+        typer.Option(
+            "--destination", "-d", help="What to watch: queue:NAME, topic:NAME, or a pattern with *."
+        ),
+    ] = "*",
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Say in words what the rules do, and end.")
+    ] = False,
+    start: Annotated[
+        str, typer.Option("--from", help="Where to begin: earliest, latest, or a position.")
+    ] = "latest",
+    once: Once = False,
+    checkpoint: Checkpoint = None,
+    partitions: Partitions = 0,
+    master: Master = "local[*]",
+) -> None:
+    """Watch for composite events by rules, and send a message, or raise an alert, for each."""
+    from heliograph.spark.pipelines.rules import read_rules
+
+    known = read_rules(rules)
+    if explain:
+        told = "\n\n".join(rule.explain() for rule in known)
+        server.tell({"rules": [rule.explain() for rule in known]}, told)
+        return
+    spark = _start("events", master)
+    from heliograph.spark.pipelines import events as work
+
+    options = {
+        **_options(server),
+        "destination": destination,
+        "startingOffset": start,
+        "partitions": partitions,
+    }
+    place = checkpoint or rules.with_suffix(".checkpoint")
+    rows = work.run(spark, options, known, place, _progress(server), once=once, stopped=_stopper())
+    server.tell({"rows": rows}, f"{count_of(rows, 'message')} looked at")
+
+
+# ---- what all of them need
+
+
+def check_pipelines() -> None:
+    """Raises ClientFault with what to do where Spark or Java is missing."""
+    from importlib.util import find_spec
+
+    from heliograph.model.errors import ClientFault
+
+    missing = [name for name in ("pyspark", "pyarrow", "pandas", "numpy") if find_spec(name) is None]
+    if missing:
+        raise ClientFault(
+            f"pipelines need Spark ({missing[0]} is missing): pip install 'heliograph[spark]'",
+            code="spark-missing",
+        )
+    from heliograph.spark.pipelines.running import check_java
+
+    check_java()
+
+
+def _start(name: str, master: str) -> Any:
+    """Raises ClientFault."""
+    check_pipelines()
+    from heliograph.spark.pipelines.running import start_spark
+
+    return start_spark(name, master)
+
+
+def _options(server: Server) -> dict[str, Any]:
+    address = server.address
+    return {"url": address.url, "user": address.user or "", "password": address.password or ""}
+
+
+def _progress(server: Server) -> Any:
+    return (lambda _: None) if server.as_json else lambda line: typer.secho(line, dim=True, err=True)
+
+
+def _stopper() -> Any:
+    """The first Ctrl-C, or a polite kill, lets the batch under way end."""
+    asked: list[int] = []
+
+    def stop(number: int, _frame: object) -> None:
+        if asked:
+            raise KeyboardInterrupt
+        asked.append(number)
+
+    signal.signal(signal.SIGINT, stop)
+    signal.signal(signal.SIGTERM, stop)
+    return lambda: bool(asked)

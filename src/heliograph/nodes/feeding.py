@@ -1,0 +1,259 @@
+"""Hands out the history of the journal by LSN, and keeps it for those who hold it (D2).
+
+A position is an LSN: everything up to it was read. Readers see what is stored and nothing beyond, so that what they
+saw once stays (PROTOCOL 5).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from heliograph.admin.pipelines import name_in, number_in, seconds_in
+from heliograph.admin.subjects import argument
+from heliograph.bus.commands import Asked
+from heliograph.destinations.pipelines import Kind, Mark
+from heliograph.journal.feed import FeedReader, Portion
+from heliograph.journal.records import RecordKind
+from heliograph.model.address_pattern import AddressPattern
+from heliograph.model.block import UNITS, parse_trusted
+from heliograph.model.errors import ClientFault, HeliographError, Unavailable
+from heliograph.model.hash_ranges import VALUES, stretches_in
+from heliograph.model.limits import (
+    FEED_PORTION_BYTES,
+    HOLD_SECONDS,
+    MAX_FEED_PORTION_BYTES,
+    MAX_HOLD_SECONDS,
+)
+
+if TYPE_CHECKING:
+    from heliograph.nodes.message_manager import MessageManager
+    from heliograph.nodes.pipelines import Pipelines
+
+FED: Final = struct.Struct("<IBIIQ")
+"""Before each record of a portion: bytes of the payload, kind, destination, list, LSN."""
+EVENTS: Final = (
+    RecordKind.PUBLISHED,
+    RecordKind.ADOPTED,
+    RecordKind.JOINED,
+    RecordKind.DONE,
+    RecordKind.DISPATCHED,
+    RecordKind.RETURNED,
+    RecordKind.UNSEEN,
+    RecordKind.COMMITTED,
+    RecordKind.STARTED,
+    RecordKind.DESTINATION,
+    RecordKind.SUBSCRIPTION,
+    RecordKind.TIME,
+)
+"""What an audit looks at."""
+_MOST: Final = 1 << 62
+_NEVER: Final = 0
+
+
+class Feeding:
+    """The feed of one message manager, and its holds."""
+
+    def __init__(self, manager: MessageManager, pipelines: Pipelines) -> None:
+        self._manager = manager
+        self._pipelines = pipelines
+        self._floors: dict[str, int] = {}  # by the name of the hold: the first segment that it needs
+
+    # ---- reading
+
+    def positions(self, question: Asked) -> None:
+        """The first position that can be read from, and the last."""
+        stable = self._manager.stable_lsn
+
+        def found(first: int | Exception) -> None:
+            if isinstance(first, Exception):
+                self._pipelines.refuse(question.request, _error(first))
+            else:
+                self._pipelines.answer(question.request, {"first": first, "last": stable})
+
+        self._manager.journal.feed(lambda reader, numbers: reader.first(numbers), found)
+
+    def read(self, question: Asked) -> None:
+        """A portion of the history of a destination, or of what happened to messages."""
+        arguments = question.arguments
+        after = number_in(arguments, "after", 0, _MOST)
+        until = min(number_in(arguments, "until", 0, _MOST, _MOST), self._manager.stable_lsn)
+        limit = number_in(arguments, "bytes", 1, MAX_FEED_PORTION_BYTES, FEED_PORTION_BYTES)
+        kinds = EVENTS if argument(arguments, "events", bool, False) else ()
+        wants = self._wants(arguments)
+
+        def job(reader: FeedReader, numbers: list[int]) -> Portion:
+            return reader.read(numbers, after, max(after, until), limit, wants, kinds)
+
+        def done(portion: Portion | Exception) -> None:
+            if isinstance(portion, Exception):
+                self._pipelines.refuse(question.request, _error(portion))
+            else:
+                self._pipelines.answer(question.request, self._body(portion))
+
+        self._manager.journal.feed(job, done)
+
+    def measure(self, question: Asked) -> None:
+        """How far `messages` messages reach behind a position, and how many there are."""
+        arguments = question.arguments
+        after = number_in(arguments, "after", 0, _MOST)
+        until = min(number_in(arguments, "until", 0, _MOST, _MOST), self._manager.stable_lsn)
+        most = number_in(arguments, "messages", 1, _MOST, _MOST)
+        numbers = self._numbers(argument(arguments, "destination", str))
+        counted = 0
+
+        def counts(destination: int, _kind: int, payload: memoryview | bytes) -> bool:
+            nonlocal counted
+            if destination in numbers:
+                counted += parse_trusted(payload, keep=False).count
+            return False
+
+        def job(reader: FeedReader, segments: list[int]) -> Portion:
+            return reader.read(
+                segments, after, max(after, until), 0, counts, is_enough=lambda: counted >= most
+            )
+
+        def done(portion: Portion | Exception) -> None:
+            if isinstance(portion, Exception):
+                self._pipelines.refuse(question.request, _error(portion))
+            else:
+                is_all = portion.upto >= until
+                body = {"upto": portion.upto, "messages": counted, "is_all": is_all}
+                self._pipelines.answer(question.request, body)
+
+        self._manager.journal.feed(job, done)
+
+    def _wants(self, arguments: dict[str, Any]) -> Callable[[int, int, memoryview | bytes], bool]:
+        numbers = self._numbers(argument(arguments, "destination", str))
+        low = number_in(arguments, "low", 0, VALUES, 0)
+        high = number_in(arguments, "high", 0, VALUES, VALUES)
+        if high - low == VALUES:
+            return lambda destination, _kind, _block: destination in numbers
+
+        def wants(destination: int, _kind: int, payload: memoryview | bytes) -> bool:
+            if destination not in numbers:
+                return False
+            block = parse_trusted(payload, keep=False)
+            # What has units is sorted out by who reads it, who has the means to do that quickly.
+            return bool(block.flags & UNITS) or stretches_in(block.lane, block.first, block.last, low, high)
+
+        return wants
+
+    def _numbers(self, pattern: str) -> dict[int, None]:
+        means = AddressPattern(pattern).matches if "*" in pattern else pattern.__eq__
+        return {
+            number: None
+            for number, destination in self._manager.catalogue.by_number.items()
+            if means(destination.address)
+        }
+
+    def _body(self, portion: Portion) -> dict[str, Any]:
+        pieces: list[bytes] = []
+        for fed in portion.records:
+            pieces += (FED.pack(len(fed.payload), fed.kind, fed.destination, fed.list, fed.lsn), fed.payload)
+        named = dict.fromkeys(fed.destination for fed in portion.records)
+        by_number = self._manager.catalogue.by_number
+        names = {number: str(by_number[number].address) for number in named if number in by_number}
+        return {"records": b"".join(pieces), "upto": portion.upto, "destinations": names}
+
+    # ---- holds
+
+    def hold(self, question: Asked) -> None:
+        """Keep the journal behind `after` for a reader. Asked again, it goes on from there, or is only renewed."""
+        arguments, manager = question.arguments, self._manager
+        name = name_in(arguments)
+        after = number_in(arguments, "after", 0, manager.stable_lsn)
+        seconds = seconds_in(arguments, HOLD_SECONDS, MAX_HOLD_SECONDS)
+        self._pipelines.marks.check_room(Kind.HOLD, name)
+        destination = argument(arguments, "destination", str)
+        mark = Mark(
+            Kind.HOLD,
+            name,
+            after,
+            manager.now() + seconds,
+            "" if "*" in destination else destination,
+            seconds,
+        )
+        manager.journal.pin()  # nothing goes until it is known what may not
+
+        def found(floor: int | Exception) -> None:
+            if isinstance(floor, Exception):
+                manager.journal.unpin()
+                self._pipelines.refuse(question.request, _error(floor))
+                return
+            self._floors[name] = floor
+            self._pipelines.write(mark, wait=True)
+            self._apply()
+            manager.journal.unpin()
+            manager.answer_when_stored(question.request, {"after": after})
+
+        manager.journal.feed(lambda reader, numbers: reader.floor(numbers, after), found)
+
+    def release(self, question: Asked) -> None:
+        """A reader needs it no more."""
+        name = name_in(question.arguments)
+        held = self._pipelines.marks.hold(name)
+        if held is None:
+            raise ClientFault(f"nothing is held for {name[:60]!r}", code="hold-unknown")
+        self._pipelines.write(Mark(Kind.HOLD, name, held.number, 0.0, ended=True), wait=True)
+        self.ended(held, "released")
+        self._manager.answer_when_stored(question.request, {})
+
+    def ended(self, held: Mark, why: str) -> None:
+        self._floors.pop(held.name, None)
+        self._apply()
+        self._manager.record("hold-ended", name=held.name, why=why, position=held.number)
+
+    def make_room(self) -> None:
+        """Messages come before history: on a disk that is full, the hold that keeps most ends, and its reader is
+        told."""
+        journal = self._manager.journal
+        if journal.is_tight and self._floors and journal.held_bytes:
+            name = min(self._floors, key=lambda each: self._floors[each])
+            held = self._pipelines.marks.hold(name)
+            assert held is not None, "each floor is of a hold"
+            self._pipelines.write(Mark(Kind.HOLD, name, held.number, 0.0, ended=True))
+            self.ended(held, "disk-full")
+
+    def recovered(self) -> None:
+        """What was held before a start is held again. Until it is known from where on, nothing goes."""
+        manager = self._manager
+        for held in self._pipelines.marks.holds():
+            manager.journal.pin()
+            manager.journal.feed(
+                lambda reader, numbers, after=held.number: reader.floor(numbers, after),  # type: ignore[misc]
+                lambda floor, held=held: self._held_again(held, floor),  # type: ignore[misc]
+            )
+
+    def _held_again(self, held: Mark, floor: int | Exception) -> None:
+        if isinstance(floor, int):
+            self._floors[held.name] = floor
+        else:  # it ended a moment before the server did
+            self._pipelines.write(Mark(Kind.HOLD, held.name, held.number, 0.0, ended=True))
+        self._apply()
+        self._manager.journal.unpin()
+
+    def _apply(self) -> None:
+        self._manager.journal.hold_from(min(self._floors.values(), default=_NEVER))
+
+    def shown(self) -> list[dict[str, Any]]:
+        now, stable = self._manager.now(), self._manager.stable_lsn
+        return [
+            {
+                "name": held.name,
+                "destination": held.destination or "*",
+                "after": held.number,
+                "behind": stable - held.number,
+                "seconds_left": round(held.until - now, 1),
+                "segment": self._floors.get(held.name, 0),
+                "held_bytes": self._manager.journal.held_bytes,
+            }
+            for held in self._pipelines.marks.holds()
+        ]
+
+
+def _error(error: Exception) -> HeliographError:
+    if isinstance(error, HeliographError):
+        return error
+    return Unavailable(f"the history could not be read: {error}", code="feed-failed")

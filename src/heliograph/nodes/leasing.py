@@ -1,0 +1,309 @@
+"""Lends the messages of a queue to a reader, an epoch at a time (D2).
+
+A lease is a prepared transaction that has consumed messages and sent none (docs/decisions/0024): it is in the journal
+before the reader hears of it, it is the same whoever reads it and however often, units of order wait for it, and it
+ends by the reader's word or by time. For taking, a consumer is attached for a moment, so that a lease gets what any
+consumer would get, in the same order; nobody is sent anything meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from heliograph.admin.handlers import destination_named
+from heliograph.admin.pipelines import name_in, number_in, seconds_in
+from heliograph.admin.subjects import argument
+from heliograph.bus.commands import Answered, Asked, ConsumerAttached, ConsumerDetached, Dispatched, Parcelled
+from heliograph.destinations.effects import AnyEffect, Multicast
+from heliograph.destinations.pipelines import DECIDER, Kind, session_named
+from heliograph.destinations.queue import Queue
+from heliograph.destinations.transactions import Key, Prepared, PreparedRecord
+from heliograph.journal.records import RecordKind
+from heliograph.model.block import UNITS, Span, slice_span
+from heliograph.model.errors import ClientFault, Unavailable
+from heliograph.model.hash_ranges import VALUES, stretches_in
+from heliograph.model.ids import IdIssuer
+from heliograph.model.limits import (
+    FEED_PORTION_BYTES,
+    LEASE_PATIENCE_SECONDS,
+    LEASE_SECONDS,
+    MAX_FEED_PORTION_BYTES,
+    MAX_LEASE_BYTES,
+    MAX_LEASE_MESSAGES,
+    MAX_LEASE_SECONDS,
+    MAX_PREPARED_TRANSACTIONS,
+)
+from heliograph.model.selector import parse_selector
+
+if TYPE_CHECKING:
+    from heliograph.nodes.message_manager import MessageManager
+    from heliograph.nodes.pipelines import Pipelines
+
+LENT: Final = struct.Struct("<IIQ")
+"""Before each block of a portion: its bytes, earlier deliveries, the number of its first message."""
+_LOOK_AGAIN_SECONDS: Final = 0.002
+_MOST: Final = 1 << 62
+_encode = msgspec.msgpack.Encoder().encode
+
+
+class Leasing:
+    """The leases of one message manager."""
+
+    def __init__(self, manager: MessageManager, pipelines: Pipelines, issuer: IdIssuer) -> None:
+        self._manager = manager
+        self._pipelines = pipelines
+        self._issuer = issuer
+        self._taking: dict[Key, None] = {}
+
+    def depth(self, question: Asked) -> None:
+        """How many messages wait in a queue, for a reader that wants to end when it has them."""
+        queue = destination_named(self._manager.catalogue, question.arguments)
+        self._pipelines.answer(question.request, {"messages": queue.figures().depth})
+
+    # ---- taking
+
+    def lease(self, question: Asked) -> None:
+        """Lend up to `messages` messages under a name and an epoch. Asked again, it is what it was."""
+        arguments, manager = question.arguments, self._manager
+        name, epoch = name_in(arguments), number_in(arguments, "epoch", 0, _MOST)
+        wanted = number_in(arguments, "messages", 1, MAX_LEASE_MESSAGES)
+        seconds = seconds_in(arguments, LEASE_SECONDS, MAX_LEASE_SECONDS)
+        selector = argument(arguments, "selector", str, "")
+        parse_selector(selector)
+        queue = destination_named(manager.catalogue, arguments)
+        if not isinstance(queue, Queue):
+            raise ClientFault(f"{queue.address} is no queue: read its feed", code="destination-invalid")
+        if epoch <= self._pipelines.marks.number(Kind.EPOCH, name):
+            raise ClientFault(f"epoch {epoch} of {name} is over", code="lease-lost")
+        key = (session_named(name), epoch)
+        prepared = manager.catalogue.transactions.prepared.get(key)
+        if prepared is not None:
+            prepared.asked_at = manager.now()
+            manager.answer_when_stored(question.request, {"messages": self._messages(prepared)})
+        elif key in self._taking:
+            raise Unavailable("the lease is being made: ask again", code="lease-busy")
+        elif len(manager.catalogue.transactions.prepared) >= MAX_PREPARED_TRANSACTIONS:
+            raise Unavailable("too many leases and transactions wait here", code="too-many-transactions")
+        else:
+            self._taking[key] = None
+            taking = _Taking(self, manager, self._issuer, queue, question.request, key, name, wanted, seconds)
+            taking.begin(selector)
+
+    def taken(self, taking: _Taking) -> None:
+        """Write down what was lent; nobody hears of it before that is stored."""
+        manager, queue = self._manager, taking.queue
+        del self._taking[taking.key]
+        if taking.messages:
+            record = PreparedRecord(
+                taking.key[0],
+                taking.key[1],
+                DECIDER,
+                [taking.name, str(taking.seconds), "lease"],
+                "",
+                b"",
+                manager.now(),
+                [(queue.number, queue.messages.number, taking.numbers)],
+            )
+            manager.catalogue.transactions.prepare(record)
+            manager.append(RecordKind.PREPARED, 0, 0, _encode(record), wait=True)
+        manager.answer_when_stored(taking.request, {"messages": taking.messages})
+
+    # ---- reading
+
+    def read(self, question: Asked) -> None:
+        """A portion of a lease: the blocks behind the first `after`, those that can have values from `low` to
+        `high`."""
+        arguments = question.arguments
+        prepared = self._find(arguments)
+        prepared.asked_at = self._manager.now()
+        low = number_in(arguments, "low", 0, VALUES, 0)
+        high = number_in(arguments, "high", 0, VALUES, VALUES)
+        after = number_in(arguments, "after", 0, _MOST, 0)
+        limit = number_in(arguments, "bytes", 1, MAX_FEED_PORTION_BYTES, FEED_PORTION_BYTES)
+        pieces: list[bytes | memoryview] = []
+        size, spans = 0, self._spans(prepared)
+        at = after
+        while at < len(spans) and size < limit:
+            if _may_be_in(spans[at], low, high):
+                parts = slice_span(spans[at])
+                length = sum(map(len, parts))
+                number = spans[at].block.number + spans[at].start
+                pieces += (LENT.pack(length, spans[at].deliveries, number), *parts)
+                size += length
+            at += 1
+        body = {"blocks": b"".join(pieces), "next": at if at < len(spans) else 0}
+        self._pipelines.answer(question.request, body)
+
+    def _find(self, arguments: dict[str, Any]) -> Prepared:
+        name, epoch = name_in(arguments), number_in(arguments, "epoch", 0, _MOST)
+        prepared = self._manager.catalogue.transactions.prepared.get((session_named(name), epoch))
+        if prepared is None:
+            raise ClientFault(
+                f"epoch {epoch} of {name} is not lent: its time passed, and its messages went back",
+                code="lease-lost",
+            )
+        return prepared
+
+    def _spans(self, prepared: Prepared) -> list[Span]:
+        number, list_number, _ = prepared.record.consumed[0]
+        queue = self._manager.catalogue.by_number.get(number)
+        messages = queue.list_by_number(list_number) if queue is not None else None
+        holder = messages.pledged.get(prepared.record.key) if messages is not None else None
+        return holder.outstanding.spans() if holder is not None else []
+
+    def _messages(self, prepared: Prepared) -> int:
+        return sum(span.stop - span.start for span in self._spans(prepared))
+
+    # ---- ending
+
+    def acknowledge(self, question: Asked) -> None:
+        """Everything lent under a name up to and including an epoch was processed: it is done."""
+        arguments = question.arguments
+        name, epoch = name_in(arguments), number_in(arguments, "epoch", 0, _MOST)
+        if epoch <= self._pipelines.marks.number(Kind.EPOCH, name):
+            self._manager.answer_when_stored(question.request, {"took_effect": False})
+            return
+        self._find(arguments)  # or it is told that this went back
+        ended = [each for each in self._of(name) if each.record.number <= epoch]
+        self._pipelines.carry_out(question.request, Kind.EPOCH, name, epoch, ended)
+
+    def give_back(self, question: Asked) -> None:
+        """Everything lent under a name from an epoch on goes back, in order."""
+        arguments = question.arguments
+        name, epoch = name_in(arguments), number_in(arguments, "epoch", 0, _MOST)
+        for prepared in self._of(name):
+            if prepared.record.number >= epoch:
+                self._pipelines.preparing.abort(prepared)
+        self._manager.answer_when_stored(question.request, {})
+
+    def sweep(self) -> None:
+        """Leases and stages whose pipeline was not heard of in time end: messages go back, rows are dropped."""
+        now = self._manager.now()
+        for prepared in self._all():
+            name, seconds, what = prepared.record.participants[:3]
+            if now >= prepared.asked_at + float(seconds):
+                self._pipelines.preparing.abort(prepared)
+                self._manager.record("lease-expired", name=name, number=prepared.record.number, what=what)
+
+    def _all(self) -> list[Prepared]:
+        transactions = self._manager.catalogue.transactions
+        return [each for each in transactions.prepared.values() if each.record.decider == DECIDER]
+
+    def _of(self, name: str) -> list[Prepared]:
+        session = session_named(name)
+        return [each for each in self._all() if each.record.key[0] == session]
+
+    def shown(self) -> list[dict[str, Any]]:
+        now = self._manager.now()
+        return [
+            {
+                "name": each.record.participants[0],
+                "epoch": each.record.number,
+                "messages": self._messages(each),
+                "seconds_left": round(each.asked_at + float(each.record.participants[1]) - now, 1),
+            }
+            for each in self._all()
+            if each.record.participants[2] == "lease"
+        ][:100]
+
+
+class _Taking:
+    """One lease in the making."""
+
+    def __init__(
+        self,
+        leasing: Leasing,
+        manager: MessageManager,
+        issuer: IdIssuer,
+        queue: Queue,
+        request: int,
+        key: Key,
+        name: str,
+        wanted: int,
+        seconds: float,
+    ) -> None:
+        self._leasing = leasing
+        self._manager = manager
+        self._consumer = issuer.consumer()
+        self.queue, self.request, self.key, self.name = queue, request, key, name
+        self._wanted, self.seconds = wanted, seconds
+        self._bytes = 0
+        self._until = manager.now() + LEASE_PATIENCE_SECONDS
+        self.messages = 0
+        self.numbers: list[tuple[int, int]] = []
+
+    def begin(self, selector: str) -> None:
+        attached = ConsumerAttached(
+            0,
+            self.queue.address,
+            self._consumer,
+            self.key[0],
+            self._wanted,
+            create=False,
+            selector=selector,
+            prompt=False,
+        )
+        self._run(self.queue.handle(attached, self._manager.microseconds()))
+        self._step()
+
+    def _step(self) -> None:
+        """Take what the queue gave, and look again as long as there may be more."""
+        while self._take():
+            if self.messages >= self._wanted or self._bytes >= MAX_LEASE_BYTES:
+                break
+            effects: list[AnyEffect] = []
+            self.queue.dispatch(effects, self._manager.microseconds())
+            self._run(effects)
+        is_over = self.messages >= self._wanted or self._bytes >= MAX_LEASE_BYTES
+        has_more = not self.queue.has_ended and self.queue.messages.depth > 0
+        if self._manager.is_loading(self.queue):
+            self._until = self._manager.now() + LEASE_PATIENCE_SECONDS  # the disk takes as long as it takes
+        if is_over or not has_more or self._manager.now() >= self._until:
+            self._end()
+        else:  # pages are being read, or what waits is not for anybody now
+            asyncio.get_running_loop().call_later(_LOOK_AGAIN_SECONDS, self._step)
+
+    def _take(self) -> int:
+        messages = self.queue.messages
+        consumer = messages.consumers.get(self._consumer)
+        if consumer is None:
+            return 0
+        spans = consumer.outstanding.tagged()
+        taken = consumer.outstanding.messages
+        if taken:
+            self._bytes += consumer.outstanding_bytes
+            ranges = [(tag, tag + span.stop - span.start - 1) for tag, span in spans]
+            self.numbers += messages.pledge(self.key, self._consumer, ranges)
+            self.messages += taken
+            consumer.credit = self._wanted - self.messages  # what was taken from it is not to be replaced
+        return taken
+
+    def _end(self) -> None:
+        if not self.queue.has_ended:
+            left = ConsumerDetached(self.queue.address, self._consumer)
+            self._run(self.queue.handle(left, self._manager.microseconds()))
+        self._leasing.taken(self)
+        self._manager.ask_for_tick()
+
+    def _run(self, effects: list[AnyEffect]) -> None:
+        """Nobody is to hear of a consumer that is only there for a moment."""
+        self._manager.run(self.queue, [effect for effect in effects if not self._is_for_nobody(effect)])
+
+    def _is_for_nobody(self, effect: AnyEffect) -> bool:
+        command = effect.command if isinstance(effect, Multicast) else None
+        if isinstance(command, Dispatched | Parcelled):
+            return command.consumer == self._consumer
+        return isinstance(command, Answered) and not command.request
+
+
+def _may_be_in(span: Span, low: int, high: int) -> bool:
+    """Whether any message of a span can have a value in a range; what has units, or was picked, is sorted by who
+    reads."""
+    block = span.block
+    if high - low == VALUES or block.flags & UNITS:
+        return True
+    return stretches_in(block.lane, block.first + span.start, block.first + span.stop - 1, low, high)

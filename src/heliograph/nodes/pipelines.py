@@ -1,0 +1,121 @@
+"""Data pipelines at a message manager (D1–D3, docs/decisions/0024): one door for what readers and writers ask.
+
+`feeding` reads the history and keeps it, `leasing` lends a queue's messages, `batching` publishes what tasks
+staged. Each
+answers when what it did is stored. What is asked of `pipeline.` goes this way and no other: portions of messages
+are no administration, and a lease takes its time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from heliograph.bus.commands import Answered, Asked, Rejected
+from heliograph.destinations.pipelines import Kind, Mark, encode_mark
+from heliograph.destinations.transactions import Prepared
+from heliograph.journal.records import RecordKind
+from heliograph.model.errors import ClientFault, HeliographError
+from heliograph.model.ids import IdIssuer
+from heliograph.model.limits import PIPELINE_MARK_SECONDS
+from heliograph.nodes.batching import Batching
+from heliograph.nodes.feeding import Feeding
+from heliograph.nodes.leasing import Leasing
+from heliograph.nodes.preparing import Preparing
+
+if TYPE_CHECKING:
+    from heliograph.nodes.message_manager import MessageManager
+
+_MARK_BYTES = 600
+"""More than a mark takes in the journal."""
+
+
+class Pipelines:
+    """Those of one message manager."""
+
+    def __init__(self, manager: MessageManager, issuer: IdIssuer, preparing: Preparing) -> None:
+        self._manager = manager
+        self.preparing = preparing
+        self.marks = manager.catalogue.pipelines
+        feeding = self._feeding = Feeding(manager, self)
+        leasing = self._leasing = Leasing(manager, self, issuer)
+        batching = self._batching = Batching(manager, self)
+        self._handlers: dict[str, Callable[[Asked], None]] = {
+            "pipeline.feed": feeding.read,
+            "pipeline.positions": feeding.positions,
+            "pipeline.measure": feeding.measure,
+            "pipeline.hold": feeding.hold,
+            "pipeline.release": feeding.release,
+            "pipeline.lease": leasing.lease,
+            "pipeline.depth": leasing.depth,
+            "pipeline.read": leasing.read,
+            "pipeline.acknowledge": leasing.acknowledge,
+            "pipeline.return": leasing.give_back,
+            "pipeline.stage": batching.stage,
+            "pipeline.publish": batching.publish,
+            "pipeline.discard": batching.discard,
+            "pipelines": self._show,
+        }
+
+    def answers_to(self, subject: str) -> bool:
+        return subject in self._handlers
+
+    def asked(self, question: Asked) -> None:
+        try:
+            if self._manager.catalogue.is_replicated:
+                raise ClientFault(
+                    "pipelines read and write single servers so far", code="pipeline-in-cluster"
+                )
+            self._handlers[question.subject](question)
+        except HeliographError as error:
+            self.refuse(question.request, error)
+
+    def refuse(self, request: int, error: HeliographError) -> None:
+        self._manager.multicast(Rejected(request, error.code, error.sentence))
+        self._manager.ask_for_tick()
+
+    def answer(self, request: int, body: dict[str, Any]) -> None:
+        self._manager.multicast(Answered(request, body))
+        self._manager.ask_for_tick()
+
+    def sweep(self) -> None:
+        """What nobody asked for in time ends."""
+        for mark in self.marks.expired(self._manager.now()):
+            self.write(mark)
+            if mark.kind == Kind.HOLD:
+                self._feeding.ended(mark, "expired")
+        self._feeding.make_room()
+        self._leasing.sweep()
+
+    def recovered(self) -> None:
+        self._feeding.recovered()
+
+    # ---- for those who work here
+
+    def write(self, mark: Mark, *, wait: bool = False) -> None:
+        self.marks.restore(mark)
+        self._manager.append(RecordKind.PIPELINE, 0, 0, encode_mark(mark), wait=wait)
+
+    def carry_out(self, request: int, kind: Kind, name: str, number: int, prepared: list[Prepared]) -> None:
+        """These transactions are committed and it is noted under what number, in one frame of the journal, which
+        is all there after a crash or not at all. Answers when it is stored. Raises StorageFull."""
+        manager = self._manager
+        self.marks.check_room(kind, name)
+        self.preparing.reserve(prepared, _MARK_BYTES)
+        self.write(Mark(kind, name, number, manager.now() + PIPELINE_MARK_SECONDS), wait=True)
+        for each in prepared:
+            self.preparing.carry_out(each, [])
+        manager.answer_when_stored(request, {"took_effect": True})
+
+    def _show(self, question: Asked) -> None:
+        body = {
+            "holds": self._feeding.shown(),
+            "leases": self._leasing.shown(),
+            "stages": self._batching.shown(),
+            "marks": [
+                {"kind": Kind(mark.kind).name.lower(), "name": mark.name, "number": mark.number}
+                for mark in self.marks.all()
+                if mark.kind != Kind.HOLD
+            ][:100],
+        }
+        self.answer(question.request, body)

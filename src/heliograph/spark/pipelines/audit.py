@@ -1,0 +1,254 @@
+"""Audit (D4): what was produced, handed out, acknowledged and buried, joined and judged (`verdicts.py`).
+
+Everything comes from the journal. The result is a table of violations in Parquet, figures for the report, and whether
+anything was found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import groupby
+from operator import itemgetter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from heliograph.spark.pipelines.running import Tell, source
+from heliograph.spark.pipelines.verdicts import NEVER, judge, overtaking
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from pyspark.sql import DataFrame, SparkSession
+
+_JUDGED = (
+    "destination string, list int, number bigint, first_lsn bigint, first_place int, done_lsn bigint,"
+    " doubled int, is_removed boolean"
+)
+_VIOLATIONS = "violation string, destination string, list int, number bigint, id string, detail string"
+
+
+_STRETCH = 4096
+"""Messages that are judged at a time."""
+
+
+class Findings(NamedTuple):
+    """What the report shows."""
+
+    violations: list[dict[str, Any]]
+    rates: pd.DataFrame  # destination, second, kind, messages
+    latencies: pd.DataFrame  # destination, second, kind, p50, p95, p99 (milliseconds)
+    totals: pd.DataFrame  # destination, kind, messages
+    slowest: pd.DataFrame  # destination, list, messages, p50, p95, p99 from hand-out to acknowledgement
+    dead: pd.DataFrame  # reason, origin, messages
+
+
+def run(
+    spark: SparkSession, options: dict[str, Any], result: Path | None, tell: Tell, *, lanes: bool = True
+) -> Findings:
+    """`lanes`: hold the order of lanes against consumers, too, which those with selectors do not keep."""
+    from pyspark.sql import functions as f
+
+    events = source(spark, {**options, "destination": "*", "content": "events"}, streams=False).cache()
+    tell(f"{events.count()} records of the journal")
+    starts = sorted(row["lsn"] for row in events.where("kind = 'started'").select("lsn").collect())
+    published, notes = _published(events), _notes(events)
+    stretches = notes.withColumn("stretch", f.expr(f"number div {_STRETCH}"))
+    groups = stretches.groupBy("destination", "list", "stretch")
+    judged = groups.applyInPandas(_judge_with(starts), _JUDGED).cache()
+    found = _violations(published, judged, lanes=lanes).cache()
+    if result is not None:
+        found.write.mode("overwrite").parquet(str(result))
+    violations = [row.asDict() for row in found.orderBy("violation", "destination", "number").collect()]
+    tell(f"{len(violations)} violations")
+    figures = _figures(published, notes, events)
+    return Findings(violations, *figures)
+
+
+def _published(events: DataFrame) -> DataFrame:
+    return events.where("kind in ('published', 'adopted')").withColumnRenamed("first", "number")
+
+
+def _notes(events: DataFrame) -> DataFrame:
+    from pyspark.sql import functions as f
+
+    notes = events.where("kind in ('dispatched', 'returned', 'done')")
+    return notes.select(
+        "destination",
+        "list",
+        "lsn",
+        "place",
+        "kind",
+        "written",
+        f.explode(f.expr("sequence(first, last)")).alias("number"),
+    )
+
+
+def _judge_with(starts: list[int]) -> Any:
+    """What Spark sends to its workers: small, and everything else is found there by its name."""
+
+    def judge_group(group: pd.DataFrame) -> pd.DataFrame:
+        return judge_stretch(group, starts)
+
+    return judge_group
+
+
+def judge_stretch(group: pd.DataFrame, starts: list[int]) -> pd.DataFrame:
+    """All that happened to a stretch of the messages of a list: a frame for each message would cost more than it."""
+    import pandas as pd
+
+    ordered = group.sort_values(["number", "lsn", "place"])
+    destination, list_number = ordered["destination"].iloc[0], ordered["list"].iloc[0]
+    rows = zip(*(ordered[name].tolist() for name in ("number", "lsn", "place", "kind")), strict=True)
+    judged = []
+    for number, history in groupby(rows, key=itemgetter(0)):
+        verdict = judge(((lsn, place, kind) for _, lsn, place, kind in history), starts)
+        told = (*verdict.handed_out, verdict.done[0], verdict.doubled, verdict.is_removed)
+        judged.append((destination, list_number, number, *told))
+    return pd.DataFrame(judged, columns=[part.split()[0] for part in _JUDGED.split(", ")])
+
+
+def _violations(published: DataFrame, judged: DataFrame, *, lanes: bool) -> DataFrame:
+    from pyspark.sql import functions as f
+
+    messages = published.select(
+        "destination", "number", "id", "lane", "unit", "priority", "is_delayed", "expires"
+    )
+    known = judged.join(messages, ["destination", "number"], "left")
+    columns = [part.split()[0] for part in _VIOLATIONS.split(", ")]
+    doubled = known.where("doubled > 0").withColumn("violation", f.lit("doubled"))
+    doubled = doubled.withColumn(
+        "detail", f.concat(f.lit("handed out again "), f.col("doubled"), f.lit(" times"))
+    )
+    lost = _lost(known, published).withColumn("violation", f.lit("lost"))
+    lost = lost.withColumn("detail", f.lit("done, and never handed out"))
+    early = _out_of_order(messages, judged, lanes=lanes)
+    return doubled.select(columns).unionByName(lost.select(columns)).unionByName(early.select(columns))
+
+
+def _lost(known: DataFrame, published: DataFrame) -> DataFrame:
+    """Removed, and not because it had expired, was moved elsewhere, or died."""
+    from pyspark.sql import functions as f
+
+    gone = known.where("is_removed AND id IS NOT NULL AND expires IS NULL")
+    buried = published.where("original_id IS NOT NULL").select(f.col("original_id").alias("id")).distinct()
+    moved = published.where("kind = 'adopted'").select("id").distinct()
+    return gone.join(buried, "id", "left_anti").join(moved, "id", "left_anti")
+
+
+def _out_of_order(messages: DataFrame, judged: DataFrame, *, lanes: bool) -> DataFrame:
+    from pyspark.sql import functions as f
+
+    lists = judged.select("destination", "list").distinct()
+    places = messages.join(lists, "destination").join(judged, ["destination", "list", "number"], "left")
+    # What was removed without having been handed out held back nothing.
+    places = places.where("coalesce(is_removed, false) = false")
+    units = places.where("unit <> 0").withColumn("order_of", f.concat(f.lit("unit "), f.hex("unit")))
+    kept = [units]
+    if lanes:
+        plain = places.where("unit = 0 AND NOT is_delayed AND destination LIKE 'queue:%'")
+        name = f.concat(f.lit("lane "), f.col("lane"), f.lit(" priority "), f.col("priority"))
+        kept.append(plain.withColumn("order_of", name))
+    ordered = kept[0]
+    for more in kept[1:]:
+        ordered = ordered.unionByName(more)
+    wanted = ordered.select(
+        "destination",
+        "list",
+        "order_of",
+        "number",
+        "id",
+        *[f.col(name) for name in ("first_lsn", "first_place")],
+    )
+    return wanted.groupBy("destination", "list", "order_of").applyInPandas(_find_early, _VIOLATIONS)
+
+
+def _find_early(group: pd.DataFrame) -> pd.DataFrame:
+    import pandas as pd
+
+    waiting = group["first_lsn"].isna()
+    lsns = group["first_lsn"].fillna(NEVER[0]).astype("int64").tolist()
+    spots = group["first_place"].fillna(0).astype("int64").tolist()
+    numbers = group["number"].tolist()
+    places = [
+        (number, NEVER if waits else (lsn, spot))
+        for number, lsn, spot, waits in zip(numbers, lsns, spots, waiting.tolist(), strict=True)
+    ]
+    early = dict.fromkeys(overtaking(places))
+    row = group.iloc[0]
+    ids = dict(zip(numbers, group["id"].tolist(), strict=True))
+    return pd.DataFrame(
+        [
+            (
+                "out of order",
+                row["destination"],
+                row["list"],
+                number,
+                ids[number],
+                f"before an earlier one of {row['order_of']}",
+            )
+            for number in early
+        ],
+        columns=[part.split()[0] for part in _VIOLATIONS.split(", ")],
+    )
+
+
+def _figures(published: DataFrame, notes: DataFrame, events: DataFrame) -> Iterator[pd.DataFrame]:
+    """Rates, latencies, totals, slowest, dead."""
+    from pyspark.sql import functions as f
+
+    second = f.date_trunc("second", "written").alias("second")
+    made = published.select("destination", f.lit("published").alias("kind"), "written", "number")
+    happened = made.unionByName(notes.select("destination", "kind", "written", "number"))
+    timed = happened.where("written IS NOT NULL")
+    yield timed.groupBy("destination", second, "kind").agg(f.count("*").alias("messages")).toPandas()
+    first = (
+        notes.where("kind = 'dispatched'")
+        .groupBy("destination", "list", "number")
+        .agg(f.min("written").alias("handed_out"))
+    )
+    ended = (
+        notes.where("kind = 'done'")
+        .groupBy("destination", "list", "number")
+        .agg(f.min("written").alias("ended"))
+    )
+    whole = (
+        published.select("destination", "number", f.col("written").alias("made"))
+        .join(first, ["destination", "number"])
+        .join(ended, ["destination", "list", "number"], "left")
+    )
+    waits = _milliseconds("handed_out", "made").alias("milliseconds")
+    works = _milliseconds("ended", "handed_out").alias("milliseconds")
+    hand_out = whole.select(
+        "destination", "list", f.col("made").alias("at"), f.lit("to hand-out").alias("kind"), waits
+    )
+    acknowledged = whole.select(
+        "destination",
+        "list",
+        f.col("handed_out").alias("at"),
+        f.lit("to acknowledgement").alias("kind"),
+        works,
+    )
+    both = hand_out.unionByName(acknowledged).where("milliseconds IS NOT NULL AND at IS NOT NULL")
+    bucket = f.date_trunc("second", "at").alias("second")
+    yield both.groupBy("destination", bucket, "kind").agg(*_percentiles()).toPandas()
+    yield happened.groupBy("destination", "kind").agg(f.count("*").alias("messages")).toPandas()
+    slow = acknowledged.where("milliseconds IS NOT NULL").groupBy("destination", "list")
+    yield (
+        slow.agg(f.count("*").alias("messages"), *_percentiles()).orderBy(f.desc("p95")).limit(20).toPandas()
+    )
+    dead = events.where("reason IS NOT NULL").groupBy("reason").agg(f.count("*").alias("messages"))
+    yield dead.orderBy(f.desc("messages")).toPandas()
+
+
+def _milliseconds(later: str, earlier: str) -> Any:
+    from pyspark.sql import functions as f
+
+    return (f.col(later).cast("double") - f.col(earlier).cast("double")) * 1000
+
+
+def _percentiles() -> list[Any]:
+    from pyspark.sql import functions as f
+
+    return [
+        f.percentile_approx("milliseconds", share).alias(f"p{round(share * 100)}")
+        for share in (0.5, 0.95, 0.99)
+    ]

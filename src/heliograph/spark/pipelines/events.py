@@ -1,0 +1,287 @@
+"""Composite events (D5, A9): rules over a stream of messages, as stateful streaming with event time.
+
+Each batch of messages is held against the selectors of all rules, as columns; what fits any event of a rule goes
+on under
+(rule, key). There, a group keeps the events that are not decided yet, in order of their time, and looks for
+matches as far
+as the watermark allows (`patterns.find`): the answer does not depend on how the stream was cut into batches. A
+timer wakes a group when a window closes. Matches are messages, sent exactly once by the sink.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from heliograph.model.selector import Selector
+from heliograph.spark.pipelines.patterns import Event, Match, Pattern, find, parse
+from heliograph.spark.pipelines.rules import MAX_RULES, Rule
+from heliograph.spark.pipelines.running import Tell, see_through, source, start_query
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.state import GroupState
+
+MAX_EVENTS_OF_A_KEY: Final = 10_000
+"""A key that has so many undecided events is a fault in the rule: the oldest are given up."""
+_SIFTED: Final = "rule int, key string, time timestamp, lsn bigint, kinds bigint, id string"
+_STATE: Final = "events binary"
+MATCHES: Final = (
+    "rule string, key string, started timestamp, completed timestamp, ids array<string>, destination string,"
+    " text string, priority int"
+)
+_HEADERS: Final = {
+    "JMSType": "type",
+    "JMSPriority": "priority",
+    "JMSCorrelationID": "correlation_id",
+    "JMSReplyTo": "reply_to",
+    "JMSMessageID": "id",
+    "JMSDestination": "destination",
+    "JMSXGroupID": "unit_of_order",
+}
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(list[tuple[int, int, int, str]]).decode
+
+
+# ---- which message is what event
+
+
+def value_of(text: str | None) -> Any:
+    """Properties travel as texts; what reads like a number or a truth is one."""
+    if text is None:
+        return None
+    if text in ("true", "false"):
+        return text == "true"
+    try:
+        return int(text)
+    except ValueError:
+        try:
+            return float(text)
+        except ValueError:
+            return text
+
+
+def fields_of(row: dict[str, Any]) -> dict[str, Any]:
+    """What selectors may ask of a message: fields of a JSON body, properties, headers; the later win."""
+    fields: dict[str, Any] = {}
+    text = row.get("text")
+    if text and text.startswith("{"):
+        try:
+            body = json.loads(text)
+        except ValueError:
+            body = {}
+        fields.update((k, v) for k, v in body.items() if isinstance(v, str | int | float | bool))
+    for name, value in row.get("properties") or ():
+        fields[name] = value_of(value)
+    for header, column in _HEADERS.items():
+        fields[header] = row.get(column)
+    return fields
+
+
+def key_of(rule: Rule, row: dict[str, Any], fields: dict[str, Any]) -> str | None:
+    if not rule.by:
+        return ""
+    value = row.get(rule.by) if rule.by in _HEADERS.values() else fields.get(rule.by)
+    return None if value is None else str(value)
+
+
+class Sieve:
+    """The selectors of all rules."""
+
+    def __init__(self, rules: list[Rule]) -> None:
+        self._rules = rules
+        self._selectors = [
+            (Selector(rule.where) if rule.where else None, [Selector(text) for text in rule.events.values()])
+            for rule in rules
+        ]
+
+    def sift(self, rows: list[dict[str, Any]]) -> Iterator[tuple[int, str, Any, int, int, str]]:
+        """Rule, key, time, LSN, kinds, id of each message that concerns a rule."""
+        fields = [fields_of(row) for row in rows]
+        for number, rule in enumerate(self._rules):
+            where, selectors = self._selectors[number]
+            kinds = [0] * len(rows)
+            for bit, selector in enumerate(selectors):
+                for place in _matching(selector, fields):
+                    kinds[place] |= 1 << bit
+            allowed = dict.fromkeys(_matching(where, fields)) if where is not None else None
+            for place, found in enumerate(kinds):
+                if found and (allowed is None or place in allowed):
+                    row = rows[place]
+                    key = key_of(rule, row, fields[place])
+                    if key is not None:
+                        yield number, key, row["timestamp"], row["lsn"], found, row["id"]
+
+
+def _matching(selector: Selector, fields: list[dict[str, Any]]) -> list[int]:
+    columns = [[row.get(name) for row in fields] for name in selector.names]
+    return selector.compiled.rows(range(len(fields)), columns)
+
+
+def _sifter(rules: list[Rule]) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """What Spark sends to its workers: small, and everything else is found there by its name."""
+
+    def sift(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return sift_batches(rules, batches)
+
+    return sift
+
+
+def sift_batches(rules: list[Rule], batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Which messages are events, of which rules."""
+    import pyarrow as pa
+
+    sieve = Sieve(rules)
+    schema = pa.schema(
+        [
+            ("rule", pa.int32()),
+            ("key", pa.string()),
+            ("time", pa.timestamp("us", tz="UTC")),
+            ("lsn", pa.int64()),
+            ("kinds", pa.int64()),
+            ("id", pa.string()),
+        ]
+    )
+    for batch in batches:
+        found = list(sieve.sift(batch.to_pylist()))
+        columns = list(zip(*found, strict=True)) if found else [()] * 6
+        arrays = [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
+        yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+# ---- matching
+
+
+def _matcher(rules: list[Rule]) -> Any:
+    """As `_sifter`."""
+
+    def match(
+        key: tuple[int, str], frames: Iterable[pd.DataFrame], state: GroupState
+    ) -> Iterator[pd.DataFrame]:
+        return match_group(rules[int(key[0])], str(key[1]), frames, state)
+
+    return match
+
+
+def match_group(
+    rule: Rule, key: str, frames: Iterable[pd.DataFrame], state: GroupState
+) -> Iterator[pd.DataFrame]:
+    """New events of a rule and a key, or its timer."""
+    import pandas as pd
+
+    events = [Event(*each) for each in _decode(state.get[0])] if state.exists else []
+    for frame in frames:
+        times = frame["time"].astype("datetime64[us]").astype("int64").tolist()
+        rows = zip(times, frame["lsn"].tolist(), frame["kinds"].tolist(), frame["id"].tolist(), strict=True)
+        events += [Event(*row) for row in rows]
+    events.sort(key=in_order)
+    watermark = state.getCurrentWatermarkMs() * 1000
+    pattern = _pattern(rule.pattern_text, tuple(rule.events))
+    matches, left = find(pattern, events, rule.window, watermark)
+    _keep(state, left[-MAX_EVENTS_OF_A_KEY:], rule, watermark)
+    yield pd.DataFrame([_row(rule, key, match) for match in matches], columns=_names())
+
+
+def in_order(event: Event) -> tuple[int, int, int]:
+    """Messages of a block may share time and LSN: their sequences, with which their ids end, tell them apart."""
+    sequence = event.id.rpartition("-")[2]
+    return event.time, event.order, int(sequence) if sequence.isdigit() else 0
+
+
+@lru_cache(maxsize=MAX_RULES)
+def _pattern(text: str, names: tuple[str, ...]) -> Pattern:
+    return parse(text, {name: 1 << place for place, name in enumerate(names)})
+
+
+def _keep(state: GroupState, left: list[Event], rule: Rule, watermark: int) -> None:
+    if not left:
+        if state.exists:
+            state.remove()
+        return
+    state.update((_encode([tuple(event) for event in left]),))
+    # Decided when the watermark has passed the event itself, or at the latest when its window closes.
+    due = left[0].time if left[0].time > watermark else left[0].time + rule.window
+    state.setTimeoutTimestamp(max(due // 1000 + 1, watermark // 1000 + 1))
+
+
+def _row(rule: Rule, key: str, match: Match) -> tuple[Any, ...]:
+    import pandas as pd
+
+    ids = [event.id for event in match.taken]
+    started = pd.Timestamp(match.taken[0].time, unit="us")
+    completed = pd.Timestamp(match.completed, unit="us")
+    told = rule.text.format(
+        rule=rule.name,
+        key=key,
+        ids=", ".join(ids),
+        started=started.isoformat(),
+        completed=completed.isoformat(),
+    )
+    return rule.name, key, started, completed, ids, rule.destination, told, rule.priority
+
+
+def _names() -> list[str]:
+    return [part.split()[0] for part in MATCHES.split(", ")]
+
+
+def matches_of(messages: DataFrame, rules: list[Rule]) -> DataFrame:
+    """The matches of all rules in a stream of messages."""
+    from pyspark.sql import functions as f
+    from pyspark.sql.streaming.state import GroupStateTimeout
+
+    late = max(rule.late for rule in rules)
+    sifted = messages.mapInArrow(_sifter(rules), _SIFTED).withWatermark(
+        "time", f"{late * 1000:.0f} milliseconds"
+    )
+    return sifted.groupBy(f.col("rule"), f.col("key")).applyInPandasWithState(
+        _matcher(rules), MATCHES, _STATE, "append", GroupStateTimeout.EventTimeTimeout
+    )
+
+
+def as_messages(matches: DataFrame) -> DataFrame:
+    """What the sink sends for each match: its text, and what it is about as properties."""
+    from pyspark.sql import functions as f
+
+    properties = f.create_map(
+        f.lit("rule"),
+        f.col("rule"),
+        f.lit("key"),
+        f.col("key"),
+        f.lit("ids"),
+        f.array_join("ids", " "),
+        f.lit("started"),
+        f.col("started").cast("string"),
+        f.lit("completed"),
+        f.col("completed").cast("string"),
+    )
+    return matches.select(
+        "destination",
+        "text",
+        "priority",
+        f.lit("composite-event").alias("type"),
+        properties.alias("properties"),
+    )
+
+
+def run(
+    spark: SparkSession,
+    options: dict[str, Any],
+    rules: list[Rule],
+    checkpoint: Path,
+    tell: Tell,
+    *,
+    once: bool,
+    stopped: Callable[[], bool] = lambda: False,
+) -> int:
+    """Watch for matches until stopped, or through what there is. Returns the rows that were read."""
+    sink = {key: str(value) for key, value in options.items() if key in ("url", "user", "password")}
+    matches = as_messages(matches_of(source(spark, options), rules))
+    writer = matches.writeStream.format("heliograph").options(**sink).outputMode("append")
+    return see_through(start_query(writer, checkpoint, once=once), tell, stopped=stopped)

@@ -1,0 +1,219 @@
+"""Rules of composite events (D5, A9): a file in TOML, read and checked, and told in words.
+
+    [[rules]]
+    name = "three failures and a success"
+    by = "card"                           # a property, a field of a JSON body, or a header: one match for each value
+    pattern = "seq(times(3, failed), ok)"
+    within = "10m"
+    late = "30s"                          # events that come so late still count; later ones are dropped and counted
+    [rules.events]
+    failed = "JMSType = 'login' AND result = 'failed'"      # a selector
+    ok = "JMSType = 'login' AND result = 'ok'"
+    [rules.action]
+    send = "queue:fraud"                  # or: alert = "fraud"
+    text = "{rule} for {key}: {ids}"
+
+What cannot be understood is refused with file, line and reason.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from heliograph.model.destination import parse_address
+from heliograph.model.errors import ClientFault, HeliographError
+from heliograph.model.selector import Selector
+from heliograph.spark.pipelines import patterns
+from heliograph.spark.pipelines.patterns import Pattern
+
+MAX_RULES: Final = 1000
+MAX_EVENTS: Final = 60
+"""Kinds of events in a rule: each is a bit."""
+ALERTS: Final = "topic:alerts."
+"""Where alerts of rules go: `alert = "fraud"` is a message to `topic:alerts.fraud`."""
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)")
+_UNITS: Final = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}
+_KEYS: Final = ("name", "by", "pattern", "within", "late", "events", "action", "where")
+_ACTION_KEYS: Final = ("send", "alert", "text", "priority")
+DEFAULT_TEXT: Final = "{rule}: {key}"
+
+
+class Rule(msgspec.Struct, frozen=True):
+    """A rule that can be carried out."""
+
+    name: str
+    by: str
+    pattern_text: str
+    window: int  # microseconds
+    late: float  # seconds
+    where: str  # a selector that everything must match
+    events: dict[str, str]  # kinds of events, by selectors
+    destination: str
+    text: str
+    priority: int
+
+    @property
+    def bits(self) -> dict[str, int]:
+        return {name: 1 << place for place, name in enumerate(self.events)}
+
+    def pattern(self) -> Pattern:
+        return patterns.parse(self.pattern_text, self.bits)
+
+    def explain(self) -> str:
+        """The rule in words."""
+        kinds = "\n".join(f"    {name}: a message for which {text}" for name, text in self.events.items())
+        only = f"\n  Only messages count for which {self.where}." if self.where else ""
+        each = f"  For each value of {self.by}, look for" if self.by else "  Look for"
+        return "\n".join(
+            (
+                self.name,
+                f"{each} {self.pattern().words()}, within {_told(self.window / 1e6)} of the first.",
+                f"{kinds}{only}",
+                f"  Events may come up to {_told(self.late)} late; what comes later is dropped and counted.",
+                f"  Each match sends a message to {self.destination};"
+                " the next match begins behind the last event of this one.",
+            )
+        )
+
+
+def read_rules(path: Path) -> list[Rule]:
+    """Raises ClientFault `event-rule-invalid`, with file, line and reason."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ClientFault(f"{path} cannot be read: {error.strerror}", code="event-rule-invalid") from None
+    return parse_rules(text, str(path))
+
+
+def parse_rules(text: str, name: str) -> list[Rule]:
+    """Raises ClientFault."""
+    try:
+        document = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as fault:
+        raise ClientFault(f"{name}: {fault}", code="event-rule-invalid") from None
+    given = document.get("rules")
+    if not isinstance(given, list) or not given or len(given) > MAX_RULES or set(document) != {"rules"}:
+        raise ClientFault(
+            f"{name}: a file of rules has 1 to {MAX_RULES} tables [[rules]]", code="event-rule-invalid"
+        )
+    places = _Places(text, name)
+    rules = [_rule(entry, places, number) for number, entry in enumerate(given)]
+    for number, rule in enumerate(rules):
+        if rule.name in [earlier.name for earlier in rules[:number]]:
+            raise places.fault(number, "name", f"another rule is called {rule.name!r} already")
+    return rules
+
+
+class _Places:
+    """Where in the file the keys of each rule stand."""
+
+    def __init__(self, text: str, name: str) -> None:
+        self._name = name
+        self._lines = text.splitlines()
+        self._starts = [
+            n for n, line in enumerate(self._lines) if line.strip().replace(" ", "") == "[[rules]]"
+        ]
+
+    def fault(self, number: int, key: str, reason: str) -> ClientFault:
+        start = self._starts[number] if number < len(self._starts) else 0
+        stop = self._starts[number + 1] if number + 1 < len(self._starts) else len(self._lines)
+        pattern = re.compile(rf"\s*(\[rules\.{re.escape(key)}\]|{re.escape(key)}\s*=)")
+        line = next((n for n in range(start, stop) if pattern.match(self._lines[n])), start)
+        return ClientFault(f"{self._name}, line {line + 1}: {reason}", code="event-rule-invalid")
+
+
+def _rule(entry: Any, places: _Places, number: int) -> Rule:
+    if not isinstance(entry, dict):
+        raise places.fault(number, "", "a rule is a table")
+    for key in entry:
+        if key not in _KEYS:
+            raise places.fault(number, key, f"a rule has no {key!r}; it has {', '.join(_KEYS)}")
+    name = _text(entry, "name", places, number)
+    events = entry.get("events")
+    if not isinstance(events, dict) or not 0 < len(events) <= MAX_EVENTS:
+        raise places.fault(number, "events", f"a rule names 1 to {MAX_EVENTS} events in [rules.events]")
+    for event, selector in events.items():
+        _check_selector(selector, event, places, number)
+    where = _text(entry, "where", places, number, "")
+    if where:
+        _check_selector(where, "where", places, number)
+    destination, text, priority = _action(entry.get("action"), places, number)
+    rule = Rule(
+        name,
+        _text(entry, "by", places, number, ""),
+        _text(entry, "pattern", places, number),
+        int(_seconds(entry, "within", places, number) * 1_000_000),
+        _seconds(entry, "late", places, number, "1m"),
+        where,
+        events,
+        destination,
+        text,
+        priority,
+    )
+    try:
+        used = set(rule.pattern().names())
+    except ClientFault as fault:
+        raise places.fault(number, "pattern", fault.sentence) from None
+    unused = [event for event in events if event not in used]
+    if unused:
+        raise places.fault(number, unused[0], f"the event {unused[0]!r} is not in the pattern")
+    return rule
+
+
+def _action(action: Any, places: _Places, number: int) -> tuple[str, str, int]:
+    if not isinstance(action, dict) or ("send" in action) == ("alert" in action):
+        raise places.fault(number, "action", "an action says send = DESTINATION or alert = NAME")
+    for key in action:
+        if key not in _ACTION_KEYS:
+            raise places.fault(number, key, f"an action has no {key!r}; it has {', '.join(_ACTION_KEYS)}")
+    destination = str(action["send"]) if "send" in action else f"{ALERTS}{action['alert']}"
+    try:
+        parse_address(destination)
+    except HeliographError as fault:
+        raise places.fault(number, "send" if "send" in action else "alert", fault.sentence) from None
+    text = action.get("text", DEFAULT_TEXT)
+    priority = action.get("priority", 4)
+    if not isinstance(text, str) or re.sub(r"\{(rule|key|ids|started|completed)\}", "", text).count("{"):
+        reason = "a text may have {rule}, {key}, {ids}, {started} and {completed} in it"
+        raise places.fault(number, "text", reason)
+    if isinstance(priority, bool) or not isinstance(priority, int) or not 0 <= priority <= 9:
+        raise places.fault(number, "priority", "a priority is 0 to 9")
+    return destination, text, priority
+
+
+def _check_selector(text: Any, key: str, places: _Places, number: int) -> None:
+    if not isinstance(text, str):
+        raise places.fault(number, key, f"{key} is a selector, a text")
+    try:
+        Selector(text)
+    except ClientFault as fault:
+        raise places.fault(number, key, fault.sentence) from None
+
+
+def _text(entry: dict[str, Any], key: str, places: _Places, number: int, default: str | None = None) -> str:
+    value = entry.get(key, default)
+    if not isinstance(value, str) or (default is None and not value.strip()):
+        raise places.fault(number, key, f"a rule needs {key}, a text")
+    return value
+
+
+def _seconds(
+    entry: dict[str, Any], key: str, places: _Places, number: int, default: str | None = None
+) -> float:
+    value = entry.get(key, default)
+    found = _DURATION.fullmatch(value.strip()) if isinstance(value, str) else None
+    if found is None or not float(found[1]):
+        raise places.fault(number, key, f'{key} is a time such as "10m": a number and ms, s, m, h or d')
+    return float(found[1]) * _UNITS[found[2]]
+
+
+def _told(seconds: float) -> str:
+    for unit, size in (("days", 86400), ("hours", 3600), ("minutes", 60)):
+        if seconds >= size and seconds % size == 0:
+            return f"{seconds / size:g} {unit}"
+    return f"{seconds:g} seconds"

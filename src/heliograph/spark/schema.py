@@ -1,0 +1,33 @@
+"""The columns of messages in Spark, and the same in Arrow."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pyarrow as pa
+
+SCHEMA: Final = (
+    "id string, lsn bigint, destination string, timestamp timestamp, priority int, expiration timestamp,"
+    " correlation_id string, reply_to string, type string, unit_of_order string, delivery_count int,"
+    " properties map<string,string>, body binary, text string"
+)
+TIME: Final = pa.timestamp("us", tz="UTC")
+PROPERTIES: Final = pa.map_(pa.string(), pa.string())
+ARROW: Final = pa.schema(
+    [
+        ("id", pa.string()),
+        ("lsn", pa.int64()),
+        ("destination", pa.string()),
+        ("timestamp", TIME),
+        ("priority", pa.int32()),
+        ("expiration", TIME),
+        ("correlation_id", pa.string()),
+        ("reply_to", pa.string()),
+        ("type", pa.string()),
+        ("unit_of_order", pa.string()),
+        ("delivery_count", pa.int32()),
+        ("properties", PROPERTIES),
+        ("body", pa.binary()),
+        ("text", pa.string()),
+    ]
+)

@@ -1,0 +1,230 @@
+"""Ready pipelines on a real server with real Spark (D1, D4, D5), each on little data."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import heliograph
+from heliograph.client.blocking import BlockingConnection
+from heliograph.spark.pipelines import archive, audit, dead_letters, events, replay
+from heliograph.spark.pipelines.manifest import Manifest
+from heliograph.spark.pipelines.patterns import Event
+from heliograph.spark.pipelines.report import write_report
+from heliograph.spark.pipelines.rules import parse_rules
+from tests.unit.spark.plain_patterns import evaluate
+
+
+def silent(_: str) -> None:
+    """Nobody watches."""
+
+
+def bodies_in(connection: BlockingConnection, destination: str, count: int) -> list[bytes]:
+    consumer = connection.consumer(destination)
+    found = []
+    for _ in range(count):
+        message = consumer.receive(timeout=30)
+        assert message is not None
+        assert isinstance(message.body, str | bytes)
+        found.append(message.body if isinstance(message.body, bytes) else message.body.encode())
+    assert consumer.receive(timeout=0.2) is None
+    consumer.close()
+    return found
+
+
+@pytest.mark.req("D1", "D2", "D3")
+def test_a_queue_and_its_history_go_through_spark_once_and_units_in_order(
+    spark: Any, url: str, tmp_path: Path
+) -> None:
+    with heliograph.connect_blocking(url) as connection:
+        producer = connection.producer("queue:a")
+        for n in range(3000):
+            producer.send(b"%d" % n, unit_of_order=f"u{n % 7}" if n % 2 else None)
+        producer.flush()
+        for mode in ("feed", "queue"):
+            options = {
+                "url": url,
+                "destination": "queue:a",
+                "mode": mode,
+                "partitions": "2",
+                "maxRowsPerTrigger": "1800",
+            }
+            rows = spark.readStream.format("heliograph").options(**options).load()
+            writer = (
+                rows.writeStream.format("heliograph")
+                .option("url", url)
+                .option("destination", f"queue:{mode}")
+            )
+            query = (
+                writer.option("checkpointLocation", str(tmp_path / mode)).trigger(availableNow=True).start()
+            )
+            assert query.awaitTermination(240)
+            assert query.exception() is None
+            found = bodies_in(connection, f"queue:{mode}", 3000)
+            assert sorted(found, key=int) == [b"%d" % n for n in range(3000)]
+            for unit in range(7):
+                own = [int(body) for body in found if int(body) % 2 and int(body) % 7 == unit]
+                assert own == sorted(own)
+        assert connection.ask("destination.show", destination="queue:a")["depth"] == 0
+
+
+@pytest.mark.req("D4")
+def test_what_is_archived_can_be_replayed_and_nothing_is_archived_twice(
+    spark: Any, url: str, tmp_path: Path
+) -> None:
+    options = {"url": url, "destination": "queue:a", "partitions": 1}
+    folder, checkpoint = tmp_path / "archive", tmp_path / "checkpoint"
+    with heliograph.connect_blocking(url) as connection:
+        producer = connection.producer("queue:a")
+        for part in range(2):
+            for n in range(50):
+                producer.send(f"{part} {n}", properties={"n": n}, type="odd" if n % 2 else "even")
+            producer.flush()
+            archive.run(spark, options, folder, checkpoint, silent, once=True)
+        kept = archive.read_archive(spark, folder)
+        assert kept is not None
+        assert kept.count() == 100
+        assert Manifest(folder).rows() == 100
+        # A batch whose entry is there is done.
+        archive.add_batch(kept.drop("day"), folder, next(iter(Manifest(folder).entries())).key)
+        assert archive.read_archive(spark, folder).count() == 100  # type: ignore[union-attr]
+        for n in range(archive.SMALL_FILES):
+            archive.add_batch(kept.limit(1).drop("day"), folder, f"extra:{n}")
+        assert archive.compact(folder, silent) >= archive.SMALL_FILES
+        assert archive.read_archive(spark, folder).count() == 100 + archive.SMALL_FILES  # type: ignore[union-attr]
+        sink = {"url": url, "destination": "queue:again"}
+        where = "type = 'odd' AND int(properties['n']) < 10 AND text LIKE '1 %'"
+        assert replay.run(spark, folder, sink, silent, where=where) == 5
+        assert bodies_in(connection, "queue:again", 5) == [b"1 %d" % n for n in (1, 3, 5, 7, 9)]
+
+
+@pytest.mark.req("D4")
+def test_the_dead_are_sorted_by_reason_and_sent_back(spark: Any, url: str) -> None:
+    with heliograph.connect_blocking(url) as connection:
+        connection.ask("destination.create", destination="queue:a", policy={"redelivery_limit": 1})
+        producer = connection.producer("queue:a")
+        for n in range(6):
+            producer.send(f"{n}", type="t")
+        producer.flush()
+        session = connection.session(acknowledge="client")
+        consumer = session.consumer("queue:a")
+        for _ in range(6):
+            assert consumer.receive(timeout=30) is not None
+        session.recover()
+        assert consumer.receive(timeout=0.2) is None
+        consumer.close()
+        options = {"url": url, "partitions": 1}
+        (row,) = dead_letters.triage(spark, options)
+        assert (row["reason"], row["origin"], row["messages"]) == ("redelivery-limit", "queue:a", 6)
+        assert dead_letters.redrive(spark, options, silent, reason="expired") == 0
+        assert dead_letters.redrive(spark, options, silent, reason="redelivery-limit") == 6
+        assert connection.ask("destination.show", destination="queue:_DMQ")["depth"] == 0
+        assert bodies_in(connection, "queue:a", 6) == [b"%d" % n for n in range(6)]
+
+
+@pytest.mark.req("D4")
+def test_an_audit_of_a_clean_run_finds_nothing_and_its_report_shows_what_was(
+    spark: Any, url: str, tmp_path: Path
+) -> None:
+    with heliograph.connect_blocking(url) as connection:
+        connection.ask("pipeline.hold", name="audit", destination="*", after=0)
+        producer = connection.producer("queue:a")
+        for n in range(500):
+            producer.send(b"%d" % n, unit_of_order=f"u{n % 5}" if n % 3 else None)
+        producer.flush()
+        bodies_in(connection, "queue:a", 500)
+        findings = audit.run(spark, {"url": url, "partitions": 2}, tmp_path / "result", silent)
+        assert findings.violations == []
+        totals = {(row.destination, row.kind): row.messages for row in findings.totals.itertuples()}
+        assert totals["queue:a", "published"] == totals["queue:a", "dispatched"] == 500
+        assert totals["queue:a", "done"] == 500
+        assert not findings.latencies.empty
+        write_report(findings, tmp_path / "report.html", title="Audit")
+        page = (tmp_path / "report.html").read_text(encoding="utf-8")
+        assert "Nothing was lost, doubled or out of order" in page
+        assert page.count("data:image/png;base64,") >= 2
+        assert "http" not in page.replace("https://", "").split("base64")[0]
+
+
+RULES = """
+[[rules]]
+name = "sequence"
+by = "key"
+pattern = "seq(a, b)"
+within = "20s"
+late = "10s"
+[rules.events]
+a = "kind = 'a'"
+b = "kind = 'b'"
+[rules.action]
+send = "queue:found"
+text = "{rule} {key} {ids}"
+
+[[rules]]
+name = "silence"
+by = "key"
+pattern = "seq(a, not(b))"
+within = "15s"
+late = "10s"
+[rules.events]
+a = "kind = 'a'"
+b = "kind = 'b'"
+[rules.action]
+send = "queue:found"
+text = "{rule} {key} {ids}"
+"""
+
+
+@pytest.mark.req("D5", "A9")
+def test_composite_events_are_those_of_a_plain_evaluation(spark: Any, tmp_path: Path) -> None:
+    """Without a server: rows stand for messages, and matches are counted."""
+    rules = parse_rules(RULES, "rules.toml")
+    began = datetime(2026, 1, 1, tzinfo=UTC)
+    rows, by_key = [], dict[str, list[Event]]()
+    for n in range(400):
+        key, kind = f"k{n * 7 % 13}", "abc"[n * n % 3]
+        at = began + timedelta(seconds=n * 2)
+        rows.append((f"id{n}", n, at, {"key": key, "kind": kind}))
+        bit = {"a": 1, "b": 2}.get(kind, 0)
+        if bit:
+            by_key.setdefault(key, []).append(Event(int(at.timestamp() * 1_000_000), n, bit, f"id{n}"))
+    schema = "id string, lsn bigint, timestamp timestamp, properties map<string,string>"
+    folder = tmp_path / "in"
+    for part in range(4):
+        batch = spark.createDataFrame(rows[part * 100 : part * 100 + 100], schema)
+        batch.coalesce(1).write.mode("append").parquet(str(folder))
+    end = [("end", 10_000, began + timedelta(days=1), {"key": "end", "kind": "a"})]
+    spark.createDataFrame(end, schema).coalesce(1).write.mode("append").parquet(str(folder))
+    stream = spark.readStream.schema(schema).option("maxFilesPerTrigger", 1).parquet(str(folder))
+    found: list[str] = []
+    matches = events.as_messages(events.matches_of(stream, rules))
+
+    def collect(batch: Any, _number: int) -> None:
+        found.extend(row["text"] for row in batch.collect())
+
+    query = matches.writeStream.foreachBatch(collect).outputMode("append")
+    query = (
+        query.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True).start()
+    )
+    assert query.awaitTermination(240)
+    expected = []
+    for key, own in by_key.items():
+        for rule in rules:
+            for ids in evaluate(rule.pattern_text, own, rule.window):
+                expected.append(f"{rule.name} {key} {', '.join(ids)}")
+    assert sorted(found) == sorted(expected)
+
+
+def test_json_bodies_have_fields() -> None:
+    row = {
+        "text": json.dumps({"a": 1, "b": {"c": 2}}),
+        "properties": [("d", "2.5"), ("e", "true")],
+        "type": "t",
+    }
+    fields = events.fields_of(row)
+    assert (fields["a"], fields["d"], fields["e"], fields["JMSType"]) == (1, 2.5, True, "t")
+    assert "b" not in fields

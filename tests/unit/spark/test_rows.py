@@ -1,0 +1,156 @@
+"""Blocks become Arrow rows and rows become blocks, and nothing of a message is lost on the way (D1)."""
+
+from __future__ import annotations
+
+import pytest
+
+pa = pytest.importorskip("pyarrow")
+
+from heliograph.model.block import BodyKind, Span, pack, pack_lone, parse, slice_span, unpack  # noqa: E402
+from heliograph.model.gathering import gather  # noqa: E402
+from heliograph.model.hash_ranges import ranges, stretch_number, value_of  # noqa: E402
+from heliograph.model.ids import IdIssuer, lane_of, message_id  # noqa: E402
+from heliograph.model.message import Head, encode_head  # noqa: E402
+from heliograph.model.units import unit_number  # noqa: E402
+from heliograph.spark.packing import blocks_of, by_destination  # noqa: E402
+from heliograph.spark.rows import Rows  # noqa: E402
+
+pytestmark = pytest.mark.req("D1")
+LANE = lane_of(IdIssuer(site=1, node=2, started_ms=1_700_000_000_000).session(), 3)
+
+
+def rows_of(*buffers: bytes, low: int = 0, high: int = 1 << 32) -> list[dict[str, object]]:
+    rows = Rows(low, high)
+    batches = [batch for buffer in buffers for batch in rows.add(buffer, lsn=7, destination="queue:a")]
+    batches += rows.rest()
+    return [row for batch in batches for row in batch.to_pylist()]
+
+
+def test_a_plain_block_a_lone_message_and_a_fragment_become_rows() -> None:
+    plain = pack([b"one", b"", b"three"], lane=LANE, first=5, timestamp=1_000_000, kind=BodyKind.TEXT)
+    lone = pack_lone(b"four", lane=LANE, sequence=8, timestamp=2_000_000, priority=9, expiry=3_000_000)
+    fragment = b"".join(slice_span(Span(parse(plain), 2, 3)))
+    found = rows_of(plain, lone, fragment)
+    assert [row["body"] for row in found] == [b"one", b"", b"three", b"four", b"three"]
+    assert [row["text"] for row in found] == ["one", "", "three", None, "three"]
+    assert [row["id"] for row in found] == [message_id(LANE, n) for n in (5, 6, 7, 8, 7)]
+    assert [row["priority"] for row in found] == [4, 4, 4, 9, 4]
+    assert [str(row["timestamp"])[17:19] for row in found] == ["01", "01", "01", "02", "01"]
+    assert [row["expiration"] is None for row in found] == [True, True, True, False, True]
+    assert {row["lsn"] for row in found} == {7}
+    assert {row["destination"] for row in found} == {"queue:a"}
+
+
+def test_heads_and_mixed_bodies_are_opened() -> None:
+    heads = [
+        encode_head(
+            Head("c", "queue:r", "t", BodyKind.TEXT, "u", properties={"n": 1, "yes": True, "none": None})
+        ),
+        encode_head(Head(kind=BodyKind.DATA)),
+        b"",
+    ]
+    block = pack(
+        [b"text", b"\x81\xa1a\x01", b"\xff"],
+        lane=LANE,
+        first=1,
+        kind=BodyKind.MIXED,
+        heads=heads,
+        units=[unit_number("u"), 0, 0],
+        priorities=[1, 2, 3],
+    )
+    first, second, third = rows_of(block)
+    assert (first["correlation_id"], first["reply_to"], first["type"]) == ("c", "queue:r", "t")
+    assert first["unit_of_order"] == "u"
+    assert dict(first["properties"]) == {"n": "1", "yes": "true", "none": None}  # type: ignore[call-overload]
+    assert [row["text"] for row in (first, second, third)] == ["text", '{"a": 1}', None]
+    assert [row["priority"] for row in (first, second, third)] == [1, 2, 3]
+    assert second["properties"] is None
+
+
+def test_what_was_picked_from_many_blocks_keeps_its_ids() -> None:
+    other = lane_of(IdIssuer(site=1, node=3, started_ms=1_700_000_000_000).session(), 1)
+    blocks = [parse(pack([b"a", b"b"], lane=LANE, first=1)), parse(pack([b"c", b"d"], lane=other, first=9))]
+    picked = gather([Span(blocks[0], 1, 2), Span(blocks[1], 0, 1)])
+    found = rows_of(b"".join(picked))
+    assert [(row["id"], row["body"]) for row in found] == [
+        (message_id(LANE, 2), b"b"),
+        (message_id(other, 9), b"c"),
+    ]
+
+
+def test_each_message_is_in_one_range_and_a_unit_in_one() -> None:
+    units = [unit_number(f"unit {n % 7}") if n % 3 else 0 for n in range(500)]
+    blocks = [pack([b"%d" % n for n in range(500)], lane=LANE, first=4000, units=units)]
+    blocks += [
+        pack([b"p%d" % n for n in range(500)], lane=LANE, first=first) for first in range(1, 40_000, 500)
+    ]
+    found = [rows_of(*blocks, low=low, high=high) for low, high in ranges(4)]
+    bodies = sorted(str(row["id"]) + str(row["body"]) for rows in found for row in rows)
+    assert bodies == sorted(str(row["id"]) + str(row["body"]) for row in rows_of(*blocks))
+    assert all(len(rows) > 1000 for rows in found)
+    homes: dict[int, set[int]] = {}
+    for place, rows in enumerate(found):
+        for row in rows:
+            body = row["body"]
+            assert isinstance(body, bytes)
+            if not body.startswith(b"p") and units[int(body)]:
+                homes.setdefault(units[int(body)], set()).add(place)
+    assert len(homes) == 7
+    assert all(len(places) == 1 for places in homes.values())
+
+
+def test_values_stay_what_they_are() -> None:
+    assert [value_of(n) for n in (0, 1, 2**63, 2**64 - 1)] == GOLDEN
+    assert value_of(stretch_number(LANE, 5)) == GOLDEN_STRETCH
+
+
+GOLDEN = [540910421, 747863319, 783291953, 1037937157]
+GOLDEN_STRETCH = 391412803
+
+
+def test_rows_become_blocks_that_a_server_takes() -> None:
+    batch = pa.RecordBatch.from_pydict(
+        {
+            "body": [b"one", None, b"three"],
+            "priority": [1, None, 9],
+            "unit_of_order": ["u", None, None],
+            "type": [None, "t", None],
+            "properties": [[("a", "1")], None, []],
+        },
+        schema=pa.schema(
+            [
+                ("body", pa.binary()),
+                ("priority", pa.int32()),
+                ("unit_of_order", pa.string()),
+                ("type", pa.string()),
+                ("properties", pa.map_(pa.string(), pa.string())),
+            ]
+        ),
+    )
+    ((destination, rows),) = by_destination(batch, "queue:out")
+    ((count, _, pack_them),) = blocks_of(rows, 1_000_000)
+    block = parse(pack_them(LANE, 11))
+    assert (destination, count, block.first, block.count) == ("queue:out", 3, 11, 3)
+    assert block.buffer is not None
+    found = unpack(block.buffer)
+    assert found.bodies == [b"one", b"", b"three"]
+    assert found.priorities == [1, 4, 9]
+    assert found.units == [unit_number("u"), 0, 0]
+    again = rows_of(block.buffer)
+    assert [row["type"] for row in again] == [None, "t", None]
+    assert again[0]["properties"] == [("a", "1")]
+
+
+def test_a_batch_of_many_rows_is_cut_into_blocks_and_sorted_by_destination() -> None:
+    names = ["queue:a" if n % 2 else "queue:b" for n in range(10_000)]
+    batch = pa.RecordBatch.from_pydict({"text": [f"row {n}" for n in range(10_000)], "destination": names})
+    found: dict[str, list[bytes]] = {}
+    for destination, rows in by_destination(batch, ""):
+        first = 1
+        for count, _, pack_them in blocks_of(rows.slice(3), 0):
+            block = unpack(parse(pack_them(LANE, first)).buffer or b"")
+            assert block.kind == BodyKind.TEXT
+            found.setdefault(destination, []).extend(block.bodies)
+            first += count
+    assert found["queue:a"] == [b"row %d" % n for n in range(1, 10_000, 2)][3:]
+    assert found["queue:b"] == [b"row %d" % n for n in range(0, 10_000, 2)][3:]
