@@ -337,3 +337,20 @@ STUCK_SECONDS = SILENCE_SECONDS
 # those who may know more, restricted: hosts that come back from a power cut do so within a few seconds of each other,
 # and a part that led alone has to be merged.
 RESTRICTED_START_SECONDS = 10.0
+
+# ---- several buses (M3)
+
+# Commands of a member that have no place in the order yet: when it is asked to wait, when it may go on, and where
+# nothing more is taken. What it said crosses two buses before it is heard; this is more than both hold.
+BRIDGE_HIGH_WATER = 2_500
+BRIDGE_LOW_WATER = 500
+BRIDGE_COMMANDS = 10_000
+# Frames and words that wait in a member for word about others: on the way from one relay to the next, milliseconds of
+# a busy bus.
+BRIDGE_WAITING_UNITS = 200_000
+# Configurations that newcomers can still ask about: each asks about the one that it came with.
+BRIDGE_REMEMBERED_CONFIGURATIONS = 16
+# Events of the order that were not echoed on another bus yet: past the first mark message managers wait; past the
+# second the members there come again.
+BRIDGE_BACKLOG_HIGH_WATER = 20_000
+BRIDGE_BACKLOG_EVENTS = 200_000
