@@ -14,6 +14,8 @@ from heliograph.bus.commands import Command
 from heliograph.bus.interface import Configuration, Incarnation, Origin, Place, Reason
 
 MARK_BYTES: Final = 8
+# Reasons after which a member is nowhere else.
+ENDINGS: Final = (Reason.LEFT, Reason.DIED)
 _encode = msgspec.msgpack.Encoder().encode
 
 
@@ -79,13 +81,13 @@ class Relayed(Command):
 class OutersStated(Command):
     """Who is on another bus, as the relay there has heard: from here on they are members through it.
 
-    `gone`: those who no longer are, and why. `anew`: parts of the home bus have met, and all begin to count afresh.
+    `gone`: those who no longer are, and why. It counts in this configuration of the home bus or not at all.
     """
 
+    configuration: bytes
     bus: str
     outers: tuple[Outer, ...]
     gone: tuple[tuple[Incarnation, Reason], ...]
-    anew: bool
 
 
 # ---- on the other buses
@@ -109,13 +111,21 @@ class Lead(Command):
     """I want to be the relay between this bus and the home bus.
 
     Either in this configuration, where nobody leads yet, or `instead` of somebody who leads and cannot. `chain` says
-    up to where the order was echoed; without it, as far as everybody on the bus has heard.
+    up to where the order was echoed; without it, as far as everybody on the bus has heard. `lineage` names all who
+    led before; empty: what was echoed before does not count.
     """
 
     configuration: bytes
     instead: bytes
     chain: bytes
+    lineage: bytes
     home: Place
+
+
+class Follows(Command):
+    """I have heard that you lead: I will follow nobody who has not."""
+
+    lead: bytes
 
 
 class Echoed(Command):
@@ -145,9 +155,9 @@ class Followed(Command):
 
 
 HomeWord = Introduced | Acquainted | Relayed | OutersStated
-OuterWord = Present | Lead | Echoed | ConfigurationEchoed | Followed
+OuterWord = Present | Lead | Follows | Echoed | ConfigurationEchoed | Followed
 HOME_WORDS: Final = (Introduced, Acquainted, Relayed, OutersStated)
-OUTER_WORDS: Final = (Present, Lead, Echoed, ConfigurationEchoed, Followed)
+OUTER_WORDS: Final = (Present, Lead, Follows, Echoed, ConfigurationEchoed, Followed)
 
 
 # ---- the order of the channel, as the engines hand it on
@@ -177,6 +187,10 @@ Event = Frame | Configured
 def chained(chain: bytes, origin: Origin) -> bytes:
     content = chain + origin.incarnation + origin.sequence.to_bytes(8, "little")
     return hashlib.blake2b(content, digest_size=MARK_BYTES).digest()
+
+
+def lineage_after(lineage: bytes, lead: bytes) -> bytes:
+    return hashlib.blake2b(lineage + lead, digest_size=MARK_BYTES).digest()
 
 
 def chained_configuration(chain: bytes, configuration: Configuration) -> bytes:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Protocol
+from typing import Any, Protocol
 
 from heliograph.bus.bridge_words import Deliver, Effect, End, Event, Frame, SayHome
 from heliograph.bus.commands import Command
@@ -32,26 +32,35 @@ from heliograph.bus.interface import (
 )
 from heliograph.bus.outer_order import OuterOrder
 from heliograph.model.errors import Unavailable
-from heliograph.model.limits import BRIDGE_COMMANDS, BRIDGE_HIGH_WATER, BRIDGE_LOW_WATER
+from heliograph.model.limits import BRIDGE_COMMANDS, BRIDGE_HIGH_WATER, BRIDGE_LOW_WATER, BRIDGE_TICK_SECONDS
+
+CallLater = Callable[[float, Callable[[], Any]], Any]
+"""A loop's way to do something later."""
 
 
 class BridgedBus:
     """The buses that this process is on, by name. `home_of` says which one gives a channel its order."""
 
     def __init__(
-        self, buses: Mapping[str, ChannelBus], *, home_of: Callable[[str], str], is_central: bool
+        self,
+        buses: Mapping[str, ChannelBus],
+        *,
+        home_of: Callable[[str], str],
+        is_central: bool,
+        call_later: CallLater | None = None,
     ) -> None:
-        """A process that is not central is on one bus."""
+        """A process that is not central is on one bus. Without `call_later`, those who are stopped are waited for."""
         assert is_central or len(buses) == 1
         self._buses = dict(buses)
         self._home_of = home_of
         self._is_central = is_central
+        self._call_later = call_later
 
     def enter(self, channel: str, listener: Listener) -> BridgedMembership:
         home = self._home_of(channel)
         if self._is_central:
             others = {name: bus for name, bus in self._buses.items() if name != home}
-            return CentralMembership(channel, listener, self._buses[home], others)
+            return CentralMembership(channel, listener, self._buses[home], others, self._call_later)
         [(name, bus)] = self._buses.items()
         kind = HomeMembership if name == home else OuterMembership
         return kind(channel, listener, bus)
@@ -330,7 +339,12 @@ class CentralMembership(BridgedMembership):
     """On all buses."""
 
     def __init__(
-        self, channel: str, listener: Listener, home: ChannelBus, others: Mapping[str, ChannelBus]
+        self,
+        channel: str,
+        listener: Listener,
+        home: ChannelBus,
+        others: Mapping[str, ChannelBus],
+        call_later: CallLater | None,
     ) -> None:
         super().__init__(listener)
         self._main = _Leg(self)
@@ -348,7 +362,21 @@ class CentralMembership(BridgedMembership):
             for leg in self._legs:
                 leg.membership.leave()
             raise
+        self._call_later = call_later
+        self._ask_tick()
         self._has_entered()
+
+    def _ask_tick(self) -> None:
+        if self._call_later is not None and not self._is_over:
+            self._call_later(BRIDGE_TICK_SECONDS, self._tick)
+
+    def _tick(self) -> None:
+        self.happened(self._time_passed)
+        self._ask_tick()
+
+    def _time_passed(self) -> None:
+        for leg, crossing in self._crossings:
+            self.carry_out(leg, crossing.tick())
 
     def _cross(self, name: str, bus: ChannelBus, channel: str) -> None:
         leg = _Leg(self)

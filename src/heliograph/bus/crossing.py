@@ -20,6 +20,7 @@ from typing import Any
 import msgspec
 
 from heliograph.bus.bridge_words import (
+    ENDINGS,
     OUTER_WORDS,
     ConfigurationEchoed,
     Configured,
@@ -27,6 +28,7 @@ from heliograph.bus.bridge_words import (
     Effect,
     Event,
     Followed,
+    Follows,
     Frame,
     Lead,
     Outer,
@@ -38,13 +40,13 @@ from heliograph.bus.bridge_words import (
 )
 from heliograph.bus.commands import Command
 from heliograph.bus.echoing import Backlog
-from heliograph.bus.home_order import HomeOrder
+from heliograph.bus.home_order import HomeOrder, OuterMember
 from heliograph.bus.interface import Configuration, Incarnation, Origin, Place, Reason
 from heliograph.bus.leading import Leading
 from heliograph.bus.outer_order import HeardFrame
+from heliograph.model.limits import BRIDGE_PATIENCE_TICKS
 
 _NOBODY = Incarnation(b"")
-_ENDINGS = (Reason.LEFT, Reason.DIED)
 
 
 class _Neighbour(msgspec.Struct):
@@ -88,11 +90,16 @@ class Crossing:
         self._departed: dict[Incarnation, Reason] = {}
         self._ended: dict[Place, None] = {}  # members of the home bus whose process is over
         self._has_claimed = False
-        self._has_given_up = False
-        self._is_elsewhere = False  # the leader is in another part of the home bus
+        self._has_given_up = self._has_corrected = False
+        self._is_elsewhere = False  # the leader says so: it is in another part of the home bus
+        self._is_foreign = False  # as far as we know
+        self._confirmed: dict[
+            Incarnation, None
+        ] = {}  # outer members that will follow nobody who has not followed us
+        self._patience = 0  # ticks until those who do not confirm are left behind
+        self._silence = 0  # ticks for which the leader echoed nothing, though there was something
         self._owes_statement = False
         self._owes_all = False  # a statement, whether anything changed or not
-        self._owes_anew = False
         self._effects: list[Effect] = []
 
     @property
@@ -146,9 +153,13 @@ class Crossing:
                 self._neighbours[origin.place].is_new = False
         elif isinstance(word, Lead):
             self._lead(origin, word)
+        elif isinstance(word, Follows):
+            if self._is_leader and word.lead == self._leading.lead:
+                self._confirmed[origin.incarnation] = None
         elif origin.incarnation == self._leading.leader:
-            if isinstance(word, Echoed | ConfigurationEchoed):
+            if isinstance(word, Echoed | ConfigurationEchoed) and not self._is_foreign:
                 self._backlog.echoed(word.chain)
+            self._silence = 0
             if isinstance(word, ConfigurationEchoed):
                 self._is_elsewhere = self._home.place not in word.configuration.members
 
@@ -166,7 +177,9 @@ class Crossing:
     def _lead(self, origin: Origin, word: Lead) -> None:
         if not self._leading.said(origin, word):
             return
-        self._is_elsewhere = False
+        self._is_elsewhere = self._is_foreign = False
+        self._confirmed.clear()
+        self._silence, self._patience = 0, BRIDGE_PATIENCE_TICKS
         is_mine = origin.incarnation == self._incarnation
         self._has_claimed = False
         self._backlog.led(word.chain, is_mine=is_mine)
@@ -174,13 +187,15 @@ class Crossing:
             self._relayed.clear()
             self._owes_statement = self._owes_all = True
         elif not self._is_on_home(word.home):
+            self._is_foreign = True
+            self._backlog.lose_step()
             self._let_go()
 
     def _let_go(self) -> None:
         """Those who were members through us follow another part of the home bus now."""
         home = self._home
-        if any(each.relay == home.place and each.bus == self.bus for each in home.outers.values()):
-            self._effects.append(SayHome(OutersStated(self.bus, (), self._take_departed(), anew=False)))
+        if any(self._is_own(each) for each in home.outers.values()):
+            self._say_home(())
 
     def _is_on_home(self, place: Place | None) -> bool:
         return self._home.raw is not None and place in self._home.raw.members
@@ -190,14 +205,13 @@ class Crossing:
     def home_configured(self, configuration: Configuration) -> list[Effect]:
         """Its configuration, when it is told; it may be in the order of the channel only later."""
         self._relayed.clear()
-        self._has_given_up = False
+        self._has_given_up = self._has_corrected = False
         for change in configuration.joined:
             self._ended.pop(change.place, None)
         for change in configuration.left:
-            if change.reason in _ENDINGS:
+            if change.reason in ENDINGS:
                 self._ended[change.place] = None
-        if any(change.reason is not Reason.ENTERED for change in configuration.joined):
-            self._owes_statement = self._owes_anew = True
+        self._owes_statement = self._owes_all = True
         return self.look()
 
     def ordered(self, event: Event) -> list[Effect]:
@@ -206,7 +220,11 @@ class Crossing:
             self._backlog.ordered(event, is_heard=self._take_heard(event.origin))
         else:
             self._backlog.ordered(event, is_heard=False)
+            self._has_corrected = False
             self._forget()
+            if self._leading.home is not None and not self._is_on_home(self._leading.home):
+                self._is_foreign = True
+                self._backlog.lose_step()
         return self.look()
 
     def _take_heard(self, origin: Origin) -> bool:
@@ -240,6 +258,7 @@ class Crossing:
                 self._claim()
                 self._depose()
                 self._give_up()
+                self._correct()
             if self._is_leader:
                 self._state()
                 self._relay()
@@ -253,7 +272,7 @@ class Crossing:
             return
         was_leader, nobody_was = leading.place == self._place, leading.place is None
         if self._backlog.is_in_step and (was_leader or nobody_was):
-            self._say_lead(b"", self._backlog.chain)
+            self._say_lead(b"", self._backlog.chain, self._leading.lineage)
         elif was_leader or (nobody_was and not self._backlog.is_behind and self._nobody_is_followed()):
             self._backlog.restart()
             self._say_lead(b"", self._backlog.chain)
@@ -267,17 +286,19 @@ class Crossing:
         here = [each.incarnation for each in self._neighbours.values()]
         return all(self._neighbours[place].leader not in here for place in others)
 
-    def _say_lead(self, instead: bytes, chain: bytes) -> None:
+    def _say_lead(self, instead: bytes, chain: bytes, lineage: bytes = b"") -> None:
         self._has_claimed = True
-        self._say(Lead(self._leading.mark, instead, chain, self._home.place))
+        self._say(Lead(self._leading.mark, instead, chain, lineage, self._home.place))
 
     def _depose(self) -> None:
         """The leader has ended, as the home bus says; this bus may take long to say so."""
         leading = self._leading
-        if leading.leader is None or leading.home not in self._ended or self._has_claimed:
+        if leading.leader is None or self._has_claimed:
+            return
+        if leading.home not in self._ended and self._silence < BRIDGE_PATIENCE_TICKS:
             return
         if self._backlog.is_in_step:
-            self._say_lead(leading.lead, b"")
+            self._say_lead(leading.lead, b"", leading.lineage)
         elif not self._backlog.is_behind:
             self._backlog.restart()
             self._say_lead(leading.lead, self._backlog.chain)
@@ -289,21 +310,38 @@ class Crossing:
             return
         if leading.leader is None or self._is_on_home(leading.home) or leading.home in self._ended:
             return
-        if self._is_elsewhere:
+        if self._is_elsewhere or self._is_foreign:
             self._has_given_up = True
-            self._effects.append(SayHome(OutersStated(self.bus, (), (), anew=False)))
+            self._say_home(())
+
+    def _correct(self) -> None:
+        """Another leads, and states whom. Those who were members through us and are not here are nobody's."""
+        home = self._home
+        if self._has_corrected or home.is_held or self._leading.leader is None:
+            return
+        own = {who: each for who, each in home.outers.items() if self._is_own(each)}
+        here = [each.incarnation for each in self._neighbours.values()]
+        if any(who not in here for who in own):
+            self._has_corrected = True
+            staying = [(who, each) for who, each in own.items() if who in here]
+            self._say_home(tuple(Outer(each.place, who, each.last, is_new=False) for who, each in staying))
+
+    def _is_own(self, member: OuterMember) -> bool:
+        return member.relay == self._home.place and member.bus == self.bus
 
     def _state(self) -> None:
-        if not self._owes_statement:
+        if not self._owes_statement or (self._patience and self._awaits_anybody()):
             return
         self._owes_statement = False
-        if not self._owes_all and not self._owes_anew and not self._is_anybody_new():
+        if not self._owes_all and not self._is_anybody_new():
             return
         self._owes_all = False
-        anew, self._owes_anew = self._owes_anew, False
         self._relay(before_statement=True)
-        outers = tuple(self._outers())
-        self._effects.append(SayHome(OutersStated(self.bus, outers, self._take_departed(), anew)))
+        self._say_home(tuple(self._outers()))
+
+    def _say_home(self, outers: tuple[Outer, ...]) -> None:
+        departed = self._take_departed()
+        self._effects.append(SayHome(OutersStated(self._home.raw_mark, self.bus, outers, departed)))
 
     def _is_anybody_new(self) -> bool:
         outers = self._home.outers
@@ -321,10 +359,28 @@ class Crossing:
             member = self._home.outers.get(who)
             if member is None and each.is_new:
                 found.append(Outer(place, who, 0, is_new=True))
-            elif member is not None and (member.relay == self._home.place or who not in self._unheard):
+            elif member is not None and (member.relay == self._home.place or self._comes_along(who)):
                 last = max(member.last, self._relayed.get(who, 0))
                 found.append(Outer(place, who, last, is_new=False))
         return found
+
+    def _comes_along(self, who: Incarnation) -> bool:
+        """From one relay to the next: it follows nobody who knows nothing of it, and we heard all that it said."""
+        return who in self._confirmed and who not in self._unheard
+
+    def _awaits_anybody(self) -> bool:
+        return any(
+            each.incarnation in self._home.outers
+            and self._home.outers[each.incarnation].relay != self._home.place
+            and each.incarnation not in self._confirmed
+            for each in self._neighbours.values()
+        )
+
+    def tick(self) -> list[Effect]:
+        """Time passes. Those who are stopped are not waited for."""
+        self._patience = max(0, self._patience - 1)
+        self._silence = self._silence + 1 if self._backlog.owes else 0
+        return self.look()
 
     def _take_departed(self) -> tuple[tuple[Incarnation, Reason], ...]:
         departed = [(who, reason) for who, reason in self._departed.items() if who in self._home.outers]
@@ -339,11 +395,19 @@ class Crossing:
     def _may_relay(self, who: Incarnation, *, before_statement: bool) -> bool:
         home = self._home
         member = home.outers.get(who)
-        if member is None or self._followed.get(who) != home.mark:
+        if member is None or self._followed.get(who) != home.mark or not self._is_ours(who):
             return False
         if home.is_held:
             return before_statement and home.is_orphan(who)
         return before_statement or member.relay == home.place
+
+    def _is_ours(self, who: Incarnation) -> bool:
+        """It is on this bus, or was to its end. One that was lost may be led by another, who relays what it said."""
+        if self._departed.get(who) in ENDINGS:
+            return True
+        member = self._home.outers[who]
+        is_here = any(each.incarnation == who for each in self._neighbours.values())
+        return is_here and (member.relay == self._home.place or self._comes_along(who))
 
     def _relay_frames(self, who: Incarnation, kept: deque[HeardFrame], *, heedless: bool) -> None:
         relayed = self._relayed.get(who, 0)

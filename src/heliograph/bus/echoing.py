@@ -33,6 +33,11 @@ class Backlog:
         return self._knows and not self._ahead and not self._is_restarting
 
     @property
+    def owes(self) -> bool:
+        """Something is ordered and was not echoed."""
+        return self._knows and bool(self._entries)
+
+    @property
     def is_behind(self) -> bool:
         """What is echoed is still to come here."""
         return bool(self._ahead)
@@ -64,7 +69,7 @@ class Backlog:
             while self._ahead.popleft() != event.chain:
                 pass
         elif self._knows:
-            self._lose_step()
+            self.lose_step()
             self._entries.append((event, is_heard))
             return
         else:
@@ -74,10 +79,6 @@ class Backlog:
         self._entries.clear()
         self._to_echo.clear()
 
-    def _lose_step(self) -> None:
-        self._knows = False
-        self._ahead.clear()
-
     def echoed(self, chain: bytes) -> None:
         """By whoever leads."""
         if self._is_restarting:
@@ -86,9 +87,9 @@ class Backlog:
         if self._ahead:
             self._ahead.append(chain)
             if len(self._ahead) > BRIDGE_BACKLOG_EVENTS:
-                self._lose_step()
+                self.lose_step()
         elif self._knows and self._entries and self._entries[0][0].chain != chain:
-            self._lose_step()
+            self.lose_step()
         elif not self._drop_up_to(chain):
             self._ahead.append(chain)
 
@@ -118,6 +119,10 @@ class Backlog:
                 self._ahead.append(chain)
         self._is_leading = is_mine
         self._to_echo = deque(self._entries) if is_mine else deque()
+
+    def lose_step(self) -> None:
+        self._knows = False
+        self._ahead.clear()
 
     def interrupted(self) -> None:
         """Nobody leads: what is echoed from here on and was not heard counts for nothing."""

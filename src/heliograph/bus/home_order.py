@@ -26,6 +26,7 @@ from collections import deque
 import msgspec
 
 from heliograph.bus.bridge_words import (
+    ENDINGS,
     HOME_WORDS,
     Acquaintance,
     Acquainted,
@@ -50,7 +51,7 @@ from heliograph.bus.interface import Change, Configuration, Incarnation, Origin,
 from heliograph.model.limits import BRIDGE_REMEMBERED_CONFIGURATIONS, BRIDGE_WAITING_UNITS
 
 
-class _Member(msgspec.Struct):
+class OuterMember(msgspec.Struct):
     """An outer member."""
 
     bus: str
@@ -83,7 +84,7 @@ class HomeOrder:
         self.mark = b""  # of the last configuration that came from the home bus
         self.raw: Configuration | None = None
         self.raw_mark = b""
-        self.outers: dict[Incarnation, _Member] = {}
+        self.outers: dict[Incarnation, OuterMember] = {}
         self._is_central = is_central
         self._centrals: dict[Place, None] = {}
         self._configuration: Configuration | None = None  # of the bus, as far as it is in the order
@@ -154,7 +155,8 @@ class HomeOrder:
         elif isinstance(word, Relayed):
             self._take_relayed(unit.mark, unit.origin.place, word)
         elif isinstance(word, OutersStated):
-            self._take_stated(unit.origin, word)
+            if word.configuration == unit.mark:
+                self._take_stated(unit.origin, word)
         elif isinstance(word, Introduced):
             self._take_introduced(unit.origin, word)
 
@@ -206,7 +208,7 @@ class HomeOrder:
         self.chain, self.mark = state.chain, state.mark
         self._centrals = dict.fromkeys(state.centrals)
         for each in state.outers:
-            member = _Member(each.bus, each.outer.place, each.relay, each.outer.last)
+            member = OuterMember(each.bus, each.outer.place, each.relay, each.outer.last)
             self.outers[each.outer.incarnation] = member
         self._configuration = self._came_with
         self._effects.append(Deliver(Configured(b"", self.chain, self.mark, state.configuration)))
@@ -242,6 +244,9 @@ class HomeOrder:
             self._centrals.pop(place, None)
         self._configuration = configuration
         self._lost = []
+        if any(change.reason is not Reason.ENTERED for change in configuration.joined):
+            self._meet(configuration)
+            return
         self._orphans = {
             who: None
             for who, each in self.outers.items()
@@ -250,6 +255,16 @@ class HomeOrder:
         self._held = configuration
         if not self._orphans or not self._anybody_central(configuration):
             self._go_on()
+
+    def _meet(self, configuration: Configuration) -> None:
+        """Parts have found each other, and each knows of its own outer members only. These come again: then all know
+        the same, from the first configuration on."""
+        lost = tuple(Change(each.place, Reason.HOST_LOST) for each in self.outers.values())
+        self.outers, self._pending = {}, {}
+        left = (*configuration.left, *lost)
+        self._deliver_configuration(configuration.joined, left, from_home=True, fresh=True)
+        self._remember(mark_of(configuration), self._last_told)
+        self._say(Introduced(b"", self._is_central, is_new=False))
 
     def _anybody_central(self, configuration: Configuration) -> bool:
         return any(place in self._centrals for place in configuration.members)
@@ -266,7 +281,7 @@ class HomeOrder:
                 self._keep(unit.origin.place, word)
             return
         self._waiting.append(unit)
-        if isinstance(word, OutersStated) and self.has_orphans(word.bus):
+        if isinstance(word, OutersStated) and word.configuration == unit.mark and self.has_orphans(word.bus):
             self._settle_orphans(unit.origin.place, word)
 
     def _settle_orphans(self, relay: Place, stated: OutersStated) -> None:
@@ -292,8 +307,6 @@ class HomeOrder:
         self._deliver_configuration(held.joined, (*held.left, *self._lost), from_home=True)
         if held.joined:
             self._remember(mark_of(held), self._last_told)
-            if any(change.reason is not Reason.ENTERED for change in held.joined):
-                self._say(Introduced(b"", self._is_central, is_new=False))
         self._replay()
 
     # ---- outer members
@@ -316,7 +329,8 @@ class HomeOrder:
 
     def _deliver_pending(self, relay: Place, stated: OutersStated) -> None:
         """Relayed by one whose they were not yet, and now are."""
-        named = [outer.incarnation for outer in stated.outers] + [who for who, _ in stated.gone]
+        named = [outer.incarnation for outer in stated.outers]
+        named += [who for who, reason in stated.gone if reason in ENDINGS]
         for word in self._pending.pop(relay, ()):
             who = word.origin.incarnation
             member = self.outers.get(who)
@@ -331,12 +345,11 @@ class HomeOrder:
         self._deliver_pending(relay, stated)
         joined, left = self._admit(relay, stated), self._dismiss(relay, stated)
         admitted = tuple(outer.incarnation for outer in joined)
-        if joined or left or stated.anew:
+        if joined or left:
             changes = tuple(
                 Change(outer.place, Reason.ENTERED if outer.is_new else Reason.HOST_FOUND) for outer in joined
             )
-            fresh = chained(b"", origin) if stated.anew else None
-            self._deliver_configuration(changes, left, from_home=stated.anew, admitted=admitted, fresh=fresh)
+            self._deliver_configuration(changes, left, from_home=False, admitted=admitted)
         for word in kept:
             if word.origin.incarnation in admitted:
                 self._take_relayed(word.configuration, relay, word)
@@ -352,7 +365,7 @@ class HomeOrder:
         return joined
 
     def _dismiss(self, relay: Place, stated: OutersStated) -> tuple[Change, ...]:
-        """Of the relay's members those it no longer states; and whoever was at the place of one that came."""
+        """Of the relay's members those it no longer states; who has ended; who was at the place of one that came."""
         listed = {outer.incarnation: outer for outer in stated.outers}
         places = [outer.place for outer in stated.outers]
         reasons = dict(stated.gone)
@@ -360,13 +373,17 @@ class HomeOrder:
             who
             for who, each in self.outers.items()
             if who not in listed
-            and ((each.relay == relay and each.bus == stated.bus) or each.place in places)
+            and (
+                (each.relay == relay and each.bus == stated.bus)
+                or each.place in places
+                or reasons.get(who) in ENDINGS
+            )
         ]
         changes = tuple(Change(self.outers[who].place, reasons.get(who, Reason.HOST_LOST)) for who in left)
         for who in left:
             del self.outers[who]
         for outer in stated.outers:
-            self.outers.setdefault(outer.incarnation, _Member(stated.bus, outer.place, relay, outer.last))
+            self.outers.setdefault(outer.incarnation, OuterMember(stated.bus, outer.place, relay, outer.last))
         return changes
 
     # ---- the order
@@ -382,15 +399,15 @@ class HomeOrder:
         *,
         from_home: bool,
         admitted: tuple[Incarnation, ...] = (),
-        fresh: bytes | None = None,
+        fresh: bool = False,
     ) -> None:
-        """`fresh`: a place in the order that those who come from different parts count from."""
+        """`fresh`: those who come from different parts count from here."""
         below = self._configuration
         assert below is not None, "there is a configuration of the home bus"
         members = tuple(sorted((*below.members, *(each.place for each in self.outers.values()))))
         told = Configuration(below.ring, members, joined, left)
         before = self.chain
-        self.chain = chained_configuration(before if fresh is None else fresh, told)
+        self.chain = chained_configuration(b"" if fresh else before, told)
         if from_home:
             self.mark = self.chain
         self._last_told = told

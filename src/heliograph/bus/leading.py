@@ -7,7 +7,7 @@ instead of the one who does: because that one has ended, or says nothing.
 
 from __future__ import annotations
 
-from heliograph.bus.bridge_words import Lead, mark_of
+from heliograph.bus.bridge_words import Lead, lineage_after, mark_of
 from heliograph.bus.interface import Configuration, Incarnation, Origin, Place
 
 
@@ -19,6 +19,7 @@ class Leading:
         self.mark = b""
         self.leader: Incarnation | None = None
         self.lead = b""  # names the word by which it leads
+        self.lineage = b""  # names all who led, one after the other
         self.place: Place | None = None  # of the last leader, while it is on the bus
         self.home: Place | None = None  # and where it is on the home bus
 
@@ -38,4 +39,5 @@ class Leading:
         if counts:
             self.leader, self.place, self.home = origin.incarnation, origin.place, word.home
             self.lead = origin.incarnation + origin.sequence.to_bytes(8, "little")
+            self.lineage = lineage_after(self.lineage if word.instead else word.lineage, self.lead)
         return counts

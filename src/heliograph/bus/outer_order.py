@@ -27,6 +27,7 @@ from heliograph.bus.bridge_words import (
     Effect,
     End,
     Followed,
+    Follows,
     Frame,
     Lead,
     Present,
@@ -104,7 +105,13 @@ class OuterOrder:
 
     def _lead(self, origin: Origin, word: Lead) -> None:
         self._centrals[origin.place] = None
-        if self._leading.said(origin, word) and self._is_in and word.chain not in (b"", self._chain):
+        lineage = self._leading.lineage
+        if not self._leading.said(origin, word) or not self._is_in:
+            return
+        is_next = word.lineage == lineage and word.chain in (b"", self._chain)
+        if is_next:
+            self._say(Follows(self._leading.lead))
+        else:
             self._end("bus-gap", "whoever leads on this bus comes from elsewhere")
 
     # ---- what is echoed

@@ -124,6 +124,7 @@ CODES: Final[dict[type[Command], int]] = {
     bridge_words.Echoed: 166,
     bridge_words.ConfigurationEchoed: 167,
     bridge_words.Followed: 168,
+    bridge_words.Follows: 169,
 }
 
 

@@ -354,3 +354,7 @@ BRIDGE_REMEMBERED_CONFIGURATIONS = 16
 # second the members there come again.
 BRIDGE_BACKLOG_HIGH_WATER = 20_000
 BRIDGE_BACKLOG_EVENTS = 200_000
+# How long a central member waits for others that do not answer, before it goes on without them: well below the
+# silence after which members are expelled, far above a turn of a busy process. In ticks of so many seconds.
+BRIDGE_TICK_SECONDS = 0.1
+BRIDGE_PATIENCE_TICKS = 8
