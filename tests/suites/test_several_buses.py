@@ -116,7 +116,7 @@ def test_client_managers_on_different_buses_share_queues_and_a_relay_may_die(tmp
         await asyncio.gather(*(cluster.add(number, **several) for number in (10, 11, 12)))
         await until(lambda: all(not node.lacks for node in cluster.nodes.values()), "all are there")
         incarnations = [cluster.nodes[number].member.incarnation for number in (1, 2, 3)]
-        received: list[bytes] = []
+        received = []
         async with heliograph.connect(url(cluster)) as sending, heliograph.connect(url(cluster, 2)) as taking:
             producer = await sending.producer("queue:orders")
             consumer = await taking.consumer("queue:orders")
