@@ -52,6 +52,54 @@ def test_a_relay_whose_host_is_lost_is_replaced_too(seed: int) -> None:
 
 @pytest.mark.req("M3")
 @pytest.mark.parametrize("seed", SEEDS)
+def test_a_relay_that_is_stopped_is_replaced_and_does_no_harm_when_it_goes_on(seed: int) -> None:
+    hall = Hall(seed)
+    hall.talk(20)
+    first = hall.centrals[0]
+    for process in first.processes:
+        process.stop()
+    others = [each for each in hall.living if each is not first]
+    for _ in range(30):
+        for each in others:
+            each.say()
+        hall.pass_time(0.1)
+    for outer in hall.outers:
+        for other in others:
+            assert [number for number in other.heard if number in outer.said][:40] == outer.said[:40]
+    for process in first.processes:
+        process.resume()
+    hall.talk(5)
+    hall.pass_time(2.0)
+    hall.come_together()
+    for outer in hall.outers:
+        assert outer.ended == []
+        assert [number for number in first.heard if number in outer.said] == outer.said
+    assert judge(hall.everybody) > 0
+
+
+@pytest.mark.req("M3")
+@pytest.mark.parametrize("seed", range(6))
+def test_what_a_relay_ordered_alone_is_heard_in_the_old_configuration_by_its_members_too(seed: int) -> None:
+    """The relay is cut off, on the home bus a moment before the other: what it hears meanwhile, only it orders."""
+    hall = Hall(seed, Oddities(token_held=1.0))
+    hall.talk(10)
+    hall.buses[HOME].network.cut([[1], [2, 3, 4, 5, 6]])
+    hall.talk(10, pause=0.002)
+    hall.buses[NEAR].network.cut([[1], [2, 3, 4, 5, 6]])
+    hall.talk(40, pause=0.05)
+    for outer in hall.outers:
+        if not outer.ended:
+            own = [number for number in outer.heard if number in outer.said]
+            assert own == outer.said[: len(own)]
+    for bus in hall.buses.values():
+        bus.network.heal()
+    hall.pass_time(3.0)
+    hall.come_together()
+    assert judge(hall.everybody) > 0
+
+
+@pytest.mark.req("M3")
+@pytest.mark.parametrize("seed", SEEDS)
 def test_when_the_home_bus_is_cut_members_of_the_other_follow_one_part_only(seed: int) -> None:
     hall = Hall(seed)
     hall.talk(10)
