@@ -42,11 +42,9 @@ from heliograph.bus.commands import Command
 from heliograph.bus.echoing import Backlog
 from heliograph.bus.home_order import HomeOrder, OuterMember
 from heliograph.bus.interface import Configuration, Incarnation, Origin, Place, Reason
-from heliograph.bus.leading import Leading
+from heliograph.bus.leading import NOBODY, Leading
 from heliograph.bus.outer_order import HeardFrame
 from heliograph.model.limits import BRIDGE_PATIENCE_TICKS
-
-_NOBODY = Incarnation(b"")
 
 
 class _Neighbour(msgspec.Struct):
@@ -97,6 +95,7 @@ class Crossing:
             Incarnation, None
         ] = {}  # outer members that will follow nobody who has not followed us
         self._patience = 0  # ticks until those who do not confirm are left behind
+        self._leaderless = 0  # ticks for which nobody led, or one who has ended
         self._silence = 0  # ticks for which the leader echoed nothing, though there was something
         self._owes_statement = False
         self._owes_all = False  # a statement, whether anything changed or not
@@ -113,10 +112,10 @@ class Crossing:
 
     def begin(self) -> list[Effect]:
         """The first word of all."""
-        return [SayOuter(self._present(_NOBODY))]
+        return [SayOuter(self._present())]
 
-    def _present(self, leader: Incarnation) -> Present:
-        return Present(True, self._home.place, b"", False, leader)
+    def _present(self) -> Present:
+        return Present(True, self._home.place, b"", False, self._leading.last)
 
     # ---- the other bus
 
@@ -127,12 +126,11 @@ class Crossing:
                 is_loss = change.reason in (Reason.ENTERED, Reason.HOST_FOUND)
                 reason = Reason.HOST_LOST if is_loss else change.reason
                 self._departed.setdefault(neighbour.incarnation, reason)
-        followed = self._leading.leader or _NOBODY
         self._leading.configured(configuration)
         self._backlog.interrupted()
         self._has_claimed = False
         if any(change.place != self._place for change in configuration.joined):
-            self._say(self._present(followed if self._leading.place is not None else _NOBODY))
+            self._say(self._present())
         return self.look()
 
     def heard(self, origin: Origin, commands: list[Command]) -> list[Effect]:
@@ -169,6 +167,7 @@ class Crossing:
         self._neighbours[origin.place] = _Neighbour(who, word.is_central, not word.mark, word.leader)
         if word.is_central:
             return
+        self._departed.pop(who, None)
         if word.owes and not is_known:
             self._unheard[who] = None
         self._followed[who] = word.mark
@@ -273,18 +272,17 @@ class Crossing:
         was_leader, nobody_was = leading.place == self._place, leading.place is None
         if self._backlog.is_in_step and (was_leader or nobody_was):
             self._say_lead(b"", self._backlog.chain, self._leading.lineage)
-        elif was_leader or (nobody_was and not self._backlog.is_behind and self._nobody_is_followed()):
+        elif was_leader or (nobody_was and self._may_restart()):
             self._backlog.restart()
             self._say_lead(b"", self._backlog.chain)
 
-    def _nobody_is_followed(self) -> bool:
-        """Everybody on the bus has said whom it follows, and it is nobody who is here."""
+    def _may_restart(self) -> bool:
+        """Those who know better what was echoed come first. Where nobody was followed, there is nothing to know."""
+        if self._leaderless >= BRIDGE_PATIENCE_TICKS:
+            return True
         assert self._leading.configuration is not None
         others = [place for place in self._leading.configuration.members if place != self._place]
-        if not all(place in self._neighbours for place in others):
-            return False
-        here = [each.incarnation for each in self._neighbours.values()]
-        return all(self._neighbours[place].leader not in here for place in others)
+        return all(place in self._neighbours and self._neighbours[place].leader == NOBODY for place in others)
 
     def _say_lead(self, instead: bytes, chain: bytes, lineage: bytes = b"") -> None:
         self._has_claimed = True
@@ -299,7 +297,7 @@ class Crossing:
             return
         if self._backlog.is_in_step:
             self._say_lead(leading.lead, b"", leading.lineage)
-        elif not self._backlog.is_behind:
+        elif self._leaderless >= BRIDGE_PATIENCE_TICKS:
             self._backlog.restart()
             self._say_lead(leading.lead, self._backlog.chain)
 
@@ -340,8 +338,8 @@ class Crossing:
         self._say_home(tuple(self._outers()))
 
     def _say_home(self, outers: tuple[Outer, ...]) -> None:
-        departed = self._take_departed()
-        self._effects.append(SayHome(OutersStated(self._home.raw_mark, self.bus, outers, departed)))
+        gone = self._gone()
+        self._effects.append(SayHome(OutersStated(self._home.raw_mark, self.bus, outers, gone)))
 
     def _is_anybody_new(self) -> bool:
         outers = self._home.outers
@@ -380,12 +378,13 @@ class Crossing:
         """Time passes. Those who are stopped are not waited for."""
         self._patience = max(0, self._patience - 1)
         self._silence = self._silence + 1 if self._backlog.owes else 0
+        leading = self._leading
+        is_led = leading.leader is not None and leading.home not in self._ended
+        self._leaderless = 0 if is_led else self._leaderless + 1
         return self.look()
 
-    def _take_departed(self) -> tuple[tuple[Incarnation, Reason], ...]:
-        departed = [(who, reason) for who, reason in self._departed.items() if who in self._home.outers]
-        self._departed.clear()
-        return tuple(departed)
+    def _gone(self) -> tuple[tuple[Incarnation, Reason], ...]:
+        return tuple((who, reason) for who, reason in self._departed.items() if who in self._home.outers)
 
     def _relay(self, *, before_statement: bool = False) -> None:
         for who, kept in self._frames.items():

@@ -38,11 +38,6 @@ class Backlog:
         return self._knows and bool(self._entries)
 
     @property
-    def is_behind(self) -> bool:
-        """What is echoed is still to come here."""
-        return bool(self._ahead)
-
-    @property
     def is_short(self) -> bool:
         return not self._knows or len(self._entries) < BRIDGE_BACKLOG_HIGH_WATER
 

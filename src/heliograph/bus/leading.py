@@ -7,8 +7,12 @@ instead of the one who does: because that one has ended, or says nothing.
 
 from __future__ import annotations
 
+from typing import Final
+
 from heliograph.bus.bridge_words import Lead, lineage_after, mark_of
 from heliograph.bus.interface import Configuration, Incarnation, Origin, Place
+
+NOBODY: Final = Incarnation(b"")
 
 
 class Leading:
@@ -20,8 +24,9 @@ class Leading:
         self.leader: Incarnation | None = None
         self.lead = b""  # names the word by which it leads
         self.lineage = b""  # names all who led, one after the other
-        self.place: Place | None = None  # of the last leader, while it is on the bus
-        self.home: Place | None = None  # and where it is on the home bus
+        self.last = NOBODY  # who led last, while it is on the bus
+        self.place: Place | None = None  # and where it is
+        self.home: Place | None = None  # on this bus and on the home bus
 
     def configured(self, configuration: Configuration) -> None:
         self.configuration, self.mark = configuration, mark_of(configuration)
@@ -29,6 +34,7 @@ class Leading:
         changed = [change.place for change in (*configuration.left, *configuration.joined)]
         if self.place in changed or self.place not in configuration.members:
             self.place = self.home = None
+            self.last = NOBODY
 
     def said(self, origin: Origin, word: Lead) -> bool:
         """Whether it leads from here on."""
@@ -37,7 +43,8 @@ class Leading:
         else:
             counts = bool(word.instead) and word.instead == self.lead
         if counts:
-            self.leader, self.place, self.home = origin.incarnation, origin.place, word.home
+            self.leader = self.last = origin.incarnation
+            self.place, self.home = origin.place, word.home
             self.lead = origin.incarnation + origin.sequence.to_bytes(8, "little")
             self.lineage = lineage_after(self.lineage if word.instead else word.lineage, self.lead)
         return counts

@@ -66,18 +66,15 @@ class OuterOrder:
         return [SayOuter(self._present())]
 
     def _present(self) -> Present:
-        leader = self._leading.leader or Incarnation(b"")
         owes = bool(self._heard.get(self.incarnation))
-        return Present(False, None, self._mark, owes, leader)
+        return Present(False, None, self._mark, owes, self._leading.last)
 
     def configured(self, configuration: Configuration) -> list[Effect]:
         for change in (*configuration.left, *configuration.joined):
             self._centrals.pop(change.place, None)
-        followed = self._leading.leader or Incarnation(b"")
         self._leading.configured(configuration)
         if any(change.place != self.place for change in configuration.joined):
-            leader = followed if self._leading.place is not None else Incarnation(b"")
-            self._say(msgspec.structs.replace(self._present(), leader=leader))
+            self._say(self._present())
         if self._is_in and not any(place in self._centrals for place in configuration.members):
             self._end("bus-lost", "nobody on this bus reaches the message managers")
         return self._take_effects()
