@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 
 import msgspec
 
-from simulation import cluster, partitions, single, sub_clusters
+from simulation import cluster, partitions, several_buses, single, sub_clusters
 from simulation.cluster_plants import CLUSTER_PLANTS, HIDDEN_PLANTS
 from simulation.partition_plants import PARTITION_PLANTS
 from simulation.plants import PLANTS, Plant, planted
@@ -24,12 +24,14 @@ WORKLOADS = {
     "cluster": cluster.run,
     "sub-clusters": sub_clusters.run,
     "partitions": partitions.run,
+    "several-buses": several_buses.run,
 }
 PLANTS_OF: dict[str, dict[str, Plant]] = {
     "single": PLANTS,
     "cluster": CLUSTER_PLANTS,
     "sub-clusters": SUB_CLUSTER_PLANTS,
     "partitions": PARTITION_PLANTS,
+    "several-buses": CLUSTER_PLANTS,
 }
 # Tried by name only.
 HIDDEN: dict[str, Plant] = HIDDEN_PLANTS | HIDDEN_SUB_CLUSTER_PLANTS
