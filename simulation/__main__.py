@@ -1,7 +1,7 @@
 """Many seeds of a workload: `python -m simulation --workload cluster --seeds 0:50 --json`.
 
 With `--plant NAME` a bug is planted first, and the seed that shows it ends the run; `--plants` tries each of
-them. A failing seed is shrunk: run again with fewer and fewer faults, as long as it fails.
+them and prints a table. A failing seed is shrunk: run again with fewer and fewer faults, as long as it fails.
 """
 
 from __future__ import annotations
@@ -15,18 +15,21 @@ from typing import Any
 
 import msgspec
 
+from simulation.checkers import checker_of
 from simulation.partition_watch import ALL_STEPS
 from simulation.runs import HIDDEN, PLANTS_OF, WORKLOADS, Summary, summarise
 from simulation.weather import Plan
 
 
 def _try_plants(workload: str, seeds: range, processes: int) -> int:
+    """A line of a table for each. How many were not caught."""
     missed = 0
     for name in PLANTS_OF[workload]:
         summary = summarise(workload, seeds, plant=name, processes=processes)
-        told = [f"seed {seed}: {found[0]}" for seed, found in summary.violations.items()]
-        print(f"{name}: {told[0] if told else 'NOT CAUGHT'}", flush=True)
-        missed += not told
+        caught = next(iter(summary.violations.items()), None)
+        seed, checker = (str(caught[0]), checker_of(caught[1][0])) if caught else ("-", "NOT CAUGHT")
+        print(f"| {workload} | {name} | {seed} | {checker} | {summary.cpu_seconds:.0f} s |", flush=True)
+        missed += caught is None
     return missed
 
 
@@ -71,6 +74,9 @@ def main() -> int:
     seeds = range(*(int(each) for each in options.seeds.split(":")))
     processes = options.processes or os.cpu_count() or 1
     if options.plants:
+        print(
+            "| workload | bug | first seed that shows it | checker | processor time |\n|---|---|---|---|---|"
+        )
         return 1 if _try_plants(options.workload, seeds, processes) else 0
     summary = summarise(
         options.workload,

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from simulation.history import HandOut, History, Sent, Transaction
 
 
 def violations(history: History) -> list[str]:
-    found: list[str] = []
-    for rule in (lost, comes_again, twice_unmarked, never_sent, out_of_order, unit_torn, half_done):
-        found += rule(history)
-    return found
+    """Each sentence behind the name of the rule that it breaks."""
+    rules = (lost, comes_again, twice_unmarked, never_sent, out_of_order, unit_torn, half_done)
+    return [found for rule in rules for found in named(rule.__name__.replace("_", " "), rule(history))]
+
+
+def named(checker: str, sentences: Iterable[str]) -> list[str]:
+    return [f"{checker}: {sentence}" for sentence in sentences]
+
+
+def checker_of(violation: str) -> str:
+    """Who found it."""
+    return violation.partition(": ")[0]
 
 
 def lost(history: History) -> Iterator[str]:

@@ -41,6 +41,13 @@ class Scene:
         self.is_sending = True
         self.faults: dict[str, int] = {}  # errors that applications heard, by code
         self.subscribed: dict[str, None] = {}
+        self.at_next_commit: list[Callable[[Client], None]] = []  # who waits for one to begin
+
+    def commits(self, client: Client) -> None:
+        """A commit is about to be asked."""
+        waiting, self.at_next_commit = self.at_next_commit, []
+        for begin in waiting:
+            begin(client)
 
     def heard(self, error: HeliographError) -> None:
         self.faults[error.code] = self.faults.get(error.code, 0) + 1
@@ -103,9 +110,18 @@ class Client:
     def is_cut_off(self) -> bool:
         """Whether its connection is broken, even if it has not noticed: what it finds in its inbox may be
         another's by now."""
-        wire = self._connection._link.wire if self._connection is not None else None
-        transport: SimTransport | None = wire._transport if wire is not None else None  # type: ignore[assignment]
+        transport = self.transport
         return transport is None or self.machine.is_broken(transport)
+
+    @property
+    def transport(self) -> SimTransport | None:
+        """Its end of the connection that it has, or takes for one."""
+        wire = self._connection._link.wire if self._connection is not None else None
+        return wire._transport if wire is not None else None  # type: ignore[return-value]
+
+    def gets_from(self, place: str) -> bool:
+        """Whether a message of this place may be for it."""
+        return False
 
     async def pause(self, longest: float) -> None:
         if longest:
@@ -210,7 +226,7 @@ class Streaming(Client):
         while self.scene.is_sending:
             self._sent += 1
             key = f"{self.life}:{self._sent}"
-            self.history.send(key, self._destination)
+            self.history.send(key, self._destination).is_large = True
             size = self.dice.choice((10, 3_000, 50_000, 400_000))
             try:
                 await producer.send_stream(self._pieces(key, size), threshold=1_000)
@@ -241,6 +257,9 @@ class Receiving(Client):
         self._durable = durable
         self.client_id = name if durable else ""
         self.place = f"{destination}/{name}" if durable else destination
+
+    def gets_from(self, place: str) -> bool:
+        return place == self.place
 
     async def work(self, connection: Connection) -> None:
         session = await connection.session(acknowledge=self._mode)  # type: ignore[arg-type]
@@ -315,6 +334,9 @@ class Transacting(Client):
         self._targets = targets
         self._count = 0
 
+    def gets_from(self, place: str) -> bool:
+        return place in self._sources
+
     async def work(self, connection: Connection) -> None:
         session = await connection.session(acknowledge="transacted")
         credit = self.dice.choice((1, 10, 100))
@@ -331,6 +353,7 @@ class Transacting(Client):
     async def _transact(
         self, session: Session, transaction: Transaction, consumers: list[Consumer], producers: list[Producer]
     ) -> None:
+        transport, began_at = self.transport, self.world.now
         for _ in range(self.dice.randint(0, 4)):
             another = await self.dice.choice(consumers).receive(0.005)
             if another is not None:
@@ -343,10 +366,13 @@ class Transacting(Client):
                 await session.rollback()
                 self.history.decided(transaction, "rolled back")
             else:
+                self.scene.commits(self)
                 await session.commit()
                 self.history.decided(transaction, "committed")
         except TransactionRolledBack:
             self.history.decided(transaction, "rolled back")
+            if self.transport is transport and not self.is_cut_off:
+                self.history.commit_refused(transaction, began_at)
         except HeliographError as error:
             self.scene.heard(error)
             if error.code != "commit-unknown":

@@ -14,17 +14,16 @@ from heliograph.model.errors import HeliographError
 from heliograph.nodes.cluster_server import ClusterServer
 from heliograph.nodes.configuration import Configuration, load
 from simulation.bus import SimBus
-from simulation.holding import Holding, replica_of
+from simulation.cluster_weather import ClusterWeather
+from simulation.holding import Holding
+from simulation.in_vain import InVain
 from simulation.machines import Machine, Process
 from simulation.network import TAME, WILD, Oddities
 from simulation.play import PORT, SETTINGS, Outcome, Play
 from simulation.supervisor import Server, Supervisor
-from simulation.weather import KINDS, STORM, Plan, Weather
+from simulation.weather import STORM, Plan, Weather
 
 CLIENT_MANAGERS: Final = 2
-# How much longer senders pause than those of a single server: some runs have many messages, others more faults for
-# each of them.
-_LEISURE: Final = (4.0, 16.0, 40.0)
 # Some buses do what PROTOCOL 1 says that they can do, often; there are no cuts here, so nobody keeps a token.
 _OF_THE_BUS: Final[tuple[Oddities, ...]] = (TAME, replace(WILD, token_held=0.0))
 # When everything is calm, so long at most until all have the same log: longer than the patience of who catches up.
@@ -35,9 +34,12 @@ class Cluster(Play):
     """Two client managers, three message managers, one sub-cluster."""
 
     sub_clusters: ClassVar[dict[str, int]] = {"main": 3}  # and how many message managers each has
+    # How much longer senders pause than those of a single server: some runs have many messages, others more faults
+    # for each of them.
+    leisures: ClassVar[tuple[float, ...]] = (4.0, 16.0, 40.0)
 
     def servers(self) -> list[Supervisor]:
-        self.leisure = self.world.dice.choice(_LEISURE)
+        self.leisure = self.world.dice.choice(self.leisures)
         managers = [name for name, count in self.sub_clusters.items() for _ in range(count)]
         hosts = CLIENT_MANAGERS + len(managers)
         self.bus = SimBus(self.world, hosts, self.world.dice.choice(_OF_THE_BUS))
@@ -47,14 +49,22 @@ class Cluster(Play):
             groups[name].append(self._node(host, "message-manager", name))
         self.holding = Holding(self.history, *groups.values())
         self.history.on_confirmed = self.holding.confirmed
+        self.in_vain = InVain(self.world, self.history)
         return clients + [node for group in groups.values() for node in group]
 
     def make_weather(self, plan: Plan) -> Weather:
-        return ClusterWeather(self.world, self.supervisors, self.clients, self.sockets, plan)
+        return ClusterWeather(
+            self.world, self.supervisors, self.clients, self.sockets, plan, self.bus.network
+        )
+
+    def begin(self) -> None:
+        super().begin()
+        self.in_vain.watch(self.clients)
 
     def judge(self) -> list[str]:
         self._until(lambda: not self.holding.differences(), _TO_AGREE_SECONDS)
-        return super().judge() + self.holding.violations + self.holding.differences()
+        found = self.holding.violations + self.holding.differences() + self.in_vain.violations
+        return super().judge() + found
 
     def _node(self, host: int, role: str, sub_cluster: str = "") -> Supervisor:
         machine = Machine(self.world, self.sockets, f"node{host}")
@@ -72,13 +82,15 @@ class Cluster(Play):
             cluster["cluster.sub_clusters"] = ", ".join(self.sub_clusters)
         cluster |= self._of_the_buses(host)
         configuration = load(None, {**SETTINGS, **cluster, "identity.node": host})
-        return Supervisor(machine, self._server(host, configuration))
+        return Supervisor(machine, self._server(host, configuration), host=host, role=role)
 
     def _server(self, host: int, configuration: Configuration) -> Callable[[Process], Server]:
         def make(process: Process) -> Server:
             self.starts += 1
             on_bus = self._on_bus(host, process, configuration)
-            return Node(configuration, on_bus, disk=process.mount, clock=process.clock, owns_process=False)
+            node = Node(configuration, on_bus, disk=process.mount, clock=process.clock, owns_process=False)
+            node.on_event = self.in_vain.heard
+            return node
 
         return make
 
@@ -105,38 +117,21 @@ class Cluster(Play):
         return tuple("helio://" + ",".join(nodes[at:] + nodes[:at]) for at in range(len(nodes)))
 
 
-class ClusterWeather(Weather):
-    """With faults that chance alone brings about too rarely: one primary after the other is gone; clients are gone
-    together with the client manager that would say so."""
-
-    kinds = (*KINDS, "behead", "desert")
-
-    def _desert(self) -> None:
-        for client in self.dice.sample(self._clients, self.dice.randint(1, 6)):
-            client.kill()
-        for supervisor in self.dice.sample(
-            self._supervisors[:CLIENT_MANAGERS], self.dice.randint(1, CLIENT_MANAGERS)
-        ):
-            if supervisor.process is not None:
-                supervisor.process.kill()
-
-    def _behead(self) -> None:
-        """Whoever leads is killed, and whoever leads then, a few times in a row."""
-        for count in range(self.dice.randint(1, 4)):
-            self.world.after(count * self.world.between(0.05, 1.5), self._kill_who_leads)
-
-    def _kill_who_leads(self) -> None:
-        if not self._left:  # it is calm
-            return
-        for supervisor in self._supervisors:
-            replica = replica_of(supervisor)
-            if replica is not None and replica.is_leading and supervisor.process is not None:
-                supervisor.process.kill()
-                return
-
-
 class Node(ClusterServer):
-    """With the face that a supervisor knows."""
+    """With the face that a supervisor knows. `on_event` hears what goes into the event log."""
+
+    on_event: Callable[..., None] | None = None
+
+    async def _start_replica(self) -> None:
+        record, on_event = self._events.record, self.on_event
+
+        def tell(event: str, /, **fields: object) -> None:
+            if on_event is not None:
+                on_event(event, **fields)
+            record(event, **fields)
+
+        self._events.record = tell  # type: ignore[method-assign]
+        await super()._start_replica()
 
     async def wait_failed(self) -> HeliographError:
         return await self.failed

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from typing import Any
 
-from heliograph.bus.commands import Command, Dispatched, Leads, Logged, Parcelled, Shipped
+from heliograph.bus.commands import Command, Dispatched, Introduction, Leads, Logged, Parcelled, Shipped
+from heliograph.bus.interface import Incarnation, Origin
 from heliograph.cluster.partition_state import Scene
-from heliograph.cluster.views import Views
 from heliograph.destinations.intake import Intake
 from heliograph.destinations.message_list import MessageList
 from heliograph.destinations.recovery import CatalogueRecovery
@@ -23,6 +24,8 @@ from heliograph.nodes.replica import Replica
 from simulation.plants import PLANTS, Plant
 
 _accept = Intake.accept
+_fact = Replica._fact
+_introduced = Following._introduced
 _decided = Following.decided
 _install = Leading.install
 _lead_init = Leading.__init__
@@ -65,10 +68,6 @@ def _drop_facts(self: Following, lead: Leading) -> None:
     _take_over(self, lead)
 
 
-def _drop_returned(self: CatalogueRecovery, given: Any, holder: Any) -> Any:
-    return _recover_take_over(self, given, holder)._replace(returned=[])
-
-
 def _forget_given(self: Following, decision: Command) -> None:
     if not isinstance(decision, Dispatched | Parcelled):
         _decided(self, decision)
@@ -77,10 +76,6 @@ def _forget_given(self: Following, decision: Command) -> None:
 def _forget_flying(self: Leading, *, forget_bodies: bool) -> None:
     self._flying = deque()
     _install(self, forget_bodies=forget_bodies)
-
-
-def _in_any_view(self: Views, _origin: Any) -> bool:
-    return self.view is not None
 
 
 def _hand_outs_stay_here(self: Leading, kind: int, *rest: Any) -> None:
@@ -97,8 +92,10 @@ def _no_credit(self: MessageList, consumer: Any, _credit: int, *rest: Any, **fac
     _restore_standing(self, consumer, 0, *rest, **facts)
 
 
-def _same_tags_again(self: MessageList, consumer: Any, credit: int, _next_tag: int, **facts: Any) -> None:
-    _restore_standing(self, consumer, credit, 1, **facts)
+def _same_tags_again(
+    self: MessageList, consumer: Any, credit: int, _next_tag: int, given: Any, **facts: Any
+) -> None:
+    _restore_standing(self, consumer, credit, 1, given, **facts)
 
 
 def _ask_once(self: ClusterClients, command: Command) -> None:
@@ -138,6 +135,31 @@ def _forget_the_unconfirmed(self: Following, lead: Leading) -> None:
     _take_over(self, lead)
 
 
+def _introduced_as_it_was(self: Following, introduction: Introduction) -> None:
+    _introduced(self, introduction)
+    self.sessions.update((session, Incarnation(where)) for session, where, _ in introduction.sessions)
+
+
+def _handle_at_once(self: Replica, origin: Origin, fact: Command) -> None:
+    if self._leading is not None:
+        self._leading.handle(origin.incarnation, origin.sequence, fact)
+    else:
+        _fact(self, origin, fact)
+
+
+def _marks_go_on(self: Leading, backups: list[Incarnation]) -> None:
+    self._there = {backup: self._there.get(backup, 0) for backup in backups}
+    self._tell()
+
+
+def _at_once(_self: Replica, then: Callable[[], None]) -> None:
+    then()
+
+
+def _not_ended(*_: object, **_more: object) -> bool:
+    return False
+
+
 CLUSTER_PLANTS: dict[str, Plant] = {
     "confirm before a backup has it": ((Leading, "_stored", _stored_here_is_enough),),
     "wrong rank": ((Scene, "_rank", _shortest_log_first), (Scene, "_newest", _oldest)),
@@ -148,11 +170,32 @@ CLUSTER_PLANTS: dict[str, Plant] = {
     "do not say again what flew": ((Leading, "install", _forget_flying),),
     "hand-outs are not in the log": ((Leading, "wrote", _hand_outs_stay_here),),
     "forget credit at a take-over": ((MessageList, "restore_standing", _no_credit),),
-    "give tags again after a take-over": ((MessageList, "restore_standing", _same_tags_again),),
+    "give tags again after a take-over": (
+        (MessageList, "restore_standing", _same_tags_again),
+        (MessageList, "begin_tags", _nothing),
+    ),
     "do not ask again": ((ClusterClients, "_other", _ask_once),),
     "stored before the file is there": ((Following, "_refers", _nothing),),
     "deliver without the redelivered mark": ((conversation, "pack_delivery", _first_delivery),),
     "forget who waits for a confirmation": ((Following, "take_over", _forget_the_unconfirmed),),
+    "an introduction takes sessions back": ((Following, "_introduced", _introduced_as_it_was),),
+    "act between views": ((Replica, "_fact", _handle_at_once),),
+    "what was handed out in vain does not return": ((Leading, "take_back", _nothing),),
+    "marks of the last view count": ((Leading, "only_these_follow", _marks_go_on),),
+    "say hello before the disk has it": ((Replica, "force", _at_once),),
+    "who lost a session may end it": ((Leading, "_is_of_sender", _yes),),
+    "forget what was answered at a take-over": ((Leading, "answered_before", _nothing),),
+    "take again what may have ended": ((Intake, "may_have_ended", _not_ended),),
+    "forget the lease": ((Leading, "__init__", _no_lease),),
+    "do not cut the log at the fork": ((Replica, "_cut", _not_cut),),
+    "keep what is beyond the fork": ((catching_up, "fork_of", _all_in_common),),
+    "take every log for the primary's and believe it": (
+        (replica, "has_log_of", _yes),
+        (Following, "_behind", _believe_the_log),
+    ),
+    "forget sessions at a take-over": ((Following, "take_over", _forget_sessions),),
+    "forget staged blocks at a take-over": ((CatalogueRecovery, "take_over", _forget_stages),),
+    "skip a sequence check": ((Intake, "accept", _accept_again),),
     **{
         name: PLANTS[name]
         for name in (
@@ -166,22 +209,10 @@ CLUSTER_PLANTS: dict[str, Plant] = {
     },
 }
 
-# No run has shown these yet. Some take a network that is cut, as the stories of replication have it; some cost no
-# more than a mark or a rollback, which nobody counts. They can be tried by name, and none is counted as caught.
-HIDDEN_PLANTS: dict[str, Plant] = {
-    # Each of these checks is enough: who takes another log for the primary's is found out by the chain.
-    "take every log for the primary's": ((replica, "has_log_of", _yes),),
-    "forget the lease": ((Leading, "__init__", _no_lease),),
-    "forget what returned at a take-over": ((CatalogueRecovery, "take_over", _drop_returned),),
-    "do not cut the log at the fork": ((Replica, "_cut", _not_cut),),
-    "keep what is beyond the fork": ((catching_up, "fork_of", _all_in_common),),
-    "skip the chain check": ((Following, "_behind", _believe_the_log),),
-    "take every log for the primary's and believe it": (
-        (replica, "has_log_of", _yes),
-        (Following, "_behind", _believe_the_log),
-    ),
-    "forget sessions at a take-over": ((Following, "take_over", _forget_sessions),),
-    "apply decisions of another view": ((Views, "_is_in_view", _in_any_view),),
-    "forget staged blocks at a take-over": ((CatalogueRecovery, "take_over", _forget_stages),),
-    "skip a sequence check": ((Intake, "accept", _accept_again),),
-}
+# Not among them, since they make no difference, or none in a cluster whose network is whole:
+# - to take every log for the primary's, or to skip the check of the chain: each is enough, and who has another log is
+#   found out by the other; so they are planted together;
+# - to forget what returned at a take-over: the log says then that it is with somebody who is not there any more, and
+#   whoever leads next gives it back in the same way; its delivery count is less by one;
+# - to apply decisions of another view: all members hear the same, and go on from the same, unless they were cut from
+#   one another ("act on frames of an old view", among the bugs of partitions).

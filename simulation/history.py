@@ -21,6 +21,7 @@ class Sent(msgspec.Struct):
     confirmed_at: float = 0.0
     was_refused: bool = False
     may_be_lost: bool = False  # it is not persistent
+    is_large: bool = False  # whoever gets it may give up in the middle of its content
 
     @property
     def producer(self) -> str:
@@ -63,6 +64,8 @@ class History:
     def __init__(self, world: World) -> None:
         self._world = world
         self.on_confirmed: Callable[[str], None] | None = None
+        self.on_handed: Callable[[HandOut], None] | None = None
+        self.on_refused: Callable[[str, float], None] | None = None
         self.sent: dict[str, Sent] = {}
         self.hand_outs: list[HandOut] = []
         self.by_place: dict[tuple[str, str], list[HandOut]] = {}
@@ -93,6 +96,8 @@ class History:
         hand_out = HandOut(place, key, consumer, self._world.now, is_marked, is_stale)
         self.hand_outs.append(hand_out)
         self.by_place.setdefault((place, key), []).append(hand_out)
+        if self.on_handed is not None:
+            self.on_handed(hand_out)
         self._world.note("handed", place, key, consumer, is_marked)
         return hand_out
 
@@ -105,6 +110,11 @@ class History:
     def done(self, hand_out: HandOut) -> None:
         hand_out.done_at = self._world.now
         self._world.note("done", hand_out.place, hand_out.key)
+
+    def commit_refused(self, transaction: Transaction, began_at: float) -> None:
+        """Over a connection that is in order, and was since the transaction began."""
+        if self.on_refused is not None:
+            self.on_refused(transaction.name, began_at)
 
     def decided(self, transaction: Transaction, outcome: str) -> None:
         transaction.outcome, transaction.decided_at = outcome, self._world.now

@@ -15,6 +15,7 @@ import msgspec
 from heliograph.nodes.cluster_server import ClusterServer
 from heliograph.nodes.leading import Leading
 from heliograph.nodes.replica import Replica
+from simulation.checkers import named
 from simulation.history import History
 from simulation.supervisor import Supervisor
 
@@ -90,11 +91,11 @@ class Holding:
             needle = f"{key}|".encode()
             holders = sum(1 for manager in self._managers if _has(manager.machine.disk, needle))
             if holders < 2 and self._was_written(needle):
-                self.violations.append(f"{key} was confirmed and is on {holders} disks")
+                self.violations.append(f"holding: {key} was confirmed and is on {holders} disks")
 
     def differences(self) -> list[str]:
         """When it is calm one leads, all others follow, and their logs are one."""
-        return [difference for backups in self._backups for difference in backups.differences()]
+        return named("agreement", (found for backups in self._backups for found in backups.differences()))
 
     def _may_be_done(self, key: str) -> bool:
         """What a consumer has need not be on any disk any more when its sender hears of it. What nobody has to get

@@ -98,6 +98,7 @@ class Network:
         self._cut: dict[tuple[int, int], None] = {}
         self.hosts: dict[int, Host] = {}
         self._reforming: dict[int, None] = {}
+        self._gagged: dict[int, None] = {}
         # How long each host takes until it notices that its ring is no more: from, to.
         self.notices: dict[int, tuple[float, float]] = {}
         self.rings = 0
@@ -142,8 +143,13 @@ class Network:
         if not ring.is_broken and ring.is_told and all(self.hosts[each].ring is ring for each in ring.hosts):
             self._form(list(ring.hosts), is_told=True)
 
+    def gag(self, number: int) -> None:
+        """Nothing that it says gets through any more, and nobody has noticed: until it loses its power."""
+        self._gagged[number] = None
+
     def crash(self, number: int) -> None:
         host = self.hosts[number]
+        self._gagged.pop(number, None)
         host.is_up = False
         host.queue.clear()
         host.daemon = None
@@ -193,7 +199,7 @@ class Network:
     def _take_turn(self, host: Host) -> None:
         host.has_turn = False
         ring = host.ring
-        if not host.is_up or not ring.is_told:
+        if not host.is_up or not ring.is_told or host.number in self._gagged:
             return
         if ring.is_broken and (ring.token_at is None or not self._talk(ring.token_at, host.number)):
             return  # goes on when there is a new ring

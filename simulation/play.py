@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from simulation.checkers import violations
+from simulation.checkers import named, violations
 from simulation.clients import Client, Receiving, Scene, Sending, Streaming, Transacting
 from simulation.history import History
 from simulation.loop import bury
@@ -23,6 +23,8 @@ from simulation.world import World
 
 _STORM_SECONDS: Final = 12.0
 CALM_SECONDS: Final = 40.0
+# No fault lasts longer.
+_RECOVERY_SECONDS: Final = 6.0
 PORT: Final = 7700
 SETTINGS: Final[dict[str, object]] = {
     "server.data": "/data",
@@ -147,7 +149,8 @@ class Play:
 
     def calm_down(self) -> None:
         """Until everybody is through."""
-        self.world.run(self.world.now + 6.0)  # who was stopped goes on, who was off comes back
+        self._until(self._are_up, _RECOVERY_SECONDS)
+        self.world.run(self.world.now + 1.0)
         self.scene.is_sending = False
         self._until(self._is_quiet, self.calm_seconds)
 
@@ -163,6 +166,13 @@ class Play:
         while not condition() and self.world.now < deadline:
             self.world.run(self.world.now + 0.5)
 
+    def _are_up(self) -> bool:
+        """Who was stopped goes on, who was off is back."""
+        return all(
+            each.process is not None and each.is_running and not each.process.loop.is_stopped
+            for each in self.supervisors
+        )
+
     def _is_quiet(self) -> bool:
         return not self._unfinished() and next(self.history.waiting(), None) is None
 
@@ -172,10 +182,9 @@ class Play:
 
     def judge(self) -> list[str]:
         """What is wrong, in sentences."""
-        found = [f"{name} is not through with what it sent" for name in self._unfinished()]
-        found += violations(self.history)
-        found += ["a defect: " + "".join(format_exception(error)) for error in self.world.failures]
-        return found
+        unfinished = (f"{name} is not through with what it sent" for name in self._unfinished())
+        defects = ("".join(format_exception(error)) for error in self.world.failures)
+        return named("unfinished", unfinished) + violations(self.history) + named("defect", defects)
 
     def _judged(self) -> Outcome:
         faults = dict(self.weather.faults)

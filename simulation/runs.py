@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 import msgspec
 
 from simulation import cluster, partitions, several_buses, single, sub_clusters
-from simulation.cluster_plants import CLUSTER_PLANTS, HIDDEN_PLANTS
+from simulation.cluster_plants import CLUSTER_PLANTS
 from simulation.partition_plants import PARTITION_PLANTS
 from simulation.plants import PLANTS, Plant, planted
 from simulation.play import Outcome
@@ -34,7 +34,7 @@ PLANTS_OF: dict[str, dict[str, Plant]] = {
     "several-buses": CLUSTER_PLANTS,
 }
 # Tried by name only.
-HIDDEN: dict[str, Plant] = HIDDEN_PLANTS | HIDDEN_SUB_CLUSTER_PLANTS
+HIDDEN: dict[str, Plant] = dict(HIDDEN_SUB_CLUSTER_PLANTS)
 
 
 class Result(msgspec.Struct):

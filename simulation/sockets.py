@@ -132,6 +132,13 @@ class Sockets:
             end.is_silent = True
         return kind
 
+    def break_for(self, end: SimTransport) -> None:
+        """This end learns that its connection is broken; the other may learn it as well, or much later."""
+        if self.world.chance(0.5):
+            end.reset_both()
+        else:
+            end.reset_here()
+
     def process_died(self, loop: ProcessLoop) -> None:
         """The system closes what it had open."""
         for server in loop.servers:
@@ -350,6 +357,13 @@ class SimTransport(asyncio.Transport):
             end.is_silent = True
             if not end._loop.is_dead:
                 end._ended(_reset())
+
+    def reset_here(self) -> None:
+        """Somebody on the way tells this end alone, and lets nothing through any more."""
+        assert self.peer is not None
+        self.is_silent = self.peer.is_silent = True
+        if not self._loop.is_dead:
+            self._ended(_reset())
 
     def orphaned(self, *, resets: bool) -> None:
         """The process died: what it had written and the system had taken arrives, and then the end."""

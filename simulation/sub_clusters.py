@@ -18,6 +18,7 @@ class SubClusters(Cluster):
     """Two client managers; two message managers in the east, and two in the west."""
 
     sub_clusters: ClassVar[dict[str, int]] = {"east": 2, "west": 2}
+    leisures: ClassVar[tuple[float, ...]] = (16.0, 40.0)
     calm_seconds = 2 * TRANSACTION_PATIENCE_SECONDS  # a transaction in doubt takes its time
 
     def _cast(self) -> list[Client]:

@@ -32,8 +32,13 @@ def embedded(configuration: Configuration) -> Callable[[Process], Server]:
 class Supervisor:
     """Of one server."""
 
-    def __init__(self, machine: Machine, make: Callable[[Process], Server]) -> None:
+    def __init__(
+        self, machine: Machine, make: Callable[[Process], Server], *, host: int = 0, role: str = ""
+    ) -> None:
+        """`host` and `role`: of a node of a cluster, its number on the bus and what it is."""
         self.machine = machine
+        self.host = host
+        self.role = role
         self.world = machine.world
         self.process: Process | None = None
         self.server: Server | None = None

@@ -113,6 +113,11 @@ class Model:
             self.letters[letter.lane, letter.sequence] = letter
         self.next_number[address] += block.count
 
+    def ended(self, block: Block) -> None:
+        """Nobody gets what was just accepted."""
+        for sequence in range(block.first, block.last + 1):
+            self.letters[block.lane, sequence].copies = {}
+
     def _letter(
         self, contents: Contents, index: int, address: Address, body: bytes, persistent: bool
     ) -> Letter:

@@ -22,6 +22,7 @@ from heliograph.model.ids import LaneId, SessionId
 from tests.properties.destination_model import Model
 from tests.properties.destination_parties import EVERYTHING, QUEUE_LIST, Lane, Letter, Subscriber, Taker
 from tests.properties.destination_world import QUEUE, TOPIC, Client, World
+from tests.properties.memory_journal import Boundary
 
 NOWHERE = Situation(state=State.A, is_in_force=False)
 
@@ -178,6 +179,9 @@ class PartedWorld(World):
     def __init__(self, resident_bytes: int) -> None:
         self._views = 0
         self._is_sent_again = False
+        self._since_start: dict[LaneId, None] | None = (
+            None  # after a restart: lanes on which something new came
+        )
         super().__init__(resident_bytes)
 
     def make_model(self) -> Model:
@@ -206,9 +210,22 @@ class PartedWorld(World):
                 before = is_unsure and self.model.is_parted  # a record says so first
                 lsn = self.journal.next_lsn + before if block.persistent else 0
                 self.model.accepted(block, lane.address, lsn=lsn)
+                if self._may_have_ended(block):
+                    self.model.ended(block)
         self._tell(Published(lane.address, parse(buffer), resent=self._is_sent_again, staged=staged))
         assert not lane.expects_refusal_of, "the client was not told of a refusal"
         return verdict
+
+    def _may_have_ended(self, block: Block) -> bool:
+        """Not persistent, and sent again: the server that is gone may have handed it out (J3: at most once)."""
+        since = self._since_start
+        if since is not None and not self._is_sent_again:
+            since[block.lane] = None
+        return since is not None and self._is_sent_again and not block.persistent and block.lane not in since
+
+    def crash(self, kept: Boundary, *, machine: bool, clean: bool = False) -> None:
+        self._since_start = {}
+        super().crash(kept, machine=machine, clean=clean)
 
     # ---- views
 

@@ -90,9 +90,16 @@ class Node:
         """Who goes on if it dies: those that the view counts on, which all have on disk."""
         assert self.server is not None
         standing = self.server.own.standing
-        if standing is None or not standing.is_in_force or not self.server.member.is_installed:
+        if standing is None or not self.is_in_force:
             return []
         return [who for who in standing.partition.unrestricted if who != self.incarnation]
+
+    @property
+    def is_in_force(self) -> bool:
+        """Whether its view is one from which others can go on: all who count have it on disk."""
+        if self.server is None or self.server.own.standing is None:
+            return False
+        return self.server.own.standing.is_in_force and self.server.member.is_installed
 
     @property
     def manager(self) -> MessageManager:

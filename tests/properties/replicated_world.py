@@ -220,7 +220,10 @@ class World:
             if self._can_do_without(victim):
                 self.crashes += victim.is_leading
                 await victim.die(dice.choice((0, 0, 1, 2, 1000)))
-        elif chance < 0.95 and len(self.desks) > 1:
+        elif (
+            chance < 0.95 and len(self.desks) > 1 and any(node.is_leading and node.is_in_force for node in up)
+        ):
+            # Before, the client managers that are left may be no majority: then what they go on with is restricted.
             desk = dice.choice(self.desks)
             desk.die(dice.choice((0, 1, 1000)))
             self.desks.remove(desk)

@@ -11,6 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from heliograph.bus.commands import SessionOpened, SessionResumed
+from heliograph.bus.interface import NO_VIEW, Incarnation, Origin, Place
+from heliograph.model.ids import SessionId
 from heliograph.nodes.catching_up import _connect
 from simulation.cluster import CLIENT_MANAGERS, Cluster
 from simulation.cluster_plants import CLUSTER_PLANTS
@@ -151,3 +154,45 @@ def test_a_cluster_whose_first_moments_are_disturbed_finds_a_primary_all_the_sam
     managers[-1].process.kill()
     cluster.world.run(cluster.world.now + 20.0)
     assert cluster.holding.differences() == []
+
+
+@pytest.mark.req("M8", "M9")
+def test_a_slow_primary_does_not_take_a_session_back_to_where_it_was() -> None:
+    """It introduces a backup that has heard what it has yet to handle: the session is with another client manager."""
+    cluster = Cluster(0, Plan(faults=0))
+    cluster.begin()
+    cluster.scene.is_sending = False
+    cluster.calm_down()
+    replicas = [replica for each in cluster.supervisors if (replica := replica_of(each)) is not None]
+    leading = next(each.leading for each in replicas if each.leading is not None)
+    following = next(each._following for each in replicas if each._following is not None)
+    session = next(iter(leading.sessions))
+    elsewhere = Incarnation(b"another, since now")
+    following.heard(elsewhere, 1, SessionResumed(1, session, "", b""))
+    following.logged(leading.introduces_itself())
+    assert following.sessions[session] == elsewhere
+    assert {**leading.sessions, session: elsewhere} == following.sessions
+    cluster._end()
+
+
+@pytest.mark.req("M9", "P5")
+def test_between_views_a_primary_carries_out_nothing() -> None:
+    """Another may lead already: what a client says then is about what that one gave it, under the same tags."""
+    cluster = Cluster(0, Plan(faults=0))
+    cluster.begin()
+    cluster.world.run(cluster.world.now + 1.0)
+    found = (replica_of(each) for each in cluster.supervisors)
+    replica = next(each for each in found if each is not None and each.is_leading)
+    replica.on_suspend()
+    place = replica.manager.place
+    index, session = place.index, SessionId(b"\1" * 16)
+    origin = Origin(Place(1, 1), Incarnation(b"of the next view"), 1, NO_VIEW)
+    replica.on_apply(origin, [SessionOpened(1, session, "", b"")])
+    assert place.index == index
+    assert session not in replica.manager.catalogue.sessions
+    assert replica.channel is not None
+    replica.channel.nodes_changed()
+    cluster.world.run(cluster.world.now + 1.0)
+    assert replica.is_leading
+    assert session in replica.manager.catalogue.sessions, "it goes on, and carries it out then"
+    cluster._end()

@@ -12,10 +12,7 @@ from simulation.partitions import APART, FIVE_AND_ANOTHER, Layout, Partitions
 from simulation.play import Outcome
 from simulation.weather import Plan
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.xfail(reason="what parts did is not put together again yet", strict=False),
-]
+pytestmark = pytest.mark.slow
 # As long as it takes until every part has found together and is at work.
 _SETTLED_SECONDS = 6.0
 

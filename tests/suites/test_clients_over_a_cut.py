@@ -107,11 +107,6 @@ def test_what_clients_send_while_parts_meet_comes_once_and_in_order(tmp_path: Pa
 
 
 @pytest.mark.req("P6", "P7")
-@pytest.mark.xfail(
-    strict=False,
-    reason="a client whose session began in the restricted part may come back before that is merged: the primary does"
-    " not know the session, and it sends again what the branch brings",
-)
 def test_what_clients_of_a_restricted_part_send_while_parts_meet_comes_once_and_in_order(
     tmp_path: Path,
 ) -> None:

@@ -12,7 +12,7 @@ from typing import Any, Final, get_args
 import msgspec
 
 from heliograph.model.block import Block, Span
-from heliograph.model.claim import Claim
+from heliograph.model.claim import Claim, Ranges
 from heliograph.model.destination import Address
 from heliograph.model.ids import ConsumerId, LaneId, SessionId
 
@@ -644,6 +644,7 @@ class Standing(msgspec.Struct, array_like=True, gc=False):
     next_tag: int
     is_retired: bool = False
     lease_seconds: float = 0.0  # it is away, and is waited for this much longer
+    given: Ranges = []  # tags that it had from those who led before
 
 
 class Introduction(msgspec.Struct, array_like=True, gc=False):
@@ -658,6 +659,7 @@ class Introduction(msgspec.Struct, array_like=True, gc=False):
     unconfirmed: list[
         tuple[LaneId, int]
     ] = []  # lanes of which something was taken up to there, and not confirmed yet
+    marks: list[tuple[Address, LaneId, int]] = []  # lanes that have come further than the log says
 
 
 class Logged(Command):

@@ -14,7 +14,16 @@ from collections.abc import AsyncIterator, Coroutine
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from heliograph.client.incoming import BY_ITSELF, Inbox, Mode, Range, frames_of, merged, without_ranges
+from heliograph.client.incoming import (
+    BY_ITSELF,
+    Inbox,
+    Mode,
+    Range,
+    common,
+    frames_of,
+    merged,
+    without_ranges,
+)
 from heliograph.client.large_reading import MessageStream
 from heliograph.client.message import Delivery, Message, Received, open_delivery
 from heliograph.client.preparing import MessageOptions
@@ -327,7 +336,7 @@ class Consumer:
         return True
 
     def _tell_done(self, wire: Wire, ranges: list[Range]) -> None:
-        self.inbox.holding.told(ranges)
+        self.inbox.settled(ranges)
         for piece in frames_of(ranges):
             wire.write(settle_frame(self._session.number, self.number, DONE, piece, REPLENISH))
 
@@ -370,7 +379,7 @@ class Consumer:
         """The server has taken back what we gave back, and these with it."""
         if self._returning:
             tag, _ = self._returning.popleft()
-            self.inbox.holding.gone([(tag, tag)])
+            self.inbox.gone([(tag, tag)])
         self.inbox.lift(tags)
         if self.inbox.mode is Mode.INDIVIDUAL and self.inbox.done.count:
             self.acknowledge_soon()
@@ -424,7 +433,7 @@ class Consumer:
 
     def committed(self, ranges: list[Range]) -> None:
         """What was consumed is done. Until that is known, it counts as held."""
-        self.inbox.holding.gone(ranges)
+        self.inbox.settled(ranges)
 
     # ---- start and stop
 
@@ -460,6 +469,8 @@ class Consumer:
                 destination=destination,
             )
         )
+        if inbox.known.count and self._wire is not None:
+            self._tell_done(self._wire, inbox.known.take())
         if self._changed:
             self._changed.wake()
 
@@ -468,7 +479,7 @@ class Consumer:
             self._stored(self._settling.popleft())
 
     def _stored(self, settlement: _Settlement) -> None:
-        self.inbox.holding.gone(settlement.ranges)
+        self.inbox.settled(settlement.ranges)
         if not settlement.stored.done():
             settlement.stored.set_result(None)
 
@@ -498,6 +509,8 @@ class Consumer:
     def attach(self, wire: Wire) -> None:
         self._wire = wire
         self.inbox.come_back()
+        if self.inbox.known.count:
+            self._tell_done(wire, self.inbox.known.take())
 
     def detach(self) -> None:
         """Hand over nothing until the next connection, where the server says what of it is still ours."""
@@ -511,43 +524,51 @@ class Consumer:
         held = inbox.holding.held()
         self._unclaimed = held[MAX_CLAIM_RANGES:]  # so many that it cannot be said: they come again
         held = held[:MAX_CLAIM_RANGES]
-        settled = inbox.holding.settled_lately()[: MAX_CLAIM_RANGES - len(held)]
+        settled = inbox.holding.settled_lately(MAX_CLAIM_RANGES - len(held))
         seen = inbox.last_seen if self._wanted_again is None else self._wanted_again
         return self._terms.resumption(
             self._session.number,
             self.number,
             prompt=self._acknowledges_itself,
             credit=0 if self._is_closed else self._terms.credit,
-            claim=Claim(held, settled, seen),
+            claim=Claim(held, settled, seen, inbox.progress.elsewhere()),
         )
 
-    def claimed(self, wire: Wire, *, is_resumed: bool, gone: list[Range]) -> None:
+    def claimed(self, wire: Wire, answer: dict[str, Any]) -> None:
         """The server has answered. What it delivers since it took the claim is looked at after this."""
-        if is_resumed:
+        if answer.get("apart"):
+            self.inbox.memory.is_consulted = True
+        if answer["resumed"]:
             self._wanted_again = None
-            self._say_again(wire, gone)
+            gone = [(first, last) for first, last in answer.get("gone", [])]
+            self._say_again(wire, gone, unknown=[(first, last) for first, last in answer.get("unknown", [])])
         else:
             self._start_over()
         if not self._has_left:
             self.attach(wire)
             self._changed.wake()
 
-    def _say_again(self, wire: Wire, gone: list[Range]) -> None:
-        """What the server has not heard of, in the order in which it was to be said."""
+    def _say_again(self, wire: Wire, gone: list[Range], *, unknown: list[Range]) -> None:
+        """What the server has not heard of, in the order in which it was to be said. Of what is gone, `unknown` was
+        given by another part of a cut: whether that stored what became of it, nobody knows here."""
         gone = merged([*gone, *self._unclaimed])
         self._unclaimed = []
-        self.inbox.drop(gone)
+        self.inbox.settled(common(self._untold, unknown))
         untold, self._untold = without_ranges(self._untold, gone), []
-        if untold:
-            self._tell_done(wire, untold)
         settling, self._settling = self._settling, deque()
         for settlement in settling:
             rest = without_ranges(settlement.ranges, gone)
-            if rest:
+            if without_ranges(settlement.ranges, unknown) != settlement.ranges:
+                _fail(settlement)
+                untold += rest
+            elif rest:
                 self._settling.append(settlement)
                 self._write_confirmed(wire, rest)
             else:
                 self._stored(settlement)
+        self.inbox.drop(gone)
+        if untold:
+            self._tell_done(wire, untold)
         self.inbox.lift_gone()
         self._returning = deque(each for each in self._returning if self.inbox.is_held(each[0]))
         for tag, error in self._returning:
@@ -564,8 +585,7 @@ class Consumer:
 
     def _fail_settling(self) -> None:
         for settlement in self._settling:
-            if not settlement.stored.done():
-                settlement.stored.set_exception(_unconfirmed())
+            _fail(settlement)
         self._settling.clear()
 
     def end(self, error: HeliographError) -> None:
@@ -653,6 +673,11 @@ class Consumer:
 
     async def __aexit__(self, kind: type[BaseException] | None, *_: Any) -> None:
         await self.leave(complete=kind is None)
+
+
+def _fail(settlement: _Settlement) -> None:
+    if not settlement.stored.done():
+        settlement.stored.set_exception(_unconfirmed())
 
 
 def _unconfirmed() -> ConnectionLost:

@@ -1,10 +1,13 @@
 """Which delivery tags a consumer holds, as its server would count them: what a claim says after a reconnection (M8).
 
-    received ──▶ held ──told, no answer expected──▶ settled lately ──credit's worth later──▶ forgotten
-                   └──answered: done, taken back──▶ forgotten
+    received ──▶ held ──told, or answered: done──▶ settled lately ──credit's worth later──▶ forgotten
+                   └──taken back──▶ forgotten
 
-Settlements are not answered. But the server has at most as many messages outstanding as the consumer has credit, and
-reads settlements in order: when a credit's worth was settled after one, it has arrived.
+Most settlements are not answered. But the server has at most as many messages outstanding as the consumer has credit,
+and reads settlements in order: when a credit's worth was settled after one, it has arrived.
+
+A server of another part of a cut may have outstanding what was settled elsewhere, and confirmed there. It is of the
+tags that were given before the parts parted, so a credit's worth of the tags of each part is remembered.
 """
 
 from __future__ import annotations
@@ -14,6 +17,9 @@ from collections import deque
 from collections.abc import Callable
 from operator import itemgetter
 
+from heliograph.model.claim import part_of
+from heliograph.model.limits import MAX_CLAIM_PARTS
+
 Range = tuple[int, int]
 
 
@@ -21,16 +27,50 @@ _first: Callable[[Range], int] = itemgetter(0)
 _last: Callable[[Range], int] = itemgetter(1)
 
 
+class Lately:
+    """What was settled last of the tags of one part, a credit's worth."""
+
+    __slots__ = ("_credit", "_messages", "_ranges", "number")
+
+    def __init__(self, number: int, credit: int) -> None:
+        self.number = number
+        self._credit = credit
+        self._ranges: deque[Range] = deque()
+        self._messages = 0
+
+    def add(self, first: int, last: int) -> None:
+        ranges = self._ranges
+        if ranges and ranges[-1][1] + 1 == first:
+            ranges[-1] = (ranges[-1][0], last)
+        else:
+            ranges.append((first, last))
+        self._messages += last - first + 1
+        while self._messages > self._credit:
+            self._forget(self._messages - self._credit)
+
+    def _forget(self, count: int) -> None:
+        first, last = self._ranges[0]
+        spare = min(last - first + 1, count)
+        self._messages -= spare
+        if spare == last - first + 1:
+            self._ranges.popleft()
+        else:
+            self._ranges[0] = (first + spare, last)
+
+    def latest(self, at_most: int) -> list[Range]:
+        return list(self._ranges)[-at_most:] if at_most > 0 else []
+
+
 class Holding:
     """Inclusive ranges of tags; neighbours grow together as they come."""
 
-    __slots__ = ("_credit", "_held", "_told", "_told_messages")
+    __slots__ = ("_credit", "_held", "_part", "_parts")
 
     def __init__(self, credit: int) -> None:
         self._credit = credit
         self._held: list[Range] = []
-        self._told: deque[Range] = deque()
-        self._told_messages = 0
+        self._part = Lately(0, credit)  # whose tags were settled last
+        self._parts: dict[int, Lately] = {0: self._part}
 
     def received(self, first: int, last: int) -> None:
         held = self._held
@@ -47,27 +87,24 @@ class Holding:
             return True
         return held[bisect_right(held, tag, key=_first) - 1][1] >= tag
 
-    def told(self, ranges: list[Range]) -> None:
-        """The server was told that these are done, and does not answer."""
+    def settled(self, ranges: list[Range]) -> None:
+        """These are done: the server was told and does not answer, or has answered."""
         self.gone(ranges)
-        told = self._told
         for first, last in ranges:
-            if told and told[-1][1] + 1 == first:
-                told[-1] = (told[-1][0], last)
-            else:
-                told.append((first, last))
-            self._told_messages += last - first + 1
-        while self._told_messages - self._credit > 0:
-            first, last = told[0]
-            spare = min(last - first + 1, self._told_messages - self._credit)
-            self._told_messages -= spare
-            if spare == last - first + 1:
-                told.popleft()
-            else:
-                told[0] = (first + spare, last)
+            part = self._part
+            if part_of(first) != part.number:
+                part = self._turn_to(part_of(first))
+            part.add(first, last)
+
+    def _turn_to(self, number: int) -> Lately:
+        part = self._parts.pop(number) if number in self._parts else Lately(number, self._credit)
+        self._part = self._parts[number] = part
+        if len(self._parts) > MAX_CLAIM_PARTS:
+            del self._parts[next(iter(self._parts))]
+        return part
 
     def gone(self, ranges: list[Range]) -> None:
-        """These are known to be settled."""
+        """The server has these, or knows nothing of them."""
         for first, last in ranges:
             self._remove(first, last)
 
@@ -85,14 +122,21 @@ class Holding:
         held[begin:end] = kept
 
     def clear(self) -> None:
-        """The server delivers again whatever was not settled, or has forgotten all of it."""
+        """The server delivers again whatever was not settled."""
         self._held.clear()
-        self._told.clear()
-        self._told_messages = 0
+
+    def begin_anew(self) -> None:
+        """The server knows nothing of the consumer: the same tags may be given to other messages."""
+        self._held.clear()
+        self._part = Lately(0, self._credit)
+        self._parts = {0: self._part}
 
     def held(self) -> list[Range]:
         return list(self._held)
 
-    def settled_lately(self) -> list[Range]:
-        """In order of tags."""
-        return sorted(self._told)
+    def settled_lately(self, at_most: int) -> list[Range]:
+        """In order of tags, and no more ranges than that: those of the latest parts, and there the latest."""
+        found: list[Range] = []
+        for part in reversed(self._parts.values()):
+            found += part.latest(at_most - len(found))
+        return sorted(found)

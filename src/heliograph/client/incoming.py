@@ -22,7 +22,9 @@ from operator import length_hint
 from typing import Any
 
 from heliograph.client.holding import Holding
+from heliograph.client.memory import Memory
 from heliograph.client.message import Delivery, Message, Received
+from heliograph.client.progress import Progress
 from heliograph.model.limits import MAX_ACK_RANGES
 from heliograph.model.units import NO_UNIT
 
@@ -120,6 +122,11 @@ def without_ranges(ranges: list[Range], less: list[Range]) -> list[Range]:
     return left
 
 
+def common(ranges: list[Range], others: list[Range]) -> list[Range]:
+    """The tags that are in both, in order."""
+    return without_ranges(ranges, without_ranges(ranges, others)) if others else []
+
+
 def frames_of(ranges: list[Range]) -> Iterator[list[Range]]:
     """Cut into as many ranges as the server reads at once."""
     for start in range(0, len(ranges), MAX_ACK_RANGES):
@@ -152,6 +159,8 @@ class Inbox:
         self.quiet = mode in BY_ITSELF
         self.is_away = False  # whether the server has yet to say what of all this is still ours
         self.holding = Holding(credit)
+        self.memory = Memory()
+        self.known = Ranges()  # came again from another part, and the server has to be told that it is done
         self.waiting: deque[Delivery] = deque()
         self.messages: Iterator[Any] = iter(())
         self.done = Ranges()
@@ -161,8 +170,7 @@ class Inbox:
         self._has_forgotten = False
         self._held: list[Range] = []  # a batch in the application's hands
         self._returned: set[int] = set()  # given back, and still to be met on the way to `done`
-        self._last_taken = 0
-        self._last_seen = 0
+        self.progress = Progress()
         # Messages that were given back, tag and unit, until the server says what else went back with each.
         self._awaited: deque[tuple[int, int]] = deque()
         # Delivered by a server that took our claim and has yet to answer it: what we still wait for, and which
@@ -173,12 +181,41 @@ class Inbox:
         if self.is_away:
             self._early.append(delivery)
             return
-        self.holding.received(delivery.first_tag, delivery.first_tag + len(delivery.bodies) - 1)
+        last_tag = delivery.first_tag + len(delivery.bodies) - 1
+        self.holding.received(delivery.first_tag, last_tag)
+        if self.memory.is_consulted:
+            self._put_unknown(delivery)
+            return
+        self.memory.received(delivery.first_tag, last_tag, delivery.contents)
         if self._awaited:
-            units = frozenset(unit for _, unit in self._awaited if unit != NO_UNIT)
-            self.waiting += delivery.without(partial(_is_of, delivery, units))
+            self._put_unbarred(delivery)
         else:
             self.waiting.append(delivery)
+
+    def _put_unbarred(self, delivery: Delivery) -> None:
+        units = frozenset(unit for _, unit in self._awaited if unit != NO_UNIT)
+        self.waiting += delivery.without(partial(_is_of, delivery, units))
+
+    def _put_unknown(self, delivery: Delivery) -> None:
+        """What the application is through with, in whatever part it was, is not shown to it again."""
+        contents, first_tag = delivery.contents, delivery.first_tag
+        is_known = [self.memory.knows(contents, index) for index in range(len(delivery.bodies))]
+        self.memory.received(first_tag, first_tag + len(is_known) - 1, contents)
+        for index, known in enumerate(is_known):
+            if known:
+                self.known.add(first_tag + index, first_tag + index)
+        for part in delivery.without(is_known.__getitem__):
+            self._put_unbarred(part)
+
+    def gone(self, ranges: list[Range]) -> None:
+        """The server has these back."""
+        self.holding.gone(ranges)
+        self.memory.gone(ranges)
+
+    def settled(self, ranges: list[Range]) -> None:
+        """These are done, and the server was told, or has said that it knows."""
+        self.holding.settled(ranges)
+        self.memory.settled(ranges)
 
     def take_next(self) -> bool:
         """The application asks for more than `messages` has: what it was given is complete.
@@ -188,7 +225,7 @@ class Inbox:
         self.complete()
         if length_hint(self._bodies):
             return True
-        self._last_seen = self.last_seen
+        self._note_seen()
         self._current = None
         if self.stopped or self._is_paused or not self.waiting:
             return False
@@ -221,7 +258,7 @@ class Inbox:
         """What is done and the server has not been told."""
         ranges = self.done.take()
         if ranges:
-            self._last_taken = ranges[-1][1]
+            self.progress.took(ranges)
             if self._returned:
                 ranges = without(ranges, self._returned)
         return ranges
@@ -230,7 +267,7 @@ class Inbox:
         """This one is given back: it will not be done. False: it is done already."""
         if self.mode is Mode.INDIVIDUAL:
             return True
-        if tag <= self._last_taken or tag in self._returned:
+        if self.progress.is_taken(tag) or tag in self._returned:
             return False
         self._returned.add(tag)
         return True
@@ -259,15 +296,16 @@ class Inbox:
 
     def drop(self, tags: list[Range]) -> None:
         """The server has these, whoever has them here."""
-        self.holding.gone(tags)
+        self.gone(tags)
         if tags:
             self._put_back()
             self._drop(lambda delivery: partial(_is_within, delivery, tags))
             if self.mode is Mode.INDIVIDUAL:
                 self.done.remove(tags)
             else:
-                seen = range(self._last_taken + 1, self._last_seen + 1)
-                self._returned.update(tag for tag in seen if _within(tag, tags))
+                is_taken, is_seen = self.progress.is_taken, self.progress.is_seen
+                back = (tag for first, last in tags for tag in range(first, last + 1))
+                self._returned.update(tag for tag in back if is_seen(tag) and not is_taken(tag))
 
     @property
     def is_barred(self) -> bool:
@@ -302,9 +340,13 @@ class Inbox:
     @property
     def last_seen(self) -> int:
         """The last tag that was handed to the application, 0 if none was that the server still knows."""
+        self._note_seen()
+        return self.progress.last_seen
+
+    def _note_seen(self) -> None:
         delivery = self._current
-        handed = 0 if delivery is None else self._handed(delivery)
-        return self._last_seen if delivery is None or not handed else delivery.first_tag + handed - 1
+        if delivery is not None and (handed := self._handed(delivery)):
+            self.progress.saw(delivery.first_tag + handed - 1)
 
     @property
     def is_due(self) -> bool:
@@ -343,13 +385,18 @@ class Inbox:
         That was `wanted`, or happened because it has forgotten the consumer. Returns `last_seen`.
         """
         self._put_back()  # so that nobody draws more
-        seen = self._last_seen
+        seen = self.progress.last_seen
         self.complete()
         # Elsewhere a message's own acknowledgement knows that it comes too late.
         if self.mode is Mode.CLIENT and self.done.count and not wanted:
             self._has_forgotten = True
         self.epoch += 1
-        self.holding.clear()
+        if wanted:
+            self.holding.clear()
+        else:
+            self.holding.begin_anew()
+        self.memory.clear()
+        self.known.clear()
         self.waiting.clear()
         self.done.clear()
         self._held.clear()
@@ -357,8 +404,7 @@ class Inbox:
         self._awaited.clear()
         if wanted:
             self._early.clear()
-        self._last_taken = 0
-        self._last_seen = 0
+        self.progress.clear()
         return seen
 
     @property
@@ -405,7 +451,7 @@ class Inbox:
         rest = list(self._bodies)
         handed = delivery.start + len(delivery.bodies) - len(rest)
         if handed:
-            self._last_seen = delivery.first_tag + handed - 1
+            self.progress.saw(delivery.first_tag + handed - 1)
         if self.mode is not Mode.INDIVIDUAL and handed > self._collected:
             self._held.append((delivery.first_tag + self._collected, delivery.first_tag + handed - 1))
         if rest:

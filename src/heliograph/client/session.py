@@ -295,8 +295,7 @@ class Session:
         """Whether the server goes on with a consumer where it was; otherwise it is a new one."""
 
         def claimed(answer: Answer) -> None:
-            gone = [(first, last) for first, last in answer.body.get("gone", [])]
-            consumer.claimed(wire, is_resumed=answer.body["resumed"], gone=gone)
+            consumer.claimed(wire, answer.body)
 
         answer = await wire.request(consumer.claim(), Answer, claimed)
         return bool(answer.body["resumed"])

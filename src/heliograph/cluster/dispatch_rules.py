@@ -1,4 +1,5 @@
-"""What may be handed out in a partition state, of queues and of shared subscriptions (PROTOCOL 4, P3, P7, P11).
+"""What may be handed out in a partition state, of queues and of shared subscriptions (PROTOCOL 4, P3, P7, P11), and
+of those that get each message in whatever part they are (PROTOCOL 6).
 
 A message that may not go waits for a reason, and each reason names what ends it. What becomes of a dispatch when the
 view in which it was made ends is decided here too, and when something in doubt may go to somebody else. Whether
@@ -45,6 +46,8 @@ class Situation(msgspec.Struct, frozen=True, kw_only=True):
     is_whole: bool = False
     is_joined: bool = True  # all that message managers of the view did in other parts is in the log (P6)
     units_continue: bool = False  # the destination's policy on units of order in D (P11)
+    gets_each: bool = False  # a subscription of its own: only what follows a gap waits, for the order
+    first_tag: int = 0  # what is handed out has tags from here on, which nobody else gives; 0: as it comes
 
 
 class Hold(enum.StrEnum):
@@ -102,7 +105,7 @@ def own_hold(situation: Situation, message: Message) -> Hold | None:
         return Hold.NOT_IN_FORCE
     if message.is_behind_gap:
         return Hold.GAP
-    if situation.is_whole:
+    if situation.is_whole or situation.gets_each:
         return None
     if message.is_sent_again:
         return Hold.SENT_AGAIN  # ▲ another part may have it, and have handed it out

@@ -132,9 +132,9 @@ class Views:
     def handle(self, event: Event) -> list[Effect]:
         if self.phase is Phase.OVER:
             return []
+        if isinstance(event, Heard):  # nearly all of them are: a frame costs every member something
+            return self._heard(event.at, event.origin, event.commands)
         match event:
-            case Heard(at, origin, commands):
-                return self._heard(at, origin, commands)
             case Configured(at, configuration):
                 return self._configured(at, configuration)
             case Ticked(at, sync_micros):

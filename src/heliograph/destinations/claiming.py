@@ -15,7 +15,7 @@ from heliograph.destinations.effects import AnyEffect
 from heliograph.destinations.outstanding import subtracted
 from heliograph.destinations.settling import MAX_TAG, UNKNOWN, Ranges, Settling, cut_at
 from heliograph.model.block import Span
-from heliograph.model.claim import FIRST_OF_A_PART, Claim
+from heliograph.model.claim import FIRST_OF_A_PART, Claim, part_of
 from heliograph.model.errors import ClientFault
 from heliograph.model.ids import ConsumerId
 
@@ -23,6 +23,7 @@ from heliograph.model.ids import ConsumerId
 class Claiming(Settling):
     """What a list does with consumers that come back."""
 
+    _first_tag: int
     _turn: deque[Consumer]
 
     def step_away(self, identity: ConsumerId) -> None:
@@ -44,8 +45,9 @@ class Claiming(Settling):
 
     def begin_tags(self, first: int) -> None:
         """What consumers are given from here on has these tags."""
+        self._first_tag = first
         for consumer in self.consumers.values():
-            consumer.next_tag = max(consumer.next_tag, first)
+            consumer.begin_tags(first)
 
     def claim(self, event: ConsumerAttached, claim: Claim, effects: list[AnyEffect], now: int) -> Ranges:
         """A consumer is back. Returns what its client thinks to hold and does not.
@@ -69,13 +71,18 @@ class Claiming(Settling):
         self._queue(consumer)
         return subtracted(claim.held, consumer.outstanding.among(claim.held))
 
+    def never_given(self, identity: ConsumerId, ranges: Ranges) -> Ranges:
+        """Which of these tags another part of a cut gave: what became of their messages is not known here."""
+        return subtracted(ranges, self.consumers[identity].all_given)
+
     def _return_unclaimed(self, consumer: Consumer, claim: Claim, effects: list[AnyEffect], now: int) -> None:
-        seen = MAX_TAG if claim.seen == UNKNOWN else claim.seen
         saw: list[Span] = []
         never_saw: list[Span] = []
-        for first, last in cut_at(consumer.outstanding.but(claim.held), seen):
-            (saw if last <= seen else never_saw).extend(self._take_from(consumer, [(first, last)]))
-        _, unseen = self._recall_behind(consumer, saw, seen)
+        for first, last in consumer.outstanding.but(claim.held):
+            for low, high in cut_at([(first, last)], seen_of(claim, first)):
+                is_seen = high <= seen_of(claim, first)
+                (saw if is_seen else never_saw).extend(self._take_from(consumer, [(low, high)]))
+        _, unseen = self._recall_behind(consumer, saw, max([_seen(claim), *claim.seen_elsewhere]))
         never_saw += unseen
         self._return_unseen(never_saw, effects, release=False)
         self._return(saw, effects, now, also=never_saw)
@@ -84,6 +91,18 @@ class Claiming(Settling):
         taken = [span for first, last in ranges for span in consumer.outstanding.take(first, last)]
         consumer.gave_up(taken)
         return taken
+
+
+def _seen(claim: Claim) -> int:
+    return MAX_TAG if claim.seen == UNKNOWN else claim.seen
+
+
+def seen_of(claim: Claim, tag: int) -> int:
+    """The last tag that its client saw of those that the part of this one gave."""
+    seen, part = _seen(claim), part_of(tag)
+    if not claim.seen_elsewhere or part_of(seen) == part or seen == MAX_TAG:
+        return seen
+    return next((last for last in claim.seen_elsewhere if part_of(last) == part), 0)
 
 
 def _check(claim: Claim, next_tag: int) -> None:

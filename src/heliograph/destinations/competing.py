@@ -4,8 +4,14 @@ from __future__ import annotations
 
 from heliograph.destinations.outstanding import Outstanding
 from heliograph.model.block import Span
+from heliograph.model.claim import Ranges, first_of, part_of
 from heliograph.model.ids import ConsumerId, SessionId
-from heliograph.model.limits import CONSUMER_WINDOW_BYTES, MAX_CREDIT, MAX_TRANSACTION_BYTES
+from heliograph.model.limits import (
+    CONSUMER_WINDOW_BYTES,
+    MAX_CLAIM_PARTS,
+    MAX_CREDIT,
+    MAX_TRANSACTION_BYTES,
+)
 
 
 class Consumer:
@@ -14,6 +20,7 @@ class Consumer:
     __slots__ = (
         "away",
         "credit",
+        "given",
         "held_units",
         "identity",
         "inherited",
@@ -27,13 +34,16 @@ class Consumer:
         "session",
     )
 
-    def __init__(self, identity: ConsumerId, session: SessionId, credit: int, *, prompt: bool) -> None:
+    def __init__(
+        self, identity: ConsumerId, session: SessionId, credit: int, *, prompt: bool, first_tag: int = 1
+    ) -> None:
         self.identity = identity
         self.session = session
         self.credit = credit
         self.prompt = prompt  # settles each message as it goes
         self.prefetch = MAX_CREDIT
-        self.next_tag = 1
+        self.next_tag = first_tag
+        self.given: Ranges = []  # tags that it was given before those of this part, the latest last
         self.inherited = (
             0  # tags up to here were given by another server, which may have lost some of it since
         )
@@ -58,6 +68,25 @@ class Consumer:
         if self.outstanding_bytes >= (CONSUMER_WINDOW_BYTES if self.prompt else MAX_TRANSACTION_BYTES):
             return 0
         return min(self.credit, self.prefetch - self.outstanding.messages)
+
+    def begin_tags(self, first: int) -> None:
+        """What it is given from here on has these tags, unless it has later ones."""
+        if first <= self.next_tag:
+            return
+        if last := self._given_here:
+            self.given = [*self.given, last][-MAX_CLAIM_PARTS:]
+        self.next_tag = first
+
+    @property
+    def _given_here(self) -> tuple[int, int] | None:
+        first = first_of(part_of(self.next_tag))
+        return (first, self.next_tag - 1) if first < self.next_tag else None
+
+    @property
+    def all_given(self) -> Ranges:
+        """Tags that it was given by those who had this log, so far as that is remembered."""
+        here = self._given_here
+        return sorted([*self.given, here] if here else self.given)
 
     def hold(self, span: Span) -> int:
         """It is handed these. Returns the tag of the first."""

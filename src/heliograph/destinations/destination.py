@@ -207,9 +207,18 @@ class Destination:
         for messages in self.lists():
             self.regate_list(messages, effects)
 
+    @property
+    def how_it_stands(self) -> dict[str, bool]:
+        """For a consumer that comes: whether another part may know more, so that it has to look at what it is
+        given."""
+        is_apart = self._situation is not None and not self._situation.is_whole
+        return {"apart": True} if is_apart else {}
+
     def regate_list(self, messages: MessageList, effects: list[AnyEffect]) -> None:
         is_closed = self._situation is not None and not decides(self._situation)
-        gate = None if is_closed or not self._has_rules(messages) else self._gate_of(messages)
+        if self._situation is not None and self._situation.first_tag:
+            messages.begin_tags(self._situation.first_tag)
+        gate = None if is_closed else self._gate_of(messages)
         messages.regate(gate, effects, is_closed=is_closed)
 
     def _has_rules(self, messages: MessageList) -> bool:
@@ -221,12 +230,16 @@ class Destination:
         situation, standing, stamps = self._situation, self._standing, self.stamps
         if situation is None or standing is None or situation.is_whole:
             return None
-        if situation.state is not State.D and standing.view and not stamps.restricted and not stamps.held:
+        gets_each = not self._has_rules(messages)
+        is_restricted = situation.state is State.D or not standing.view or bool(stamps.restricted)
+        if not stamps.held and (gets_each or not is_restricted):
             return None
         if not standing.view or self._former_lanes[0] != standing.view:
             self._former_lanes = (standing.view, dict(self.intake.marks()))
         return PartitionGate(
-            msgspec.structs.replace(situation, units_continue=self.policy.unit_continues),
+            msgspec.structs.replace(
+                situation, units_continue=self.policy.unit_continues, gets_each=gets_each
+            ),
             stamps,
             standing,
             residence=self._residence,
@@ -262,6 +275,9 @@ class Destination:
         if self.flow.blocked and self._turned_away(block, effects):
             return
         if not self.intake.accept(block, effects):
+            return
+        if self.intake.may_have_ended(block, resent=event.resent):
+            self.intake.confirm(block, effects)
             return
         self.count(block)
         if self.needs_no_disk(block):
@@ -348,6 +364,7 @@ class Destination:
 
     def recovered(self) -> None:
         """What waits was found on disk. Whoever opens a lane hears whether to wait."""
+        self.intake.recovered()
         self.may_expire = any(messages.depth for messages in self.lists())
         sizes = [sum(page.bytes for _, page in messages.waiting_pages()) for messages in self.lists()]
         self.flow.restore(max(sizes, default=0), self.intake.next_number)
@@ -376,7 +393,9 @@ class Destination:
         except ClientFault as fault:
             effects.append(Multicast(Rejected(event.request, fault.code, fault.sentence)))
             return
-        effects.append(Answer(event.request, {"resumed": True, "gone": gone}))
+        unknown = messages.never_given(event.consumer, gone)
+        answer = {"resumed": True, "gone": gone, **({"unknown": unknown} if unknown else {})}
+        effects.append(Answer(event.request, answer | self.how_it_stands))
         messages.dispatch(effects, now)
 
     def _detached(self, event: ConsumerDetached, effects: list[AnyEffect], now: int) -> None:

@@ -4,7 +4,11 @@ A lane numbers its messages 1, 2, 3 …; the mark of a lane is the last sequence
 below the mark was sent again and is only confirmed; one that begins beyond the next sequence means that
 something is missing, and is refused. A lane of which anything was refused takes nothing more: otherwise what
 follows would overtake what was refused. Only where a lane is resumed may it begin further on: what lies
-between was not persistent, was confirmed, and ended with the server that had it.
+between was confirmed; it was not persistent and ended with the server that had it, or another part of a cluster has
+it.
+
+What a client manager says while a cluster changes its view may be lost with its place there, and what it says
+behind that not. Such a block is passed over: its client manager asks its clients to come again, and they resend.
 
 In a cluster that was in parts, what lies between may also be *missing*: another part has it, and it comes when they
 meet, behind what followed it. Until the cluster is whole again the intake remembers what is missing, what came from
@@ -12,7 +16,8 @@ another part and is *held*, and how far the lanes of sessions had come that ende
 
 Messages are numbered in the order of acceptance, whatever their delivery mode, so that each has one place to
 return to. Those that are not persistent leave gaps in what the journal knows: each record carries the low
-half of its number, and replay finds the rest by counting.
+half of its number, and replay finds the rest by counting. Numbers of messages that ended with a server, and left
+nothing in its log, may be given again; whoever heard of them in another way goes back with it.
 """
 
 from __future__ import annotations
@@ -28,6 +33,8 @@ from heliograph.model.block import Block
 from heliograph.model.ids import LaneId, SessionId, session_of
 
 _NUMBER_MASK = 0xFFFF_FFFF
+# A number that seems to be so little less than 2**32 ahead is behind: no server loses as many messages at once.
+_BEHIND = 1 << 28
 
 
 def number_mark(block: Block) -> int:
@@ -56,6 +63,8 @@ class Intake:
         "_marks",
         "_refused",
         "_resumed",
+        "_since",
+        "_volatile",
         "apart",
         "next_number",
         "pending",
@@ -66,8 +75,11 @@ class Intake:
         self._marks: dict[LaneId, int] = {}
         self._refused: dict[LaneId, None] = {}
         self._resumed: dict[LaneId, None] = {}
-        # After a take-over: lanes that were heard since, None otherwise. The others may begin anywhere.
+        # Lanes that were heard in this view, None where there are no views. Of others something may be lost.
         self._heard: dict[LaneId, None] | None = None
+        self._volatile: dict[LaneId, None] = {}  # lanes of which the last that was taken is not in the log
+        # Where another server had this destination before: lanes on which something new came since, None otherwise.
+        self._since: dict[LaneId, None] | None = None
         # The last sequence of a lane that is on its way to the disk. Nothing behind it is confirmed before
         # it.
         self._awaited: dict[LaneId, int] = {}
@@ -90,6 +102,10 @@ class Intake:
         if self._heard is not None:
             self._heard[lane] = None
         self._marks[lane] = block.first + block.count - 1
+        if not block.persistent:
+            self._volatile[lane] = None
+        elif self._volatile:
+            self._volatile.pop(lane, None)
         if number:
             block.number = self.next_number
             self.next_number += block.count
@@ -98,7 +114,7 @@ class Intake:
     def would_accept(self, block: Block) -> bool:
         """Whether a block is new and in its place."""
         lane, mark = block.lane, self._marks.get(block.lane, 0)
-        may_begin = lane in self._resumed or (self._heard is not None and lane not in self._heard)
+        may_begin = lane in self._resumed
         return lane not in self._refused and (block.first == mark + 1 or (block.first > mark and may_begin))
 
     def number(self, block: Block) -> None:
@@ -133,11 +149,11 @@ class Intake:
             if lane not in self._awaited:
                 effects.append(Multicast(Confirmed(lane, mark)))
             return False
-        if block.first > mark and (
-            lane in self._resumed or (self._heard is not None and lane not in self._heard)
-        ):
+        if block.first > mark and lane in self._resumed:
             effects.append(Missed(lane, mark + 1, block.first - 1))
             return True
+        if block.first > mark and self._heard is not None and lane not in self._heard:
+            return False  # what is before it was lost, and is sent again with it
         if lane not in self._refused:  # else its client has been told
             sentence = (
                 f"message {block.first} came after message {mark}: messages between are missing or came twice"
@@ -208,9 +224,44 @@ class Intake:
                 return block.first - 1
         return self._marks.get(lane, 0)
 
-    def taken_over(self) -> None:
-        """Another server accepted what came so far; what was not persistent of it ended there, confirmed."""
+    def begin_view(self) -> None:
+        """What was said before may not have been heard here."""
         self._heard = {}
+
+    def took(self, block: Block) -> None:
+        """The primary, whose log says nothing of what is not persistent, handled this: whether it took it follows."""
+        mark, missing = self._marks.get(block.lane, 0), self.apart.missing.get(block.lane, NONE)
+        if block.first <= mark + 1 or (missing and missing[-1][1] == block.first - 1):
+            self.advance(block.lane, block.last)
+
+    def advance(self, lane: LaneId, last: int) -> None:
+        """A lane has come so far; the log need not say so."""
+        if last > self._marks.get(lane, 0):
+            self._marks[lane] = last
+            self._volatile[lane] = None
+
+    def retreat(self, lane: LaneId, last: int) -> None:
+        """Something of a lane was refused, and not taken."""
+        if lane in self._volatile:
+            self._marks[lane] = min(self._marks.get(lane, 0), last)
+
+    def beyond_log(self) -> list[tuple[LaneId, int]]:
+        """Marks of lanes of which the last that was taken is not in the log."""
+        return [(lane, self._marks[lane]) for lane in self._volatile if lane in self._marks]
+
+    def recovered(self) -> None:
+        """What came so far was found on disk: of what is not persistent nobody knows what came."""
+        self._since = {}
+
+    def may_have_ended(self, block: Block, *, resent: bool) -> bool:
+        """Whether a block that is accepted here was perhaps accepted, handed out and done before, and forgotten: it
+        is not persistent, was sent again, and the server that may have had it is gone. It ended there (J3: at most
+        once)."""
+        if self._since is None:
+            return False
+        if not resent:
+            self._since[block.lane] = None
+        return resent and not block.persistent and block.lane not in self._since
 
     def unconfirmed(self) -> list[tuple[LaneId, int]]:
         """Lanes of which something is on its way to the disk, and up to where each is confirmed when it is there."""
@@ -233,6 +284,8 @@ class Intake:
             self._marks,
             self._refused,
             self._resumed,
+            self._volatile,
+            self._since or {},
         )
         for table in tables:
             for lane in [lane for lane in table if session_of(lane) == session]:
@@ -242,14 +295,19 @@ class Intake:
 
     def replay(self, block: Block, number_mark: int) -> None:
         """A persistent block that was accepted once is accepted again, under the number it had then."""
-        self.next_number += number_mark - self.next_number & _NUMBER_MASK
+        self._go_to(number_mark)
         self.replay_mark(block)
         self.number(block)
 
     def replay_adopted(self, block: Block, number_mark: int) -> None:
         """A block that another destination had takes the place that it was given here."""
-        self.next_number += number_mark - self.next_number & _NUMBER_MASK
+        self._go_to(number_mark)
         self.number(block)
+
+    def _go_to(self, number_mark: int) -> None:
+        """To the next number that has this lower half."""
+        ahead = number_mark - self.next_number & _NUMBER_MASK
+        self.next_number += ahead if ahead <= _NUMBER_MASK - _BEHIND else ahead - _NUMBER_MASK - 1
 
     def replay_mark(self, block: Block) -> None:
         """A block that was staged once."""

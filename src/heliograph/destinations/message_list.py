@@ -79,6 +79,7 @@ class MessageList(HoldingBack):
         self._levels: dict[int, Level] = _Levels(self.level)
         self._order: list[tuple[int, Level]] = []  # highest priority first
         self._turn: deque[Consumer] = deque()
+        self._first_tag = 1
         self.schedule = Schedule()
         self._last_error: dict[int, str] = {}  # of messages that came back with a word why
         self.consumers: dict[ConsumerId, Consumer] = {}
@@ -394,7 +395,9 @@ class MessageList(HoldingBack):
         """`prompt`: it settles each message as it goes. One that gathers what it settles is not limited in how much
         it has, or it could never go on."""
         assert identity not in self.consumers, "consumer ids are issued once"
-        consumer = self.consumers[identity] = Consumer(identity, session, credit, prompt=prompt)
+        consumer = self.consumers[identity] = Consumer(
+            identity, session, credit, prompt=prompt, first_tag=self._first_tag
+        )
         self._limit(consumer)
         self._queue(consumer)
         return consumer
@@ -410,11 +413,12 @@ class MessageList(HoldingBack):
             self.units.restore(span, keys, consumer)
 
     def restore_standing(
-        self, consumer: Consumer, credit: int, next_tag: int, *, retired: bool, away: bool
+        self, consumer: Consumer, credit: int, next_tag: int, given: Ranges, *, retired: bool, away: bool
     ) -> None:
         consumer.credit = credit
         consumer.away = away
         consumer.next_tag = next_tag
+        consumer.given = given
         consumer.inherited = next_tag - 1
         consumer.retired = retired
         self._queue(consumer)

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from heliograph.cluster.dispatch_rules import Hold, Message, Situation, Where, own_hold
 from heliograph.cluster.partition_state import State
 from heliograph.destinations.pages import Page, assemble
-from heliograph.destinations.stamps import FAR, Stamps
+from heliograph.destinations.stamps import FAR, HeldLane, Stamps
 from heliograph.destinations.standing import Standing
 from heliograph.destinations.unit_of_order import segments
 from heliograph.destinations.waiting import Residence, Waiting, number_of
@@ -97,7 +97,8 @@ class PartitionGate:
     @property
     def is_needed(self) -> bool:
         """Whether anything may have to wait."""
-        return self._situation.state is State.D or self.lowest < FAR
+        is_restricted = self._situation.state is State.D and not self._situation.gets_each
+        return is_restricted or self.lowest < FAR
 
     def keep_spans(self, priority: int, spans: list[Span]) -> None:
         """Messages within `ranges`, which were taken out of a level."""
@@ -158,7 +159,7 @@ class PartitionGate:
         """Runs of messages of one unit for which the same holds: start, stop, unit, why they wait by themselves."""
         keys = self._keys_of(span)
         block = span.block
-        held = self._held_lanes.get(block.lane)
+        held = self._held_of(block.lane)
         for begin, end, key in (
             segments(span, keys) if keys is not None else ((span.start, span.stop, NO_UNIT),)
         ):
@@ -179,6 +180,14 @@ class PartitionGate:
                 is_new = key != NO_UNIT and self._is_unit_new(span, start)
                 yield start, stop, key, self._rule(self._wheres[index], why, key != NO_UNIT, is_new)
                 start = stop
+
+    def _held_of(self, lane: LaneId) -> HeldLane | None:
+        held = self._held_lanes.get(lane)
+        if held is None or not self._situation.gets_each:
+            return held
+        if not held.behind_gap:
+            return None
+        return HeldLane(held.behind_gap, FAR, Hold.GAP, held.number)
 
     def _rule(self, where: Where, why: Hold | None, has_unit: bool, is_unit_new: bool) -> Hold | None:
         case = (where, why, has_unit, is_unit_new)

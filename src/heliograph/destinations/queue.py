@@ -135,7 +135,7 @@ class Queue(Destination):
         if self._takers.any_selective or self.messages.selective:
             self.messages.sort_by_takers(self._make_selective)
         self.messages.attach(event.consumer, event.session, event.credit, prompt=event.prompt)
-        effects.append(Multicast(Answered(event.request, {})))
+        effects.append(Multicast(Answered(event.request, self.how_it_stands)))
         self.messages.dispatch(effects, now)
 
     def restore_consumer(self, event: ConsumerAttached, _list_number: int) -> Consumer | None:

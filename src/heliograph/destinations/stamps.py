@@ -23,12 +23,16 @@ FAR = 2**63
 
 
 class HeldLane(msgspec.Struct, array_like=True):
-    """What of a lane waits until the cluster is whole. None of it has a lower number than `number`."""
+    """What of a lane waits until the cluster is whole. None of it has a lower number than `number`.
+
+    `behind_gap`: from where on it follows something that is missing, 0 if nothing is.
+    """
 
     first: int
     last: int
     why: Hold
     number: int
+    behind_gap: int = 0
 
 
 class StampsState(msgspec.Struct, array_like=True):
@@ -70,9 +74,11 @@ class Stamps:
         """All behind it on the lane waits too, so one range a lane says as much as many."""
         known = self.held.get(lane)
         if known is None:
-            self.held[lane] = HeldLane(first, last, why, next_number)
+            known = self.held[lane] = HeldLane(first, last, why, next_number)
         else:
             known.first, known.last = min(known.first, first), max(known.last, last)
+        if why is Hold.GAP:
+            known.behind_gap = min(known.behind_gap or first, first)
 
     def whole(self) -> None:
         """Nothing that came so far is held back any more."""

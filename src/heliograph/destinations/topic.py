@@ -198,7 +198,7 @@ class Topic(Destination):
             return
         self._by_consumer[event.consumer] = subscription
         subscription.messages.attach(event.consumer, event.session, event.credit, prompt=event.prompt)
-        effects.append(Multicast(Answered(event.request, {})))
+        effects.append(Multicast(Answered(event.request, self.how_it_stands)))
         subscription.messages.dispatch(effects, now)
 
     def restore_consumer(self, event: ConsumerAttached, list_number: int) -> Consumer | None:

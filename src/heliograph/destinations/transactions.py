@@ -89,9 +89,10 @@ class Finishing(msgspec.Struct, array_like=True):
 
 
 class Open(msgspec.Struct):
-    """The transaction that a session is in."""
+    """The transaction that a session is in. `view`: in which it began to send; empty: in none that is known."""
 
     staged: list[tuple[Destination, Block]]
+    view: bytes = b""
     messages: int = 0
     bytes: int = 0
 
@@ -116,9 +117,11 @@ class Transactions:
         self.prepared: dict[Key, Prepared] = {}
         self.finishing: dict[Key, Finishing] = {}
 
-    def stage(self, session: SessionId, destination: Destination, block: Block) -> None:
-        """A block of a session's transaction. Raises ClientFault when there is too much of it."""
-        transaction = self._open.setdefault(session, Open([]))
+    def stage(self, session: SessionId, destination: Destination, block: Block, view: bytes = b"") -> None:
+        """A block of a session's transaction, in a view. Raises ClientFault when there is too much of it."""
+        transaction = self._open.get(session)
+        if transaction is None:
+            transaction = self._open[session] = Open([], view)
         if transaction.bytes + block.size > MAX_TRANSACTION_BYTES:
             raise ClientFault(
                 f"a transaction holds at most {MAX_TRANSACTION_BYTES} bytes: commit more often",
@@ -166,6 +169,11 @@ class Transactions:
     def staged_by(self, session: SessionId) -> list[tuple[Destination, Block]]:
         found = self._open.get(session)
         return found.staged if found is not None else []
+
+    def began_in(self, session: SessionId) -> bytes | None:
+        """The view in which the open transaction of a session began to send, None if it has sent nothing."""
+        found = self._open.get(session)
+        return found.view if found is not None else None
 
     def messages_of(self, session: SessionId) -> int:
         found = self._open.get(session)

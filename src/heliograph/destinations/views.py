@@ -44,6 +44,11 @@ class Views:
         """Whether something may be elsewhere that is not known here."""
         return self.standing is not None and not self.standing.is_whole
 
+    @property
+    def present(self) -> bytes:
+        """The view that the log is in, empty for none."""
+        return self.standing.view if self.standing is not None else b""
+
     # ---- what the primary writes
 
     def enter(self, view: bytes, state: State, *, takes_along: bool = False) -> list[AnyEffect]:
@@ -115,12 +120,6 @@ class Views:
             destination.regate(situation, self.standing, effects)
             if effects:
                 yield destination, effects
-
-    def begin_tags(self, first: int) -> None:
-        """Consumers that are there are given what comes under tags of this part."""
-        for destination in self._destinations.values():
-            for messages in destination.lists():
-                messages.begin_tags(first)
 
     def begin(self, destination: Destination, effects: list[AnyEffect]) -> None:
         """A destination was made."""

@@ -18,13 +18,25 @@ def first_tag(view: int, manager: int) -> int:
     return (numbered << _MANAGER_BITS | manager % (1 << _MANAGER_BITS)) << _DELIVERY_BITS
 
 
+def part_of(tag: int) -> int:
+    """Which part gave a tag; 0: the cluster before it was ever cut, or a server that is alone."""
+    return tag >> _DELIVERY_BITS
+
+
+def first_of(part: int) -> int:
+    """The lowest tag that a part gives."""
+    return part << _DELIVERY_BITS or 1
+
+
 class Claim(msgspec.Struct, omit_defaults=True):
     """Inclusive ranges of delivery tags, in order: those that the client holds, and those that it settled lately.
 
     `seen` is the last tag that was handed to the application, -1 if that is not known. What comes after it and is
     not held goes back as if it had never been handed out; whatever else is not named goes back marked.
+    `seen_elsewhere`: the same for the tags of other parts of a cluster, the last of each.
     """
 
     held: Ranges = []
     settled: Ranges = []
     seen: int = -1
+    seen_elsewhere: list[int] = []

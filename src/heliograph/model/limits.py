@@ -88,6 +88,11 @@ SESSION_LEASE_SECONDS = 60.0
 # What clients of a client manager have that may be in another part of a cut waits until the cluster is whole: longer
 # than any cut.
 DOUBT_SECONDS = 10 * 366 * 24 * 3600.0
+# Clients that come back while parts of a cut meet wait for what those did to be in the log: otherwise the primary
+# knows less of their sessions than they were told. Not for longer than this, which is less than clients wait for an
+# answer; a branch of gigabytes takes longer. Nor more of them: beyond it they are answered as if all were in the log.
+UNION_WAIT_SECONDS = 5.0
+MAX_RETURNING = 10_000
 # Members of a channel that are known to have ended; what matters is only who was in the last view.
 MAX_ENDED_MEMBERS = 10_000
 # A client that closes while there is no server waits this long for one to tell what became of its messages: enough
@@ -95,6 +100,12 @@ MAX_ENDED_MEMBERS = 10_000
 CLOSE_RECONNECT_SECONDS = 2.0
 # Ranges of delivery tags in one claim. With 64-bit numbers as many as fit a control frame.
 MAX_CLAIM_RANGES = 2048
+# Parts of a cut cluster of whose delivery tags a client remembers what it settled last. A client that has been to
+# more of them before they all met may be given something again, marked.
+MAX_CLAIM_PARTS = 8
+# What a consumer remembers of the messages that it is through with, in ranges of a lane; about 150 KB of a client's
+# memory for one that takes from thousands of producers. What is forgotten may come again after a cut.
+MAX_REMEMBERED_RANGES = 1024
 # Nodes of each kind that belong to a sub-cluster: their names go with every hello.
 MAX_ENROLLED = 200
 # Addresses that a welcome lists; a client tries them in turn.

@@ -391,9 +391,10 @@ class _Stay:
             self._carry_out(effect)
 
     def _carry_out(self, effect: Effect) -> None:
+        if isinstance(effect, Apply):  # nearly all of them are
+            self._apply(effect.origin, effect.commands)
+            return
         match effect:
-            case Apply(origin, commands):
-                self._apply(origin, commands)
             case Multicast(word):
                 self._say(word)
             case Restamp(stamp):

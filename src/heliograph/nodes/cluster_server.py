@@ -41,6 +41,9 @@ from heliograph.nodes.tick import Tick
 from heliograph.nodes.users import UserStore
 from heliograph.nodes.users_copy import UsersCopy
 
+# Settings on which only nodes of one sub-cluster agree.
+_OF_A_SUB_CLUSTER = ("cluster.message_managers",)
+
 
 class ClusterServer:
     """The nodes of one process. Everything is set up in `start` and given back in `stop`."""
@@ -330,10 +333,11 @@ class ClusterServer:
                 code="data-of-another-cluster",
             )
         others = dict(leader.essentials)
+        is_own = station.sub_cluster == self.configuration.cluster.sub_cluster
         differ = [
             f"{key} is {ours} here and {others[key]} there"
             for key, ours in self._essentials
-            if others.get(key, ours) != ours
+            if others.get(key, ours) != ours and (is_own or key not in _OF_A_SUB_CLUSTER)
         ]
         if differ:
             raise HeliographError(

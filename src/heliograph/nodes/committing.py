@@ -15,6 +15,7 @@ from heliograph.destinations.message_list import MessageList
 from heliograph.destinations.transactions import CommitRecord, Deciding
 from heliograph.journal.records import RecordKind
 from heliograph.model.block import LARGE, Block
+from heliograph.model.claim import part_of
 from heliograph.model.destination import Address
 from heliograph.model.errors import ClientFault, HeliographError, StorageFull
 from heliograph.model.ids import ConsumerId, SessionId, session_of
@@ -46,7 +47,7 @@ class Committing:
             return
         session = session_of(block.lane)
         try:
-            self._transactions.stage(session, destination, block)
+            self._transactions.stage(session, destination, block, self._manager.catalogue.views.present)
         except ClientFault as fault:
             destination.intake.stage_refused(block, fault.code, fault.sentence, effects)
             manager.run(destination, effects)
@@ -72,9 +73,11 @@ class Committing:
             self._manager.multicast(Rejected(command.request, "transaction-in-doubt", sentence))
         elif not transactions.joins_deciding(command.session, command.number, command.request):
             try:
+                if not self._may_decide(command):
+                    raise ClientFault("it began before this part was cut off", code="transaction-rolled-back")
                 self._decide(command)
             except HeliographError as error:
-                if error.code in _MISSING and self._may_be_known_elsewhere:
+                if error.code in _MISSING and self.may_be_known_elsewhere:
                     self.drop(command.session, 0)  # what became of it is not decided here
                     sentence = "another part of the cluster may have committed the transaction: look later"
                     self._manager.multicast(Rejected(command.request, "transaction-in-doubt", sentence))
@@ -83,10 +86,29 @@ class Committing:
                 self._manager.multicast(Rejected(command.request, error.code, error.sentence))
 
     @property
-    def _may_be_known_elsewhere(self) -> bool:
-        """PROTOCOL 7.6: a part that others may have gone on without does not say that something did not happen."""
+    def may_be_known_elsewhere(self) -> bool:
+        """PROTOCOL 7.6: while the cluster is in parts nobody says that something did not happen of which it knows
+        nothing: a restricted part may have committed what began there, and its client come here."""
+        situation = self._manager.catalogue.views.situation
+        return situation is not None and not situation.is_whole
+
+    @property
+    def is_restricted(self) -> bool:
+        """Whether others may have gone on from where this part was cut off."""
         situation = self._manager.catalogue.views.situation
         return situation is not None and (situation.state is State.D or not situation.is_joined)
+
+    def _may_decide(self, command: CommitAsked) -> bool:
+        """PROTOCOL 7.7: a restricted part decides about what began in its view alone. Of what was sent, and consumed,
+        before that, another part may have made something else."""
+        views = self._manager.catalogue.views
+        if views.situation is None or views.situation.state is not State.D:
+            return True
+        part = part_of(views.situation.first_tag)
+        is_consumed_here = all(
+            part_of(first) == part for _, _, ranges in command.consumed for first, _ in ranges
+        )
+        return is_consumed_here and self._transactions.began_in(command.session) in (None, views.present)
 
     def _decide(self, command: CommitAsked) -> None:
         """Raises ClientFault when something of the transaction is missing, and StorageFull when there is no

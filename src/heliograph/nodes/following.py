@@ -114,10 +114,7 @@ class Following:
 
     def heard(self, sender: Incarnation, sequence: int, fact: Command) -> None:
         """Somebody said something that the primary will act upon."""
-        if isinstance(fact, SessionOpened | SessionResumed):
-            self.sessions[fact.session] = sender
-        elif isinstance(fact, SessionClosed):
-            self.sessions.pop(fact.session, None)
+        self._note_session(sender, fact)
         if sequence <= self._handled.get(sender, 0):
             return
         if isinstance(fact, CONCERNED):
@@ -128,6 +125,13 @@ class Following:
         self._facts.append((sender, sequence, fact))
         if isinstance(fact, Published):
             self._blocks.setdefault(name_of(fact.block), []).append(fact.block)
+
+    def _note_session(self, sender: Incarnation, fact: Command) -> None:
+        """With which client manager a session is: with the last one that said so."""
+        if isinstance(fact, SessionOpened | SessionResumed):
+            self.sessions[fact.session] = sender
+        elif isinstance(fact, SessionClosed):
+            self.sessions.pop(fact.session, None)
 
     def logged(self, logged: Logged) -> None:
         """Raises LostPlace."""
@@ -180,6 +184,7 @@ class Following:
         return logged.records[known:]
 
     def _introduced(self, introduction: Introduction) -> None:
+        self.sessions.clear()
         for session, where, connection in introduction.sessions:
             self.sessions[session] = Incarnation(where)
             known = self._manager.catalogue.sessions.get(session)
@@ -191,11 +196,17 @@ class Following:
             for heard in self._facts
             if heard[1] > self._handled.get(heard[0], 0) or not self._forget(heard[2])
         )
+        for sender, _, fact in self._facts:  # the primary may be slow: what it has yet to handle is newer
+            self._note_session(sender, fact)
         self._refused = {lane: None for _, lane in introduction.refused}
         self._answered.clear()
         for request in introduction.answered:
             self._answered.add(request)
         self._unconfirmed = dict(introduction.unconfirmed)
+        for address, lane, last in introduction.marks:
+            destination = self._manager.catalogue.by_address.get(address)
+            if destination is not None:
+                destination.intake.advance(lane, last)
         self._given.clear()
         self._dropped.clear()
         for consumer, tag, first, last in introduction.given:
@@ -281,8 +292,8 @@ class Following:
         self._forget(fact)
         if isinstance(fact, Published):
             # The log says nothing of what is not persistent, and it may be confirmed later than it was taken.
-            if not (fact.block.persistent or fact.staged or fact.block.lane in self._refused):
-                self._was_taken(fact.block)
+            if not (fact.block.persistent or fact.block.lane in self._refused):
+                self._was_taken_beside(fact)
         elif isinstance(fact, SessionOpened | SessionResumed):
             if isinstance(fact, SessionResumed):
                 self._refused = {lane: None for lane in self._refused if session_of(lane) != fact.session}
@@ -297,12 +308,24 @@ class Following:
             self._refused.pop(fact.lane, None)
             catalogue.lane_used(fact.lane, fact.address)
 
+    def _was_taken_beside(self, fact: Published) -> None:
+        destination = self._manager.catalogue.by_address.get(fact.address)
+        if destination is not None:
+            destination.intake.took(fact.block)
+        if not fact.staged:
+            self._was_taken(fact.block)
+
     def _was_taken(self, block: Block) -> None:
         """Whoever leads when it is stored, or needs no disk, confirms it."""
         self._unconfirmed[block.lane] = max(block.last, self._unconfirmed.get(block.lane, 0))
 
     def _was_refused(self, refused: Refused) -> None:
         self._refused[refused.lane] = None
+        session = self._manager.catalogue.sessions.get(session_of(refused.lane))
+        address = session.lanes.get(lane_number(refused.lane)) if session is not None else None
+        destination = self._manager.catalogue.by_address.get(address) if address is not None else None
+        if destination is not None:
+            destination.intake.retreat(refused.lane, refused.first - 1)
         if refused.lane in self._unconfirmed:
             self._unconfirmed[refused.lane] = min(self._unconfirmed[refused.lane], refused.first - 1)
 
@@ -467,6 +490,7 @@ class Following:
                 restored,
                 standing.credit,
                 standing.next_tag,
+                standing.given,
                 retired=standing.is_retired,
                 away=standing.lease_seconds > 0,
             )

@@ -53,7 +53,7 @@ from heliograph.model.block import LANES, SEQUENCES, Block, Span
 from heliograph.model.destination import TEMPORARY_PREFIX, Address
 from heliograph.model.destination import name_of as name_of_address
 from heliograph.model.errors import Unavailable
-from heliograph.model.ids import ConsumerId, LaneId, SessionId, text_of
+from heliograph.model.ids import ConsumerId, LaneId, SessionId, session_of, text_of
 from heliograph.model.limits import BODY_CACHE_BYTES, DOUBT_SECONDS
 from heliograph.nodes.message_manager import MessageManager
 
@@ -186,7 +186,9 @@ class Leading:
 
     def _is_of_sender(self, fact: Command, sender: Incarnation) -> bool:
         """A client manager that lost a session to another has nothing to say about its end, nor does it begin to
-        commit for it: the other has been told that nothing was under way."""
+        commit for it: the other has been told that nothing was under way. What its client sends comes again there."""
+        if isinstance(fact, Published):
+            return self.sessions.get(session_of(fact.block.lane)) == sender
         if not isinstance(fact, SessionLost | SessionClosed | PrepareAsked):
             return True
         is_of_sender = self.sessions.get(fact.session, sender) == sender
@@ -203,13 +205,14 @@ class Leading:
         self._touched[attached.consumer] = None
 
     def only_these_are_here(
-        self, members: Collection[Incarnation], has_ended: Callable[[Incarnation], bool]
+        self, came: Collection[Incarnation], has_ended: Callable[[Incarnation], bool]
     ) -> None:
         """Client managers that are gone can say no more that their sessions are lost. One that has not `ended` may be
         in another part of a cut, and its clients have what they have: that is in doubt until the cluster is whole
-        (PROTOCOL 4)."""
+        (PROTOCOL 4). So is what clients of one have that was elsewhere in between, though it is here: it has asked
+        them to come again, and who knows where they are. `came`: those who were not."""
         for session, where in list(self.sessions.items()):
-            if where not in members:
+            if where not in came:
                 self._lost(session, self.lease_seconds if has_ended(where) else DOUBT_SECONDS)
 
     def _lost(self, session: SessionId, lease_seconds: float) -> None:
@@ -383,10 +386,12 @@ class Leading:
         handled = [(bytes(sender), sequence) for sender, sequence in self._handled.items()]
         refused: list[tuple[Address, LaneId]] = []
         unconfirmed: list[tuple[LaneId, int]] = []
+        marks: list[tuple[Address, LaneId, int]] = []
         for destination in self._manager.catalogue.all_destinations():
+            marks += [(destination.address, *mark) for mark in destination.intake.beyond_log()]
             refused += [(destination.address, lane) for lane in destination.intake.refused()]
             unconfirmed += destination.intake.unconfirmed()
-        return Introduction(sessions, given, handled, refused, list(self._answered), unconfirmed)
+        return Introduction(sessions, given, handled, refused, list(self._answered), unconfirmed, marks)
 
     def _find(self, identity: ConsumerId) -> tuple[MessageList | None, Consumer | None]:
         attached = self._consumers.get(identity)
@@ -406,6 +411,7 @@ class Leading:
             consumer.next_tag,
             consumer.retired,
             self._manager.lease_of(identity),
+            consumer.given,
         )
 
     def _supply(self, command: Command) -> None:

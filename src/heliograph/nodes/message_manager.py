@@ -274,10 +274,14 @@ class MessageManager:
         self._preparing.recovered(pledged)
         for destination, list_number, ranges in inheritance.returned:
             self.note(RecordKind.RETURNED, self.catalogue.by_number[destination], list_number, ranges)
-        for each in self.catalogue.all_destinations():
-            each.intake.taken_over()
+        self.begin_view()
         self._begin()
         return inheritance
+
+    def begin_view(self) -> None:
+        """What client managers said before may not have been heard here."""
+        for each in self.catalogue.all_destinations():
+            each.intake.begin_view()
 
     def _begin(self) -> None:
         effects: list[AnyEffect] = []

@@ -36,7 +36,7 @@ from heliograph.destinations.transactions import (
 )
 from heliograph.journal.records import RecordKind
 from heliograph.model.block import Block
-from heliograph.model.errors import HeliographError, StorageFull, Unavailable
+from heliograph.model.errors import ClientFault, HeliographError, StorageFull, Unavailable
 from heliograph.model.ids import SessionId
 from heliograph.model.limits import (
     ASK_AGAIN_SECONDS,
@@ -108,6 +108,11 @@ class Preparing:
                 f"{MAX_PREPARED_TRANSACTIONS} transactions are in doubt here already",
                 code="too-many-transactions",
             )
+        if self._committing.is_restricted:
+            raise ClientFault(
+                "a part that was cut off does not promise to others what it cannot answer for when they meet",
+                code="transaction-rolled-back",
+            )
         consumed = self._committing.checked(command)
         self._committing.spill(transactions.staged_by(command.session))
         places: dict[tuple[int, int], list[tuple[int, int]]] = {}
@@ -148,6 +153,8 @@ class Preparing:
         elif command.decide:
             sentence = "the decider has aborted the transaction"
             self._manager.multicast(Rejected(command.request, "transaction-aborted", sentence))
+        elif known is None and prepared is None and self._committing.is_restricted:
+            self._manager.multicast(Answered(command.request, _UNDECIDED))  # PROTOCOL 7.6
         else:
             self._abort_for_good(*key)
             self._manager.answer_when_stored(command.request, _ABORTED)

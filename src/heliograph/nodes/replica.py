@@ -150,8 +150,13 @@ class Replica:
         self._grace: asyncio.TimerHandle | None = None  # nobody leads: others may still come who know more
         self._has_waited = False
         self._known_clients: tuple[Incarnation, ...] = ()
+        self._first_tag = 0  # of those that it gives while it leads
+        self._came: tuple[Incarnation, ...] = ()  # who is straight from the last view with it
         self._forget_bodies = False  # somebody is new, and has heard none yet
         self._dropped: list[Handed] = []  # what it handed out in the last view, and no client has
+        # Facts that came between views. Another may lead already, and they may be about what that one gave: whoever
+        # leads in the next view handles them.
+        self._kept: list[tuple[Incarnation, int, Command]] = []
         self._unread: list[Command] = []  # decisions that came before it had the log they go on from
         self._catching_up: asyncio.Task[None] | None = None
         self._bringing: asyncio.Task[None] | None = None
@@ -332,6 +337,7 @@ class Replica:
             is_in_force=self._standing.is_in_force,
             is_whole=not views.is_parted,
             is_joined=self.reunion.is_joined,
+            first_tag=self._first_tag,
         )
         for destination, effects in views.regate(situation):
             self.manager.run(destination, effects)
@@ -364,8 +370,10 @@ class Replica:
 
     def _fact(self, origin: Origin, fact: Command) -> None:
         sender, sequence = origin.incarnation, origin.sequence
-        if self._leading is not None:
+        if self._leading is not None and self._is_installed:
             self._leading.handle(sender, sequence, fact)
+        elif self._leading is not None:
+            self._kept.append((sender, sequence, fact))
         elif self._following is not None:
             self._following.heard(sender, sequence, fact)
 
@@ -435,6 +443,7 @@ class Replica:
         """`came`: who is straight from the view that is over together with this member."""
         side = self._leading or self._following
         assert side is not None, "it follows or leads"
+        self._came = tuple(came)
         dropped = handed_out.dropped(came, side.targets())
         if isinstance(side, Following):
             side.was_dropped(dropped)
@@ -603,9 +612,11 @@ class Replica:
 
     def _lead(self, view: View, roles: Roles) -> None:
         if self._leading is None:
+            self._first_tag = 0  # whoever led before may have given what nobody here has heard of
             self._begin_to_lead(view)
         else:
             self._entered(view)
+            self._handle_kept(self._leading)
         leading = self._leading
         assert leading is not None
         self.manager.journal.sync_now()  # PROTOCOL 3: before it acts in the view
@@ -616,17 +627,22 @@ class Replica:
         dropped, self._dropped = self._dropped, []
         leading.decide_afresh(dropped)
         assert self.channel is not None, "who leads is in the channel"
-        leading.only_these_are_here(view.members, self.channel.has_ended)
+        leading.only_these_are_here(self._came, self.channel.has_ended)
         state = roles.partition.state
         takes_along = state is not State.D and self._standing is not None and self._standing.takes_along
         self.manager.run(None, self.manager.catalogue.views.enter(view.id, state, takes_along=takes_along))
         others = self._from_other_parts(roles)
         self.reunion.awaits(others)
-        if state is State.D or others:
-            self.manager.catalogue.views.begin_tags(self._first_tag(view, roles))
+        if not self._first_tag or state is State.D or others:
+            self._first_tag = self._first_tag_in(view, roles)
         self.regate()
         if state is State.D:
             self._act()
+
+    def _handle_kept(self, leading: Leading) -> None:
+        kept, self._kept = self._kept, []
+        for sender, sequence, fact in kept:
+            leading.handle(sender, sequence, fact)
 
     def _from_other_parts(self, roles: Roles) -> tuple[Incarnation, ...]:
         """Message managers of the view that have done something which is not known here."""
@@ -637,13 +653,14 @@ class Replica:
             if who != roles.primary and (state.has_branches or has_more(place, state.lineage_id, state.index))
         )
 
-    def _first_tag(self, view: View, roles: Roles) -> int:
+    def _first_tag_in(self, view: View, roles: Roles) -> int:
         enrolment = roles.partition.enrolment
         names = [name for name, _ in enrolment.message_managers] if enrolment is not None else []
         return first_tag(view.number, names.index(self.name) if self.name in names else len(names))
 
     def _enter_no_view(self) -> None:
         """What comes now counts for the view that is made, if all went well; or else for none."""
+        self.manager.begin_view()
         self.manager.run(None, self.manager.catalogue.views.enter(b"", State.D))
 
     def on_in_force(self) -> None:
@@ -740,6 +757,7 @@ class Replica:
         self.reunion.stop()
         self._leading = self._bus.leading = None
         self._forcing.clear()
+        self._kept.clear()
         self._unread.clear()
         for task in (self._catching_up, self._bringing):
             if task is not None:

@@ -7,6 +7,7 @@
     has none → UnionComplete          | all have said it → WHOLE
 
 While it takes in a branch the primary is a backup of itself: what is said to it waits, and is heard when it goes on.
+Clients that come back before all is in the log wait too (`returning.py`).
 """
 
 from __future__ import annotations
@@ -32,11 +33,12 @@ from heliograph.destinations.branch import Branch
 from heliograph.journal.records import RecordKind
 from heliograph.model.errors import HeliographError, Unavailable
 from heliograph.model.large import LargeReference
-from heliograph.model.limits import WHOLE_EVERY_RECORDS
+from heliograph.model.limits import UNION_WAIT_SECONDS, WHOLE_EVERY_RECORDS
 from heliograph.nodes.branches import Branches
 from heliograph.nodes.catching_up import RemoteBranch
 from heliograph.nodes.following import Following
 from heliograph.nodes.merger import Merger, has_all_of
+from heliograph.nodes.returning import Returning
 
 if TYPE_CHECKING:
     from heliograph.nodes.leading import Leading
@@ -88,6 +90,7 @@ class Reunion:
         self._is_draining = False
         self._retreated: tuple[Leading, Following] | None = None
         self._unheard: deque[tuple[Origin, Command]] = deque()
+        self._returning = Returning()
         self._retry_at = 0.0
         self.retreats = 0
 
@@ -104,6 +107,7 @@ class Reunion:
         self._awaited = ()
         self._has_offered = self._has_completed = False
         self._whole_index = -1
+        self._returning.patience_begins_anew()
 
     def awaits(self, others: tuple[Incarnation, ...]) -> None:
         """These may have something that the log of this one, which leads, has not. So may this one."""
@@ -135,7 +139,7 @@ class Reunion:
     def keeps(self, origin: Origin, command: Command) -> bool:
         """Whether a command is heard later, or need not be."""
         if not self._is_draining and self._retreated is None:
-            return False
+            return self._replica.leading is not None and not self.is_joined and self._waits(origin, command)
         kind = type(command)
         if kind in DECISIONS:
             if self._retreated is None:
@@ -146,6 +150,20 @@ class Reunion:
             return False
         self._unheard.append((origin, command))
         return True
+
+    def _waits(self, origin: Origin, command: Command) -> bool:
+        """Whether somebody comes back to whom only the union can say what is known of it."""
+        loop = asyncio.get_running_loop()
+        is_first = not self._returning.is_waited_for
+        if not self._returning.keeps(origin, command, loop.time()):
+            return False
+        if is_first:
+            loop.call_later(UNION_WAIT_SECONDS, self._replica.manager.ask_for_tick)
+        return True
+
+    def _let_in(self) -> None:
+        for origin, command in self._returning.taken():
+            self._replica.on_apply(origin, [command])
 
     # ---- at the end of each tick
 
@@ -192,6 +210,10 @@ class Reunion:
         if self._was_joined != self.is_joined:
             self._was_joined = self.is_joined
             self._replica.regate()
+        if self._returning.is_waited_for and (
+            self.is_joined or self._returning.is_over(asyncio.get_running_loop().time())
+        ):
+            self._let_in()
         if self._offers:
             if self._task is None and asyncio.get_running_loop().time() >= self._retry_at:
                 self._task = asyncio.get_running_loop().create_task(self._take_in_all())
@@ -310,3 +332,4 @@ class Reunion:
         self._is_draining = False
         self._retreated = None
         self._unheard.clear()
+        self._returning = Returning()

@@ -179,8 +179,10 @@ class Station:
     # ---- the channel
 
     def on_apply(self, origin: Origin, commands: list[Command], _position: int) -> None:
-        if any(isinstance(command, OF_THE_VIEW) for command in commands):
-            commands = self._of_the_view(origin.incarnation, commands)
+        for command in commands:
+            if isinstance(command, OF_THE_VIEW):
+                commands = self._of_the_view(origin.incarnation, commands)
+                break
         place = self.member.delivered
         is_seen_more = self._seen.on_apply(origin.incarnation, commands, place)
         handed_out = self._seen.handed_out

@@ -8,6 +8,8 @@ from hypothesis import strategies as st
 
 from heliograph.client.holding import Holding
 from heliograph.client.incoming import merged, without_ranges
+from heliograph.model.claim import first_tag
+from heliograph.model.limits import MAX_CLAIM_PARTS
 
 pytestmark = pytest.mark.req("M8")
 
@@ -18,22 +20,24 @@ def test_neighbours_grow_together_and_what_is_settled_leaves() -> None:
     holding.received(11, 20)
     holding.received(31, 40)
     assert holding.held() == [(1, 20), (31, 40)]
-    holding.told([(1, 5), (15, 33)])
+    holding.settled([(1, 5), (15, 33)])
     assert holding.held() == [(6, 14), (34, 40)]
-    assert holding.settled_lately() == [(1, 5), (15, 33)]
+    assert holding.settled_lately(1000) == [(1, 5), (15, 33)]
     holding.gone([(6, 7), (40, 40)])
     assert holding.held() == [(8, 14), (34, 39)]
     holding.clear()
-    assert (holding.held(), holding.settled_lately()) == ([], [])
+    assert (holding.held(), holding.settled_lately(1000)) == ([], [(1, 5), (15, 33)])
+    holding.begin_anew()
+    assert (holding.held(), holding.settled_lately(1000)) == ([], [])
 
 
 def test_only_a_credits_worth_of_settlements_is_remembered() -> None:
     holding = Holding(10)
     holding.received(1, 1000)
     for tag in range(1, 1000):
-        holding.told([(tag, tag)])
+        holding.settled([(tag, tag)])
     assert holding.held() == [(1000, 1000)]
-    assert holding.settled_lately() == [(990, 999)]
+    assert holding.settled_lately(1000) == [(990, 999)]
 
 
 @given(
@@ -48,11 +52,11 @@ def test_it_counts_as_sets_do(settled: list[tuple[int, int]], last: int, credit:
     told: list[int] = []
     for first, more in settled:
         tags = [tag for tag in range(first, first + more + 1) if tag in held]
-        holding.told(merged([(tag, tag) for tag in tags]))
+        holding.settled(merged([(tag, tag) for tag in tags]))
         held -= set(tags)
         told += tags
     assert _tags(holding.held()) == sorted(held)
-    assert _tags(holding.settled_lately()) == sorted(told[-credit:])
+    assert _tags(holding.settled_lately(1000)) == sorted(told[-credit:])
 
 
 @given(st.sets(st.integers(1, 30)), st.sets(st.integers(1, 30)))
@@ -63,3 +67,27 @@ def test_tags_less_others(some: set[int], less: set[int]) -> None:
 
 def _tags(ranges: list[tuple[int, int]]) -> list[int]:
     return [tag for first, last in ranges for tag in range(first, last + 1)]
+
+
+def test_what_was_settled_of_an_earlier_part_is_still_said_in_another() -> None:
+    holding = Holding(4)
+    holding.received(1, 4)
+    elsewhere = first_tag(7, 2)
+    holding.received(elsewhere, elsewhere + 99)
+    holding.settled([(1, 4)])
+    holding.settled([(elsewhere, elsewhere + 99)])
+    assert holding.settled_lately(1000) == [(1, 4), (elsewhere + 96, elsewhere + 99)]
+
+
+def test_a_claim_that_is_too_long_names_the_latest() -> None:
+    holding = Holding(100)
+    for tag in range(1, 100, 2):
+        holding.settled([(tag, tag)])
+    assert holding.settled_lately(3) == [(95, 95), (97, 97), (99, 99)]
+
+
+def test_parts_that_are_long_past_are_forgotten() -> None:
+    holding = Holding(10)
+    for view in range(1, 2 * MAX_CLAIM_PARTS):
+        holding.settled([(first_tag(view, 0), first_tag(view, 0))])
+    assert len(holding.settled_lately(1000)) == MAX_CLAIM_PARTS

@@ -201,3 +201,67 @@ def test_numbers_beyond_four_billion_are_found_again() -> None:
         block = lone(original.first)
         again.replay(block, number_mark(original))
         assert block.number == original.number
+
+
+@pytest.mark.req("J3", "M8")
+def test_what_need_not_survive_and_was_sent_again_may_have_been_handed_out_by_a_server_that_is_gone() -> None:
+    """At most once: it ended there. What is new on the lane since, this server knows of itself."""
+    intake = Intake()
+    intake.restore({LANE: 3}, 4)
+    intake.recovered()
+    light = lone(4, persistent=False)
+    assert accepted(intake, light)
+    assert intake.may_have_ended(light, resent=True)
+    assert not intake.may_have_ended(lone(5), resent=True), "on disk it would be known"
+    assert not intake.may_have_ended(lone(6, persistent=False), resent=False)
+    assert not intake.may_have_ended(lone(7, persistent=False), resent=True), (
+        "the connection broke, not the server"
+    )
+    intake.forget(SESSION)
+    assert intake.may_have_ended(light, resent=True)
+
+
+def test_a_server_that_was_there_from_the_beginning_takes_what_is_sent_again_for_new() -> None:
+    assert not Intake().may_have_ended(lone(1, persistent=False), resent=True)
+
+
+def test_numbers_that_a_server_gave_and_lost_are_given_again() -> None:
+    """What is not persistent takes numbers that the log does not tell: whoever reads it again gives them to others,
+    and a backup that had heard of them from a snapshot follows."""
+    backup = Intake()
+    backup.restore({LANE: 90}, 91)
+    block = several(91, 2)
+    backup.replay(block, 89)
+    assert (block.number, backup.next_number) == (89, 91)
+    later = several(93, 1)
+    backup.replay(later, 200)
+    assert (later.number, backup.next_number) == (200, 201)
+
+
+def test_what_follows_something_lost_between_views_is_passed_over_and_sent_again_with_it() -> None:
+    intake = Intake()
+    assert accepted(intake, several(1, 3))
+    intake.begin_view()
+    assert not accepted(
+        intake, several(7, 2)
+    )  # nobody is told: its client manager asks its client to come again
+    assert intake.resume(LANE) == 3
+    assert accepted(intake, several(4, 5))
+    effects: list[AnyEffect] = []
+    assert not intake.accept(several(12, 1), effects)
+    assert [each.code for each in told(effects, Refused)] == [
+        "sequence-gap"
+    ]  # in a view, it is the client's fault
+
+
+def test_a_backup_knows_how_far_a_lane_came_that_the_log_does_not_tell() -> None:
+    backup = Intake()
+    backup.replay(several(1, 3), 1)
+    backup.took(several(4, 2))
+    backup.took(several(9, 1))  # the primary passed it over
+    assert backup.beyond_log() == [(LANE, 5)]
+    backup.miss(LANE, 6, 8)
+    backup.took(several(9, 1))  # it took it, and said what is missing
+    assert backup.beyond_log() == [(LANE, 9)]
+    backup.retreat(LANE, 8)
+    assert backup.beyond_log() == [(LANE, 8)]

@@ -1,0 +1,96 @@
+"""What costs a client something and need not: a mark on a message that nobody can have had, a commit that is refused
+on a connection that is in order (M8, docs/decisions/0011).
+
+A message may come marked to whom it comes first if the client that it was for is dead, or was away for long; or if
+nobody is left who knows what was handed out, and whoever leads has only its disk, or takes in what another part did.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from simulation.clients import Client, Receiving, Transacting
+from simulation.history import HandOut, History
+from simulation.world import World
+
+_LOOK_SECONDS: Final = 0.25
+# Less than any lease of a connection that broke, so that it cannot have passed.
+_AWAY_SECONDS: Final = 1.0
+# So long, at most, something is still handed to a client that is dead: until that is noticed, and a lease has passed.
+_LINGERS_SECONDS: Final = 9.0
+_EVENTS: Final = ("branch-taken-in", "replica-leads", "node-left-the-channel")
+
+
+class _Watched:
+    """One client."""
+
+    def __init__(self, client: Client) -> None:
+        self.client = client
+        self.life = client.life
+        self.away_since: float | None = None
+        self.lost_at = 0.0  # when it had been away for long the last time, or was another
+
+    def look(self, now: float) -> None:
+        client = self.client
+        if client.life != self.life:
+            self.life, self.lost_at = client.life, now
+        if not client.is_cut_off:
+            self.away_since = None
+        elif self.away_since is None:
+            self.away_since = now
+        elif now - self.away_since > _AWAY_SECONDS:
+            self.lost_at = now
+
+
+class InVain:
+    """Looks at clients while a run goes on."""
+
+    def __init__(self, world: World, history: History) -> None:
+        self.violations: list[str] = []
+        self._world = world
+        self._history = history
+        self._anew_at = 0.0
+        self._watched: list[_Watched] = []
+        history.on_handed = self._handed
+        history.on_refused = self._refused
+
+    def watch(self, clients: list[Client]) -> None:
+        self._watched = [
+            _Watched(client) for client in clients if isinstance(client, Receiving | Transacting)
+        ]
+        self._look()
+
+    def heard(self, event: str, **fields: object) -> None:
+        """A node tells what happened to it."""
+        if event in _EVENTS and fields.get("took_over") is not True:
+            self._anew_at = self._world.now
+
+    def _look(self) -> None:
+        for watched in self._watched:
+            watched.look(self._world.now)
+        self._world.after(_LOOK_SECONDS, self._look)
+
+    def _handed(self, hand_out: HandOut) -> None:
+        sent = self._history.sent.get(hand_out.key)
+        is_first = len(self._history.by_place[hand_out.place, hand_out.key]) == 1
+        if (
+            sent is None
+            or not hand_out.is_marked
+            or not is_first
+            or self._anew_at > sent.sent_at
+            or sent.is_large
+        ):
+            return
+        for watched in self._watched:
+            watched.look(self._world.now)
+            was_lost = watched.lost_at > max(sent.sent_at - _LINGERS_SECONDS, 0.0)
+            if was_lost and watched.client.gets_from(hand_out.place):
+                return
+        who, at = hand_out.consumer, hand_out.at
+        self.violations.append(
+            f"in vain: {hand_out.key} came to {who} marked ({at:.6f}), and nobody can have had it"
+        )
+
+    def _refused(self, name: str, began_at: float) -> None:
+        if self._anew_at < began_at:
+            self.violations.append(f"in vain: {name} was rolled back, and its connection is in order")
