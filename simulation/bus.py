@@ -29,10 +29,11 @@ _GHOST_SECONDS: Final = 120.0
 class SimBus:
     """A number of hosts with a corosync each."""
 
-    def __init__(self, world: World, hosts: int, oddities: Oddities = TAME) -> None:
+    def __init__(self, world: World, hosts: int, oddities: Oddities = TAME, *, descriptors: int = 0) -> None:
+        """`descriptors`: where their numbers begin, so that a process can be on several buses."""
         self.world = world
         self.network = Network(world, hosts, oddities)
-        self._descriptors = 0
+        self._descriptors = descriptors
         self._daemons: dict[int, SimDaemon] = {}
         for number in self.network.hosts:
             self.boot(number)

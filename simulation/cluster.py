@@ -9,6 +9,7 @@ from typing import ClassVar, Final
 
 from msgspec.structs import replace
 
+from heliograph.bus.interface import ChannelBus
 from heliograph.model.errors import HeliographError
 from heliograph.nodes.cluster_server import ClusterServer
 from heliograph.nodes.configuration import Configuration, load
@@ -67,8 +68,8 @@ class Cluster(Play):
 
     def _node(self, host: int, role: str, sub_cluster: str = "") -> Supervisor:
         machine = Machine(self.world, self.sockets, f"node{host}")
-        machine.on_crash = partial(self.bus.crash, host)
-        machine.on_boot = partial(self.bus.boot, host)
+        machine.on_crash = partial(self._crash, host)
+        machine.on_boot = partial(self._boot, host)
         cluster: dict[str, object] = {
             "cluster.name": "sim",
             "cluster.role": role,
@@ -79,14 +80,14 @@ class Cluster(Play):
             cluster["cluster.sub_cluster"] = sub_cluster
         if len(self.sub_clusters) > 1:
             cluster["cluster.sub_clusters"] = ", ".join(self.sub_clusters)
+        cluster |= self._of_the_buses(host)
         configuration = load(None, {**SETTINGS, **cluster, "identity.node": host})
         return Supervisor(machine, self._server(host, configuration), host=host, role=role)
 
     def _server(self, host: int, configuration: Configuration) -> Callable[[Process], Server]:
         def make(process: Process) -> Server:
             self.starts += 1
-            on_bus = self.bus.process(host, self.starts, process.loop)
-            process.at_death.append(on_bus.died)
+            on_bus = self._on_bus(host, process, configuration)
             node = Node(configuration, on_bus, disk=process.mount, clock=process.clock, owns_process=False)
             node.on_event = partial(self.in_vain.heard, host)
             return node
@@ -94,6 +95,21 @@ class Cluster(Play):
         return make
 
     starts = 0
+
+    def _on_bus(self, host: int, process: Process, _configuration: Configuration) -> ChannelBus:
+        on_bus = self.bus.process(host, self.starts, process.loop)
+        process.at_death.append(on_bus.died)
+        return on_bus
+
+    def _of_the_buses(self, _host: int) -> dict[str, object]:
+        """Settings, if there are several."""
+        return {}
+
+    def _crash(self, host: int) -> None:
+        self.bus.crash(host)
+
+    def _boot(self, host: int) -> None:
+        self.bus.boot(host)
 
     def urls(self) -> tuple[str, ...]:
         """All client managers, each of them first in one."""

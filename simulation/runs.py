@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 
 import msgspec
 
-from simulation import alerts, cluster, partitions, single, sub_clusters
+from simulation import alerts, cluster, partitions, several_buses, single, sub_clusters
 from simulation.alert_plants import ALERT_PLANTS, HIDDEN_ALERT_PLANTS
 from simulation.cluster_plants import CLUSTER_PLANTS, UNSEEN_PLANTS
 from simulation.partition_plants import PARTITION_PLANTS
@@ -26,6 +26,7 @@ WORKLOADS = {
     "sub-clusters": sub_clusters.run,
     "partitions": partitions.run,
     "alerts": alerts.run,
+    "several-buses": several_buses.run,
 }
 PLANTS_OF: dict[str, dict[str, Plant]] = {
     "single": PLANTS,
@@ -33,6 +34,7 @@ PLANTS_OF: dict[str, dict[str, Plant]] = {
     "sub-clusters": SUB_CLUSTER_PLANTS,
     "partitions": PARTITION_PLANTS,
     "alerts": ALERT_PLANTS,
+    "several-buses": CLUSTER_PLANTS,
 }
 # Tried by name only.
 HIDDEN: dict[str, Plant] = UNSEEN_PLANTS | HIDDEN_SUB_CLUSTER_PLANTS | HIDDEN_ALERT_PLANTS

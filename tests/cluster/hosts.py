@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -59,7 +59,10 @@ class MemberProcess:
 
     program = "tests.cluster.member"
 
-    def __init__(self, host: Host, channel: str, who: int, *, greets: bool = False) -> None:
+    def __init__(
+        self, host: Host, channel: str, who: int, *, greets: bool = False, words: Sequence[str] = ()
+    ) -> None:
+        """`words`: what else the program is told."""
         self.who = who
         self.place: tuple[int, int] = (0, 0)
         self.events: list[tuple[Any, ...]] = []
@@ -70,7 +73,7 @@ class MemberProcess:
             self.program,
             channel,
             str(who),
-            *(["greets"] if greets else []),
+            *(["greets"] if greets else words),
             folder=ROOT,
         )
         environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}"}
@@ -164,9 +167,9 @@ def _words_of(diary: list[tuple[Any, ...]], who: int) -> int:
 
 
 @contextmanager
-def one_host(folder: Path) -> Iterator[Host]:
+def one_host(folder: Path, *, own_memory: bool = True) -> Iterator[Host]:
     """A ring of one, as several processes on one machine use it."""
-    host = Host(folder / "host1")
+    host = Host(folder / "host1", own_memory=own_memory)
     try:
         host.start([RingHost("host1", ("127.0.0.1",))], token_ms=TOKEN_MS)
         yield host

@@ -10,7 +10,9 @@ from typing import Any
 
 import uvloop
 
+from heliograph.bus.bridged import BridgedBus, BridgedMembership
 from heliograph.bus.corosync import CorosyncBus, CorosyncMembership
+from heliograph.bus.interface import ChannelBus
 from heliograph.model.errors import Unavailable
 from tests.suites.bus_diary import Diary
 
@@ -18,9 +20,8 @@ from tests.suites.bus_diary import Diary
 class Told:
     """What can be asked of the process."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, channel: str, who: int, greets: bool) -> None:
-        self._loop = loop
-        self._bus = CorosyncBus(loop)
+    def __init__(self, bus: ChannelBus, channel: str, who: int, greets: bool) -> None:
+        self._bus = bus
         self._channel = channel
         self._who = who
         self._greets = greets
@@ -66,14 +67,28 @@ class Told:
     def utter(self, raw: str) -> dict[str, Any]:
         """Bytes as they are, which no honest member sends."""
         membership = self.diary.membership
+        if isinstance(membership, BridgedMembership):
+            membership = membership._legs[-1].membership
         assert isinstance(membership, CorosyncMembership)
         sent = membership._handle.multicast(bytearray.fromhex(raw))
         return {"sent": sent}
 
 
-async def _main(channel: str, who: int, greets: bool) -> None:
+def _bus(loop: asyncio.AbstractEventLoop, role: str, namespace: str) -> ChannelBus:
+    """The corosync that is here; or, of a channel on two of them, as central, home or near."""
+    here = CorosyncBus(loop)
+    if not role:
+        return here
+    buses: dict[str, ChannelBus] = {"near" if role == "near" else "home": here}
+    if role == "central":
+        buses["near"] = CorosyncBus(loop, namespace)
+    is_central = role == "central"
+    return BridgedBus(buses, home_of=lambda _: "home", is_central=is_central, call_later=loop.call_later)
+
+
+async def _main(channel: str, who: int, greets: bool, role: str, namespace: str) -> None:
     loop = asyncio.get_running_loop()
-    told = Told(loop, channel, who, greets)
+    told = Told(_bus(loop, role, namespace), channel, who, greets)
     reader = asyncio.StreamReader(limit=1 << 24)
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
     while line := await reader.readline():
@@ -84,5 +99,9 @@ async def _main(channel: str, who: int, greets: bool) -> None:
 
 
 if __name__ == "__main__":
-    uvloop.run(_main(sys.argv[1], int(sys.argv[2]), sys.argv[3:] == ["greets"]))
+    role, namespace = [*sys.argv[3:], "", ""][:2]
+    is_greeting = role == "greets"
+    if is_greeting:
+        role = ""
+    uvloop.run(_main(sys.argv[1], int(sys.argv[2]), is_greeting, role, namespace))
     os._exit(0)

@@ -2,10 +2,20 @@
 
 import msgspec
 
-from heliograph.bus import commands, wire
+from heliograph.bus import bridge_words, commands, wire
 from heliograph.bus.commands import Command
 from heliograph.bus.frames import HEADER_BYTES, FrameWriter
-from heliograph.bus.interface import NO_VIEW, Incarnation, Place, Ring, Stamp
+from heliograph.bus.interface import (
+    NO_VIEW,
+    Change,
+    Configuration,
+    Incarnation,
+    Origin,
+    Place,
+    Reason,
+    Ring,
+    Stamp,
+)
 from heliograph.bus.presence import MESSAGE_MANAGER, Beat, Company, Expelled, Hello, NodeState, Regrouped
 from heliograph.model import block
 from heliograph.model.alert import AlertView
@@ -28,6 +38,19 @@ _NAMED.number = 1000
 
 _COMPANY = Company(Ring(1, 12), (Place(1, 700), Place(2, 701)), (INCARNATION, Incarnation(b"\xb0" * 16)))
 _NODE = NodeState("mm-1", MESSAGE_MANAGER, 2, "B", 5, b"\xd0" * 16, b"\xd1" * 16, ((INCARNATION, 41),))
+
+_ORIGIN = Origin(Place(2, 701), INCARNATION, 41, STAMP)
+_OUTER = bridge_words.Outer(Place(2, 701), INCARNATION, 41, is_new=True)
+_CONFIGURATION = Configuration(
+    Ring(1, 12), (Place(1, 700), Place(2, 701)), (Change(Place(2, 701), Reason.ENTERED),)
+)
+_ACQUAINTANCE = bridge_words.Acquaintance(
+    (bridge_words.Related("east", _OUTER, Place(1, 700)),),
+    (Place(1, 700),),
+    b"\xe3" * 8,
+    b"\xe1" * 8,
+    _CONFIGURATION,
+)
 
 COMMANDS: dict[str, Command] = {
     "destination-wanted": commands.DestinationWanted(1, ORDERS, True, LANE),
@@ -165,6 +188,22 @@ COMMANDS: dict[str, Command] = {
     "beat": Beat(b"\xd5" * 16, 40, 41, b"\xd3" * 16, b"\xd4" * 16, 1500),
     "expelled": Expelled(INCARNATION),
     "regrouped": Regrouped(),
+    "introduced": bridge_words.Introduced(b"\xe0" * 8, is_central=True, is_new=True),
+    "acquainted": bridge_words.Acquainted(INCARNATION, _ACQUAINTANCE),
+    "relayed": bridge_words.Relayed(b"\xe0" * 8, _ORIGIN, [commands.SessionClosed(SESSION)]),
+    "outers-stated": bridge_words.OutersStated(
+        b"\xe0" * 8, "east", (_OUTER,), ((Incarnation(b"\xb1" * 16), Reason.DIED),)
+    ),
+    "present": bridge_words.Present(False, None, b"\xe1" * 8, True, INCARNATION),
+    "present-central": bridge_words.Present(True, Place(1, 700), b"", False, INCARNATION),
+    "lead": bridge_words.Lead(b"\xe0" * 8, b"\xe2" * 24, b"\xe3" * 8, b"\xe4" * 8, Place(1, 700)),
+    "follows": bridge_words.Follows(b"\xe2" * 24),
+    "echoed": bridge_words.Echoed(b"\xe3" * 8, _ORIGIN, False, [commands.SessionClosed(SESSION)]),
+    "echoed-heard": bridge_words.Echoed(b"\xe3" * 8, _ORIGIN, True, []),
+    "configuration-echoed": bridge_words.ConfigurationEchoed(
+        b"\xe3" * 8, b"\xe5" * 8, b"\xe1" * 8, _CONFIGURATION, (INCARNATION,)
+    ),
+    "followed": bridge_words.Followed(b"\xe1" * 8),
 }
 
 

@@ -6,8 +6,10 @@ from pathlib import Path
 import pytest
 
 from heliograph.model.errors import ClientFault
+from heliograph.nodes.buses import names_of
 from heliograph.nodes.configuration import (
     Configuration,
+    buses_of,
     load,
     settings,
 )
@@ -78,6 +80,22 @@ def test_the_command_line_wins_over_the_file(tmp_path: Path) -> None:
         ("[limits]\nheartbeat_seconds = inf", "not inf"),
         ("[destinations]\ncreate_on_first_use = 1", "must be true or false, not 1"),
         ("[server", "is not TOML"),
+        ("[cluster]\nbuses = 'a b'", "cluster.buses are names with commas between them"),
+        ("[cluster]\nbuses = 'a, b'", "two of a, b would be the same"),
+        ("[cluster]\nbuses = 'a'\nbus = 'c'", "cluster.bus must be one of a, not c"),
+        (
+            "[cluster]\nbuses = 'a'\nbus_of_sub_clusters = 'main=b'",
+            "cluster.bus_of_sub_clusters must give main one of a, not 'b'",
+        ),
+        (
+            "[cluster]\nbuses = 'a'\nbus_of_sub_clusters = 'east=a'",
+            "cluster.bus_of_sub_clusters names east, and there is only main",
+        ),
+        ("[cluster]\nbuses = 'a'\nbus_namespaces = 'b=x'", "cluster.bus_namespaces names b"),
+        (
+            "[cluster]\nbus_layout = 'ring'",
+            'one of "client-managers-on-all", "message-managers-on-all", not "ring"',
+        ),
     ],
 )
 def test_every_mistake_is_explained_by_its_key(tmp_path: Path, text: str, sentence: str) -> None:
@@ -94,6 +112,33 @@ def test_overrides_are_held_to_the_same_rules() -> None:
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(ClientFault, match=r"missing\.toml cannot be read: No such file"):
         load(tmp_path / "missing.toml")
+
+
+@pytest.mark.req("M3")
+def test_nodes_are_on_the_buses_that_their_settings_say() -> None:
+    def names(role: str, **other: str) -> tuple[str, ...]:
+        given = {f"cluster.{key}": value for key, value in other.items()}
+        cluster = load(
+            None,
+            {
+                "cluster.name": "here",
+                "cluster.role": role,
+                "cluster.sub_clusters": "x, y",
+                "cluster.sub_cluster": "y",
+                "cluster.buses": "a, b, c",
+                "cluster.bus_namespaces": "b=1, c=2",
+                "cluster.bus_of_sub_clusters": "y=c",
+                **given,
+            },
+        ).cluster
+        buses = buses_of(cluster)
+        assert buses is not None
+        return names_of(cluster, buses)
+
+    assert names("client-manager") == names("both") == ("a", "c")
+    assert names("message-manager") == ("c",)
+    assert names("client-manager", bus_layout="message-managers-on-all", bus="b") == ("b",)
+    assert names("message-manager", bus_layout="message-managers-on-all") == ("a", "b", "c")
 
 
 @pytest.mark.req("M11")

@@ -12,6 +12,8 @@ from typing import Any, Final
 
 import msgspec
 
+from heliograph.bus.namespaces import inside
+
 _DECLARATIONS: Final = """
     typedef uint64_t cmap_handle_t;
     typedef uint64_t cmap_iter_handle_t;
@@ -80,8 +82,13 @@ def _library() -> tuple[Any, Any] | None:
         return None
 
 
-def look_at_ring() -> Ring | None:
-    """None if corosync cannot be asked."""
+def look_at_ring(namespace: str = "") -> Ring | None:
+    """None if corosync cannot be asked. `namespace`: it runs in that network namespace."""
+    with inside(namespace):
+        return _look()
+
+
+def _look() -> Ring | None:
     library = _library()
     if library is None:
         return None

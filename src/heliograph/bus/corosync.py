@@ -34,6 +34,7 @@ from heliograph.bus.interface import (
     Ring,
     Stamp,
 )
+from heliograph.bus.namespaces import inside
 from heliograph.bus.outgoing import Outgoing
 from heliograph.model.errors import ProtocolFault, Unavailable
 from heliograph.model.limits import (
@@ -96,15 +97,18 @@ class Group(Protocol):
 
 
 class CorosyncBus:
-    """The corosync of this host. A process enters a channel once at a time; the nodes in it share that membership."""
+    """The corosync of this host, or the one in a network namespace of it. A process enters a channel once at a time;
+    the nodes in it share that membership."""
 
-    def __init__(self, loop: Loop) -> None:
+    def __init__(self, loop: Loop, namespace: str = "") -> None:
         self._loop = loop
+        self._namespace = namespace
 
     @staticmethod
-    def check() -> None:
+    def check(namespace: str = "") -> None:
         """Raises Unavailable `bus-unavailable`, with a sentence, if no channel can be entered now."""
-        CpgHandle.check()
+        with inside(namespace):
+            CpgHandle.check()
 
     @staticmethod
     def check_library() -> None:
@@ -116,7 +120,10 @@ class CorosyncBus:
         assert 0 < len(channel.encode()) <= MAX_CHANNEL_BYTES, f"a channel cannot be called {channel!r}"
         incarnation = Incarnation(secrets.token_bytes(INCARNATION_BYTES))
         connect = partial(CpgHandle, channel)
-        return CorosyncMembership(self._loop, listener, connect, incarnation=incarnation, process=os.getpid())
+        with inside(self._namespace):
+            return CorosyncMembership(
+                self._loop, listener, connect, incarnation=incarnation, process=os.getpid()
+            )
 
 
 class CorosyncMembership:

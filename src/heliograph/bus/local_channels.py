@@ -30,16 +30,17 @@ _RING = Ring(1, 1)  # one process never falls apart
 
 
 class LocalChannels:
-    """All channels of one process."""
+    """All channels of one process. `node`: of the places of members, if there are several such buses."""
 
-    def __init__(self) -> None:
+    def __init__(self, node: int = 1) -> None:
+        self._node = node
         self._channels: dict[str, LocalChannel] = {}
         self._entered = 0
 
     def enter(self, channel: str, listener: Listener) -> LocalMembership:
         self._entered += 1
         joined = self._channels.setdefault(channel, LocalChannel())
-        membership = LocalMembership(joined, listener, self._entered)
+        membership = LocalMembership(joined, listener, self._entered, self._node)
         joined.enter(membership)
         return membership
 
@@ -121,9 +122,9 @@ class LocalMembership:
 
     heard_bytes = 0
 
-    def __init__(self, channel: LocalChannel, listener: Listener, number: int) -> None:
-        self.place = Place(1, number)
-        self.incarnation = Incarnation(number.to_bytes(INCARNATION_BYTES, "big"))
+    def __init__(self, channel: LocalChannel, listener: Listener, number: int, node: int = 1) -> None:
+        self.place = Place(node, number)
+        self.incarnation = Incarnation((node << 64 | number).to_bytes(INCARNATION_BYTES, "big"))
         self.listener = listener
         self._channel = channel
         self._stamp = NO_VIEW

@@ -15,7 +15,8 @@ from typing import Final
 
 import msgspec
 
-from heliograph.bus import commands, presence
+from heliograph.bus import bridge_words, commands, presence
+from heliograph.bus.bridge_words import Echoed, Relayed
 from heliograph.bus.commands import (
     ChunkRead,
     ChunkSent,
@@ -30,6 +31,7 @@ from heliograph.bus.commands import (
     Standing,
     Supplied,
 )
+from heliograph.bus.interface import Incarnation, Origin, Place, Stamp
 from heliograph.model import block
 from heliograph.model.block import Block, Span
 from heliograph.model.destination import Address
@@ -126,6 +128,16 @@ CODES: Final[dict[type[Command], int]] = {
     presence.Beat: 129,
     presence.Expelled: 130,
     presence.Regrouped: 131,
+    bridge_words.Introduced: 160,
+    bridge_words.Acquainted: 161,
+    bridge_words.Relayed: 162,
+    bridge_words.OutersStated: 163,
+    bridge_words.Present: 164,
+    bridge_words.Lead: 165,
+    bridge_words.Echoed: 166,
+    bridge_words.ConfigurationEchoed: 167,
+    bridge_words.Followed: 168,
+    bridge_words.Follows: 169,
 }
 
 
@@ -186,6 +198,27 @@ class _SuppliedFields(msgspec.Struct, array_like=True, gc=False):
     name: bytes
 
 
+class _RelayedFields(msgspec.Struct, array_like=True, gc=False):
+    """The commands are attached, as entries."""
+
+    configuration: bytes
+    place: Place
+    incarnation: Incarnation
+    sequence: int
+    stamp: Stamp
+
+
+class _EchoedFields(msgspec.Struct, array_like=True, gc=False):
+    """The commands are attached, as entries, unless they were heard."""
+
+    chain: bytes
+    place: Place
+    incarnation: Incarnation
+    sequence: int
+    stamp: Stamp
+    is_heard: bool
+
+
 class _DispatchedFields(msgspec.Struct, array_like=True, gc=False):
     consumer: ConsumerId
     tag: int
@@ -211,6 +244,8 @@ _BULKY = {
     CODES[Parcelled]: _ParcelledFields,
     CODES[Supplied]: _SuppliedFields,
     CODES[Logged]: _LoggedFields,
+    CODES[Relayed]: _RelayedFields,
+    CODES[Echoed]: _EchoedFields,
 }
 _DECODERS: Final = {code: msgspec.msgpack.Decoder(_BULKY.get(code, kind)) for kind, code in CODES.items()}
 
@@ -238,10 +273,21 @@ def append(command: Command, parts: list[Bytes]) -> int:
     elif kind is Logged:
         assert isinstance(command, Logged)
         fields = _encode(_logged_fields(command))
-        within: list[Bytes] = []
-        for decision in command.decisions:
-            append(decision, within)
-        attachment = b"".join(within)
+        attachment = _attached(command.decisions)
+    elif kind is Relayed:
+        assert isinstance(command, Relayed)
+        of = command.origin
+        fields = _encode(
+            _RelayedFields(command.configuration, of.place, of.incarnation, of.sequence, of.stamp)
+        )
+        attachment = _attached(command.commands)
+    elif kind is Echoed:
+        assert isinstance(command, Echoed)
+        of = command.origin
+        fields = _encode(
+            _EchoedFields(command.chain, of.place, of.incarnation, of.sequence, of.stamp, command.is_heard)
+        )
+        attachment = _attached(command.commands)
     elif kind is Supplied:
         assert isinstance(command, Supplied)
         assert command.block.buffer is not None, "a block is supplied with its bytes"
@@ -257,6 +303,13 @@ def append(command: Command, parts: list[Bytes]) -> int:
     if attachment:
         parts.append(attachment)
     return ENTRY_BYTES + len(fields) + len(attachment)
+
+
+def _attached(within: list[Command]) -> bytes:
+    parts: list[Bytes] = []
+    for each in within:
+        append(each, parts)
+    return b"".join(parts)
 
 
 def _logged_fields(command: Logged) -> _LoggedFields:
@@ -334,6 +387,12 @@ def _command(code: int, fields: memoryview, attachment: memoryview) -> Command:
         return read
     if isinstance(read, _LoggedFields):
         return _logged(read, attachment)
+    if isinstance(read, _RelayedFields):
+        origin = Origin(read.place, read.incarnation, read.sequence, read.stamp)
+        return Relayed(read.configuration, origin, list(_entries(attachment)))
+    if isinstance(read, _EchoedFields):
+        origin = Origin(read.place, read.incarnation, read.sequence, read.stamp)
+        return Echoed(read.chain, origin, read.is_heard, list(_entries(attachment)))
     if isinstance(read, _PublishedFields):
         return Published(read.address, _attached_block(attachment), read.resent, read.staged)
     if isinstance(read, _ChunkFields):

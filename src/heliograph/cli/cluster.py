@@ -49,21 +49,36 @@ def init(
             "--token", min=200, max=30_000, help="Milliseconds of silence after which a host is gone."
         ),
     ] = 1000,
+    bus: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--bus",
+            metavar="NAME",
+            help="A bus, if there are several: the first address of a host is on the first, and so on.",
+            show_default=False,
+        ),
+    ] = None,
 ) -> None:
     """Write a tuned corosync.conf, a key and the settings of a server for each host, and say how to start them."""
     with explained():
         from heliograph.bus.corosync_settings import KEY_BYTES, parse_host, render
+        from heliograph.cli import cluster_buses
 
-        parsed = [parse_host(host) for host in hosts]
-        files = {CONFIGURATION: render(parsed, cluster=name, key_file=f"{_INSTALLED}/{KEY}", token_ms=token)}
+        parsed, key_file, buses = [parse_host(host) for host in hosts], f"{_INSTALLED}/{KEY}", bus or []
+        if len(buses) > 1:
+            cluster_buses.check(parsed, buses)
+            files = cluster_buses.files(parsed, buses, cluster=name, key_file=key_file, token_ms=token)
+        else:
+            files = {CONFIGURATION: render(parsed, cluster=name, key_file=key_file, token_ms=token)}
         for number, host in enumerate(parsed, 1):
-            files[f"{host.name}.toml"] = _node(host, number, name, len(parsed))
+            files[f"{host.name}.toml"] = _node(host, number, name, len(parsed), buses)
         _write(output, files, secrets.token_bytes(KEY_BYTES))
-        _say_how_to_go_on(parsed, output)
+        _say_how_to_go_on(parsed, output, buses)
 
 
-def _node(host: RingHost, number: int, cluster: str, count: int) -> str:
+def _node(host: RingHost, number: int, cluster: str, count: int, buses: Sequence[str]) -> str:
     """The settings of a server on that host, for a cluster in which all are alike."""
+    from heliograph.cli import cluster_buses
     from heliograph.nodes.configuration import toml_of
 
     return (
@@ -78,10 +93,15 @@ def _node(host: RingHost, number: int, cluster: str, count: int) -> str:
         'role = "both"\n'
         f"message_managers = {count}\n"
         f"seniority = {number}\n"
+    ) + "".join(
+        f"{key} = {toml_of(value)}\n"
+        for key, value in (cluster_buses.settings(buses) if len(buses) > 1 else {}).items()
     )
 
 
-def _say_how_to_go_on(hosts: Sequence[RingHost], output: Path) -> None:
+def _say_how_to_go_on(hosts: Sequence[RingHost], output: Path, buses: Sequence[str]) -> None:
+    from heliograph.cli import cluster_buses
+
     typer.echo(
         f"wrote to {output}: {CONFIGURATION} and {KEY}, the same for every host, and a NAME.toml for each"
     )
@@ -90,6 +110,8 @@ def _say_how_to_go_on(hosts: Sequence[RingHost], output: Path) -> None:
         typer.echo(f"  ssh root@{host.name} apt-get install -y corosync")
         typer.echo(f"  scp -p {output / CONFIGURATION} {output / KEY} root@{host.name}:{_INSTALLED}/")
         typer.echo(f"  ssh root@{host.name} systemctl restart corosync")
+        for line in cluster_buses.steps(host, buses, str(output)) if len(buses) > 1 else ():
+            typer.echo(f"  {line}")
     typer.echo("Then, on any of them, `corosync-cfgtool -s` shows every host as connected.")
     typer.secho("\nThe servers, once Heliograph is installed on each host:", bold=True)
     typer.echo(

@@ -21,7 +21,8 @@ from heliograph.model.errors import Unavailable
 _TOOLS = ("corosync", "unshare", "nsenter", "setpriv")
 _PACKAGES = {"corosync": "corosync", "ip": "iproute2"}
 _CHAIN = "table bridge cuts {{\nchain forward {{\ntype filter hook forward priority 0\n{rules}}}\n}}\n"
-_HOLD = "mount -t tmpfs tmpfs /run && mount -t tmpfs tmpfs /dev/shm {more} && echo ready && exec cat"
+_HOLD = "mount -t tmpfs tmpfs /run {more} && echo ready && exec cat"
+_OWN_MEMORY = "&& mount -t tmpfs tmpfs /dev/shm "
 
 
 def check_tools(*, networks: bool) -> None:
@@ -37,18 +38,21 @@ def check_tools(*, networks: bool) -> None:
 class Host:
     """A host with its own mounts and, if it is to have one, its own network; with a corosync in it when started."""
 
-    def __init__(self, folder: Path, *, own_network: bool = True) -> None:
-        """Raises Unavailable `namespaces-unavailable`."""
+    def __init__(self, folder: Path, *, own_network: bool = True, own_memory: bool = True) -> None:
+        """`own_memory`: only processes on this host can talk to its corosync. Raises Unavailable
+        `namespaces-unavailable`."""
         self.folder = folder
         folder.mkdir(parents=True, exist_ok=True)
         self._user = () if os.geteuid() == 0 else ("--user",)
         self._network = ("--net",) if own_network else ()
+        self._own_memory = own_memory
         self._hold()
         self.corosync: subprocess.Popen[bytes] | None = None
         self._log_began = 0
 
     def _hold(self) -> None:
-        script = _HOLD.format(more="&& ip link set lo up" if self._network else "")
+        more = _OWN_MEMORY if self._own_memory else ""
+        script = _HOLD.format(more=more + ("&& ip link set lo up" if self._network else ""))
         as_root = ("--map-root-user",) if self._user else ()
         self._holder = subprocess.Popen(
             ["unshare", *self._user, *as_root, *self._network, "--mount", "sh", "-c", script],

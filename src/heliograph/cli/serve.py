@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
 
@@ -152,22 +153,26 @@ def _make(configuration: Configuration) -> EmbeddedServer | ClusterServer:
 
         return EmbeddedServer(configuration)
     from heliograph.bus.corosync import CorosyncBus
+    from heliograph.nodes.buses import bus_for, namespaces_of
     from heliograph.nodes.cluster_server import ClusterServer
 
-    bus = CorosyncBus(asyncio.get_running_loop())
-    bus.check()
-    _warn_of_open_bus()
-    server = ClusterServer(configuration, bus, look_around=_look_around)
+    loop, cluster = asyncio.get_running_loop(), configuration.cluster
+    namespaces = namespaces_of(cluster)
+    for namespace in namespaces:
+        CorosyncBus.check(namespace)
+    _warn_of_open_bus(namespaces)
+    bus = bus_for(cluster, partial(CorosyncBus, loop), loop.call_later)
+    server = ClusterServer(configuration, bus, look_around=partial(_look_around, namespaces))
     server.tell = typer.echo
     return server
 
 
-def _warn_of_open_bus() -> None:
+def _warn_of_open_bus(namespaces: list[str]) -> None:
     """M16: nodes prove by the key of the bus that they belong."""
     from heliograph.bus.cmap import look_at_ring
 
-    ring = look_at_ring()
-    if ring is not None and ring.hosts and not ring.key_file:
+    rings = [look_at_ring(namespace) for namespace in namespaces]
+    if any(ring is not None and ring.hosts and not ring.key_file for ring in rings):
         typer.echo(
             "corosync has no key: whoever reaches this network can be a node of the cluster, and read and write"
             " everything; `helio cluster init` writes a configuration with one",
@@ -175,11 +180,11 @@ def _warn_of_open_bus() -> None:
         )
 
 
-def _look_around() -> str:
+def _look_around(namespaces: list[str]) -> str:
     from heliograph.bus.cmap import look_at_ring
 
-    ring = look_at_ring()
-    return ring.lacks if ring is not None else ""
+    rings = [look_at_ring(namespace) for namespace in namespaces]
+    return next((ring.lacks for ring in rings if ring is not None and ring.lacks), "")
 
 
 async def _get_ready(

@@ -79,6 +79,8 @@ from heliograph.model.limits import (
 # and are among the decisions by their codes alone.
 _DECISIONS = {kind: None for kind, code in wire.CODES.items() if 64 <= code < 128 and kind not in FACTS}
 _WORDS = {kind: None for kind, code in wire.CODES.items() if code >= 128}
+# Of these, what is said where a channel is on several buses. A node that hears it is configured for one.
+_BETWEEN_BUSES = {kind: None for kind, code in wire.CODES.items() if code >= 160}
 
 
 _ENDINGS = (Reason.LEFT, Reason.DIED)
@@ -341,7 +343,7 @@ class Views:
         return effects
 
     def _word(self, at: float, origin: Origin, word: Word) -> list[Effect]:
-        if self.phase is Phase.OVER:
+        if self.phase is Phase.OVER or type(word) in _BETWEEN_BUSES:
             return []
         match word:
             case Beat(sequence=sequence) | Hello(sequence=sequence) if not self._sequences.heard_up_to(

@@ -500,3 +500,24 @@ MAX_LEASE_SECONDS = 7 * 24 * 3600.0
 LEASE_PATIENCE_SECONDS = 0.25
 # Tasks of one batch of a writer.
 MAX_BATCH_PARTS = 1_000
+
+# ---- several buses (M3)
+
+# Commands of a member that have no place in the order yet: when it is asked to wait, when it may go on, and where
+# nothing more is taken. What it said crosses two buses before it is heard; this is more than both hold.
+BRIDGE_HIGH_WATER = 2_500
+BRIDGE_LOW_WATER = 500
+BRIDGE_COMMANDS = 10_000
+# Frames and words that wait in a member for word about others: on the way from one relay to the next, milliseconds of
+# a busy bus.
+BRIDGE_WAITING_UNITS = 200_000
+# Configurations that newcomers can still ask about: each asks about the one that it came with.
+BRIDGE_REMEMBERED_CONFIGURATIONS = 16
+# Events of the order that were not echoed on another bus yet: past the first mark message managers wait; past the
+# second the members there come again.
+BRIDGE_BACKLOG_HIGH_WATER = 20_000
+BRIDGE_BACKLOG_EVENTS = 200_000
+# How long a central member waits for others that do not answer, before it goes on without them: well below the
+# silence after which members are expelled, far above a turn of a busy process. In ticks of so many seconds.
+BRIDGE_TICK_SECONDS = 0.1
+BRIDGE_PATIENCE_TICKS = 8

@@ -22,6 +22,7 @@ from heliograph.journal.disk import DISK, Disk
 from heliograph.model.errors import HeliographError, Unavailable
 from heliograph.model.ids import IdIssuer
 from heliograph.model.limits import DRAIN_SECONDS, LEAVING_SECONDS, NOBODY_LEADS_SECONDS
+from heliograph.nodes.buses import channel_of
 from heliograph.nodes.client_manager import REQUEST_BYTES, ClientManager
 from heliograph.nodes.clock import CLOCK, Clock
 from heliograph.nodes.cluster_administration import ClusterAdministration
@@ -112,7 +113,7 @@ class ClusterServer:
             raise
         self._events.start(self._administration.happened)
         for name, station in self.stations.items():
-            station.enter(self._bus, f"heliograph/{cluster.name}/{name}")
+            station.enter(self._bus, channel_of(cluster.name, name))
         if self._clients is not None:
             self._looking_again = loop.call_later(NOBODY_LEADS_SECONDS, self._send_elsewhere)
         address = self.address

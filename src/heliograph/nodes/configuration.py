@@ -239,6 +239,7 @@ class IdentitySettings(_Section, frozen=True):
 _NAME = "^[A-Za-z0-9._-]{1,40}$"
 _NAME_OR_NOTHING = "^[A-Za-z0-9._-]{0,40}$"
 Role = Literal["both", "client-manager", "message-manager"]
+Layout = Literal["client-managers-on-all", "message-managers-on-all"]
 
 
 class ClusterSettings(_Section, frozen=True):
@@ -295,11 +296,102 @@ class ClusterSettings(_Section, frozen=True):
         ),
     ] = True
 
+    buses: Annotated[
+        str,
+        Meta(
+            max_length=4096,
+            description="The names of the buses, with commas between them, the same on all nodes, if there are"
+            " several: a corosync each, with a network of its own. Empty: there is one, the corosync of the host.",
+        ),
+    ] = ""
+    bus_layout: Annotated[
+        Layout,
+        Meta(
+            description="Who is on which bus, if there are several. client-managers-on-all: each sub-cluster is on"
+            " one, client managers on all. message-managers-on-all: each client manager is on one, message managers"
+            " on all."
+        ),
+    ] = "client-managers-on-all"
+    bus_of_sub_clusters: Annotated[
+        str,
+        Meta(
+            max_length=4096,
+            description="On which bus the messages of each sub-cluster are ordered, as main=east with commas between"
+            " them, the same on all nodes. Those that are not named are on the buses in turn.",
+        ),
+    ] = ""
+    bus: Annotated[
+        str,
+        Meta(
+            pattern=_NAME_OR_NOTHING,
+            description="The bus of this client manager, where message managers are on all. Empty: the first.",
+        ),
+    ] = ""
+    bus_namespaces: Annotated[
+        str,
+        Meta(
+            max_length=4096,
+            description="In which network namespaces of this host the corosyncs run, as west=NAME with commas between"
+            " them. A bus that is not named has the corosync of the host itself.",
+        ),
+    ] = ""
+
     @property
     def all_sub_clusters(self) -> tuple[str, ...]:
         """In the order of their names, whatever order they were given in."""
         given = [name.strip() for name in self.sub_clusters.split(",")]
         return tuple(sorted({name for name in given if name})) or (self.sub_cluster,)
+
+
+class Buses(msgspec.Struct, frozen=True):
+    """Several buses, and who is on which."""
+
+    names: tuple[str, ...]
+    bus_of: dict[str, str]  # of sub-clusters
+    namespaces: dict[str, str]
+    own: str  # of a client manager, where message managers are on all
+
+
+def buses_of(cluster: ClusterSettings) -> Buses | None:
+    """None if there is one. Raises ClientFault, naming the key."""
+    names = tuple(dict.fromkeys(_listed(cluster.buses)))
+    if not names:
+        return None
+    if any(not re.fullmatch(_NAME, name) for name in names):
+        raise ClientFault("cluster.buses are names with commas between them", code=INVALID)
+    bus_of = {name: names[turn % len(names)] for turn, name in enumerate(cluster.all_sub_clusters)}
+    bus_of |= _assigned("bus_of_sub_clusters", cluster.bus_of_sub_clusters, tuple(bus_of), names)
+    namespaces = _assigned("bus_namespaces", cluster.bus_namespaces, names, None)
+    reached = [namespaces.get(name, "") for name in names]
+    if len(set(reached)) < len(reached):
+        raise ClientFault(
+            "cluster.bus_namespaces must say where each bus but one has its corosync: two of"
+            f" {', '.join(names)} would be the same",
+            code=INVALID,
+        )
+    if cluster.bus and cluster.bus not in names:
+        raise ClientFault(f"cluster.bus must be one of {', '.join(names)}, not {cluster.bus}", code=INVALID)
+    return Buses(names, bus_of, namespaces, cluster.bus or names[0])
+
+
+def _listed(text: str) -> list[str]:
+    return [name for name in (each.strip() for each in text.split(",")) if name]
+
+
+def _assigned(key: str, text: str, known: tuple[str, ...], values: tuple[str, ...] | None) -> dict[str, str]:
+    """`name=value` with commas between them."""
+    found = {}
+    for each in _listed(text):
+        name, _, value = each.partition("=")
+        if name not in known:
+            raise ClientFault(
+                f"cluster.{key} names {name}, and there is only {', '.join(known)}", code=INVALID
+            )
+        if not value or (values is not None and value not in values):
+            expected = f"one of {', '.join(values)}" if values is not None else "something"
+            raise ClientFault(f"cluster.{key} must give {name} {expected}, not {value!r}", code=INVALID)
+        found[name] = value
+    return found
 
 
 class CreationSettings(_Section, frozen=True):
@@ -370,6 +462,7 @@ def load(path: Path | str | None = None, overrides: Mapping[str, object] | None 
         raise _explain(str(fault), given) from None
     configuration.distributions()
     configuration.creation_rules()
+    buses_of(configuration.cluster)
     return configuration
 
 
@@ -410,6 +503,9 @@ _ESSENTIAL: Final = (
     "cluster.message_managers",
     "cluster.sub_clusters",
     "cluster.dispatch_majority",
+    "cluster.buses",
+    "cluster.bus_layout",
+    "cluster.bus_of_sub_clusters",
 )
 
 
@@ -463,7 +559,7 @@ def _accepts(kind: types.Type) -> str:
             return f"a number from {low:g} to {high:g}"
         case types.LiteralType(values=values):
             # msgspec sorts them; the declaration has them from safest to fastest.
-            declared = (*get_args(Durability), *get_args(Role))
+            declared = (*get_args(Durability), *get_args(Role), *get_args(Layout))
             return "one of " + ", ".join(toml_of(value) for value in declared if value in values)
         case types.StrType(pattern=str()):
             return "a name of at most 40 letters, digits, dots, dashes and underscores"

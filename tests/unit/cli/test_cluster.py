@@ -9,6 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from heliograph.cli.main import app
+from heliograph.nodes.configuration import load
 
 pytestmark = pytest.mark.req("M16")
 EXPECTED = (
@@ -53,6 +54,23 @@ def test_it_writes_a_configuration_for_all_hosts_and_a_key_that_only_its_owner_c
 def test_a_host_may_be_on_two_networks(tmp_path: Path) -> None:
     init(tmp_path, "north=10.0.0.1,10.1.0.1", "south=10.0.0.2,10.1.0.2")
     assert "ring1_addr: 10.1.0.2" in (tmp_path / "corosync.conf").read_text()
+
+
+@pytest.mark.req("M3")
+def test_several_buses_have_a_corosync_each_on_which_a_host_has_the_same_number(tmp_path: Path) -> None:
+    hosts = ["north=10.0.0.1,10.1.0.1", "south=10.0.0.2,10.1.0.2"]
+    told = init(tmp_path, *hosts, "--bus", "east", "--bus", "west", "--name", "shop")
+    first, second = (tmp_path / name for name in ("corosync.conf", "corosync-west.conf"))
+    assert "ring0_addr: 10.0.0.2" in first.read_text()
+    assert "10.1.0.2" not in first.read_text()
+    assert "ring0_addr: 10.1.0.2" in second.read_text()
+    assert second.read_text().index("nodeid: 2") < second.read_text().index("10.1.0.2")
+    assert "NetworkNamespacePath=/run/netns/west" in (tmp_path / "corosync-west.service").read_text()
+    assert "ip netns add west" in told
+    cluster = load(tmp_path / "south.toml").cluster
+    assert (cluster.buses, cluster.bus_namespaces) == ("east, west", "west=west")
+    refusal = refused(tmp_path / "other", "north=10.0.0.1", "--bus", "east", "--bus", "west")
+    assert "NAME=ADDRESS,ADDRESS" in " ".join(refusal.split())
 
 
 def test_a_key_that_is_there_is_not_written_over(tmp_path: Path) -> None:
