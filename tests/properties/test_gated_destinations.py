@@ -27,7 +27,7 @@ from heliograph.destinations.waiting import Waiting
 from tests.properties import test_destination_engines as engines
 from tests.properties.destination_world import ADDRESSES
 from tests.properties.gated_world import PartedWorld
-from tests.properties.test_destination_engines import CREDIT, Destinations, machine_settings
+from tests.properties.test_destination_engines import CREDIT, Destinations, Shape, machine_settings, packed
 
 everything_is_small = engines.everything_is_small
 
@@ -92,6 +92,25 @@ def test_what_is_handed_out_in_parts_agrees_with_the_rules() -> None:
 @pytest.mark.req("P1", "P3", "P7", "P9")
 def test_what_is_handed_out_in_parts_agrees_with_the_rules_all_night() -> None:
     run_machine(PartedDestinations, settings=machine_settings(4000, 80))
+
+
+@pytest.mark.req("P3")
+def test_a_page_that_is_being_read_takes_no_more_though_views_change_meanwhile() -> None:
+    parted = PartedDestinations()
+    parted.start(resident_bytes=0, credit=100)
+    world = parted.world
+    parted.become_whole()
+    (lane,) = [
+        lane for lane in world.lanes_of(next(iter(world.clients.values()))) if lane.address == ADDRESSES[0]
+    ]
+    for shape in (Shape(True, (4, 4, 4, 9, 4)), Shape(False, (4,))):
+        world.publish(lane, packed(lane, lane.next_sequence, shape))
+        parted.store_all()
+        parted.agrees_with_the_model()
+        parted.enter_a_restricted_view()
+        parted.attempt_a_view()
+        parted.agrees_with_the_model()
+    parted.teardown()
 
 
 # ---- planted bugs

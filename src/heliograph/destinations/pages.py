@@ -44,6 +44,7 @@ class Page:
 
     __slots__ = (
         "_counts",
+        "_is_being_read",
         "_numbers",
         "_spilled",
         "_starts",
@@ -71,6 +72,7 @@ class Page:
         self.messages = 0
         self.bytes = 0
         self.lowest = self.highest = 0  # of the positions
+        self._is_being_read = False
 
     @property
     def oldest(self) -> int:
@@ -89,11 +91,15 @@ class Page:
 
     @property
     def full(self) -> bool:
-        return self.messages >= PAGE_MESSAGES or self.bytes >= PAGE_BYTES
+        return self.messages >= PAGE_MESSAGES or self.bytes >= PAGE_BYTES or self._is_being_read
 
     def records(self) -> list[int]:
         """The positions, each once where entries of one block follow one another."""
         return [position for position, _ in groupby(self.positions)]
+
+    def close(self) -> None:
+        """It is being read: what is appended from now on would not be among what comes."""
+        self._is_being_read = True
 
     def buffers(self, records: list[bytes]) -> list[bytes]:
         """For each entry the bytes of its record, given those of `records`."""

@@ -799,6 +799,7 @@ class MessageManager:
             self.mover.page_loaded(destination)
             self._tick.ask()
 
+        page.close()
         self.journal.load(page.records(), then)
 
     def is_loading(self, destination: Destination) -> bool:
