@@ -15,13 +15,7 @@ from tests.cluster.cuts import require_nftables
 from tests.cluster.hosts import require_corosync
 from tests.cluster.parted_play import PartedCluster, PartedPlay
 
-pytestmark = [
-    pytest.mark.root,
-    pytest.mark.slow,
-    pytest.mark.xfail(
-        reason="now and then something still comes again, or late, after a merge", strict=False
-    ),
-]
+pytestmark = [pytest.mark.root, pytest.mark.slow]
 
 CUTS = ("cut", "cut", "cut_twice", "cable", "flap", "heal")
 ONE_WAY = (*CUTS, "lose", "lose")
