@@ -13,8 +13,6 @@ TYPED := $(wildcard src simulation tests benchmarks fuzz)
 FAST := not slow and not crash and not root and not nightly
 SEEDS ?= 200
 SECONDS ?= 60
-# Tests that run two at a time: they form no ring of the machine's own and measure no time. All others run alone.
-BESIDE := tests/unit tests/golden tests/properties tests/conformance tests/crash tests/test_repository.py
 PYTEST_ARGS ?=
 ARGS ?=
 
@@ -30,9 +28,10 @@ run: $(STAMP_RUN) ## start a server on this machine (options: make run ARGS="--p
 demo: $(STAMP_SPARK) ## a server, traffic, and every data pipeline once; ends with a report to look at (needs Java 17)
 	@$(BIN)/helio demo pipeline $(ARGS)
 
+# pytest ends with 5 when there was nothing to run, which is no failure here.
 test: $(STAMP_DEV) lint types imports ## every check and every test but the nightly ones
-	$(BIN)/pytest -m "not nightly" --numprocesses 2 $(BESIDE) $(PYTEST_ARGS) || [ $$? -eq 5 ]
-	$(BIN)/pytest -m "not nightly" $(foreach each,$(BESIDE),--ignore $(each)) $(PYTEST_ARGS) || [ $$? -eq 5 ]
+	$(BIN)/pytest -m "not nightly and not alone" --numprocesses 2 --dist loadgroup $(PYTEST_ARGS) || [ $$? -eq 5 ]
+	$(BIN)/pytest -m "not nightly and alone" $(PYTEST_ARGS) || [ $$? -eq 5 ]
 
 check: $(STAMP_DEV) lint types imports ## the same, quick tests only, in under a minute: units, and what is pinned by golden files
 	$(BIN)/pytest -q -m "$(FAST)" tests/unit tests/golden tests/test_repository.py $(PYTEST_ARGS)
@@ -58,7 +57,6 @@ sim-plants: $(STAMP_DEV) ## bugs that are planted on purpose: which seed shows e
 sim-partitions: $(STAMP_DEV) ## the same while the network is cut into parts and healed (SEEDS=2000)
 	$(BIN)/python -m simulation --workload partitions --seeds 0:$(SEEDS) --shrink --story --processes 0 --json
 
-# pytest ends with 5 when there was nothing to run, which is no failure here.
 nightly: $(STAMP_DEV) ## the long tests
 	HELIO_EXAMPLES=new $(BIN)/pytest -m nightly $(PYTEST_ARGS) || [ $$? -eq 5 ]
 

@@ -15,10 +15,18 @@ settings.load_profile(os.environ.get("HELIO_EXAMPLES", "same"))
 pytest_plugins = ["tests.requirements_coverage"]
 
 
+# Tests of these folders share a broker or a JVM: where tests run two at a time, they stay together.
+_TOGETHER = ("clustered", "interop", "spark")
+
+
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests that need the superuser are skipped, visibly, for everybody else."""
-    if os.geteuid() == 0:
-        return
+    """Tests that need the superuser are skipped, visibly, for everybody else. They form rings of Corosync, so that
+    they run alone."""
     for item in items:
         if item.get_closest_marker("root") is not None:
-            item.add_marker(pytest.mark.skip(reason="needs the superuser"))
+            item.add_marker("alone")
+            if os.geteuid() != 0:
+                item.add_marker(pytest.mark.skip(reason="needs the superuser"))
+        elif item.path.parent.name in _TOGETHER:
+            item.add_marker(pytest.mark.xdist_group(item.path.parent.name))
