@@ -221,7 +221,9 @@ def test_top_shows_what_waits(server: Server) -> None:
 
 def test_a_wrong_address_is_told_in_words_and_code(server: Server) -> None:
     refused = server.run("send", "mailbox:a", "x", code=2)
-    assert b"a destination is written queue:NAME, topic:NAME or alerts:NAME, not 'mailbox:a'" in refused.stderr
+    assert (
+        b"a destination is written queue:NAME, topic:NAME or alerts:NAME, not 'mailbox:a'" in refused.stderr
+    )
     as_json = server.run("receive", "mailbox:a", "--json", code=2)
     assert json.loads(as_json.stdout)["error"]["code"] == "invalid-destination"
 
