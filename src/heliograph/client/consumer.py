@@ -556,19 +556,22 @@ class Consumer:
         self.inbox.settled(common(self._untold, unknown))
         untold, self._untold = without_ranges(self._untold, gone), []
         settling, self._settling = self._settling, deque()
+        again: list[tuple[_Settlement, list[Range]]] = []
         for settlement in settling:
             rest = without_ranges(settlement.ranges, gone)
-            if without_ranges(settlement.ranges, unknown) != settlement.ranges:
+            if common(settlement.ranges, unknown):
                 _fail(settlement)
                 untold += rest
             elif rest:
-                self._settling.append(settlement)
-                self._write_confirmed(wire, rest)
+                again.append((settlement, rest))
             else:
                 self._stored(settlement)
         self.inbox.drop(gone)
         if untold:
             self._tell_done(wire, untold)
+        for settlement, rest in again:
+            self._settling.append(settlement)
+            self._write_confirmed(wire, rest)
         self.inbox.lift_gone()
         self._returning = deque(each for each in self._returning if self.inbox.is_held(each[0]))
         for tag, error in self._returning:

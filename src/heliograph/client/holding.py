@@ -57,8 +57,8 @@ class Lately:
         else:
             self._ranges[0] = (first + spare, last)
 
-    def latest(self, at_most: int) -> list[Range]:
-        return list(self._ranges)[-at_most:] if at_most > 0 else []
+    def earliest(self, at_most: int) -> list[Range]:
+        return sorted(self._ranges)[: max(at_most, 0)]
 
 
 class Holding:
@@ -135,8 +135,9 @@ class Holding:
         return list(self._held)
 
     def settled_lately(self, at_most: int) -> list[Range]:
-        """In order of tags, and no more ranges than that: those of the latest parts, and there the latest."""
+        """In order of tags, and no more ranges than that: those of the latest parts, and there the earliest. What is left
+        out comes again; so must all that follows it in its unit, or order is lost."""
         found: list[Range] = []
         for part in reversed(self._parts.values()):
-            found += part.latest(at_most - len(found))
+            found += part.earliest(at_most - len(found))
         return sorted(found)
