@@ -135,8 +135,8 @@ class Holding:
         return list(self._held)
 
     def settled_lately(self, at_most: int) -> list[Range]:
-        """In order of tags, and no more ranges than that: those of the latest parts, and there the earliest. What is left
-        out comes again; so must all that follows it in its unit, or order is lost."""
+        """In order of tags, and no more ranges than that: those of the latest parts, and there the earliest. What is
+        left out comes again; so must all that follows it in its unit, or order is lost."""
         found: list[Range] = []
         for part in reversed(self._parts.values()):
             found += part.earliest(at_most - len(found))
