@@ -2,6 +2,7 @@
 
     [users.ann]
     password = "scrypt$16384$8$1$…$…"
+    scram = "SCRAM-SHA-256$60000:…$…:…"
     roles = ["clerk"]
     clearance = "secret"
 
@@ -10,17 +11,15 @@
     destinations = "queue:orders.*"
     rights = ["send", "receive"]
 
-Passwords are kept as scrypt hashes. What the rules mean is decided in `heliograph.sessions.access`. Checking
+Passwords are kept as scrypt hashes and, for who logs in without showing the password, as the keys of SCRAM; a user
+that has neither is known by a certificate. What the rules mean is decided in `heliograph.sessions.access`. Checking
 a password takes tens of milliseconds on purpose: callers do it on a thread.
 """
 
 from __future__ import annotations
 
-import base64
 import binascii
 import hashlib
-import hmac
-import ipaddress
 import json
 import os
 import secrets
@@ -34,19 +33,24 @@ import msgspec
 
 from heliograph.model.alert import Classification, parse_classification
 from heliograph.model.errors import ClientFault
+from heliograph.nodes.passwords import (
+    COST,
+    MAX_PASSWORD_BYTES,
+    NOBODY,
+    hash_password,
+    parse_hash,
+    scram_keys,
+    verify_password,
+)
+from heliograph.security import scram
+from heliograph.security.hosts import is_loopback
 from heliograph.sessions.access import AccessControl, CreationRule, Identity, Right, Rule
 
 __all__ = ["Identity", "UserStore", "hash_password", "open_to_everyone", "verify_password"]
 
 INVALID: Final = "users-file-invalid"
 
-_COST = (2**14, 8, 1)
-_SALT_BYTES = 16
-_HASH_BYTES = 32
-# What a file may ask for: beyond this one log-in would take gigabytes or minutes.
-_MAX_COST = (2**20, 32, 16)
 _MAX_NAME = 64
-_MAX_PASSWORD_BYTES = 1024
 # A file of this size holds tens of thousands of users; a larger one is something else.
 _MAX_FILE_BYTES = 16 * 1024 * 1024
 
@@ -69,55 +73,16 @@ _HEADER = """\
 """
 
 
-# ---- passwords
-
-
-def hash_password(password: str, *, cost: tuple[int, int, int] = _COST) -> str:
-    """The textual form `scrypt$n$r$p$salt$hash` with a fresh salt. A password that is no secret may cost less."""
-    salt = secrets.token_bytes(_SALT_BYTES)
-    return _textual(cost, salt, _scrypt(password, salt, cost))
-
-
-def verify_password(password: str, textual: str) -> bool:
-    """Whether the password has this hash, compared in constant time."""
-    cost, salt, expected = _parse_hash(textual)
-    return hmac.compare_digest(_scrypt(password, salt, cost), expected)
-
-
-def _scrypt(password: str, salt: bytes, cost: tuple[int, int, int]) -> bytes:
-    n, r, p = cost
-    # A longer password than any that was ever accepted must not cost more than the others.
-    secret = password.encode(errors="surrogatepass")[: _MAX_PASSWORD_BYTES + 1]
-    return hashlib.scrypt(secret, salt=salt, n=n, r=r, p=p, maxmem=256 * n * r, dklen=_HASH_BYTES)
-
-
-def _textual(cost: tuple[int, int, int], salt: bytes, hashed: bytes) -> str:
-    parts = ("scrypt", *map(str, cost), *(base64.b64encode(raw).decode() for raw in (salt, hashed)))
-    return "$".join(parts)
-
-
-def _parse_hash(textual: str) -> tuple[tuple[int, int, int], bytes, bytes]:
-    """Raises ValueError on anything that `hash_password` would not write."""
-    name, *numbers, salt, hashed = textual.split("$")
-    n, r, p = map(int, numbers)
-    within = all(1 <= value <= most for value, most in zip((n, r, p), _MAX_COST, strict=True))
-    if name != "scrypt" or not within or n < 2 or n & (n - 1):
-        raise ValueError("not a scrypt hash")
-    raw_salt, raw_hash = base64.b64decode(salt, validate=True), base64.b64decode(hashed, validate=True)
-    if len(raw_salt) < _SALT_BYTES or len(raw_hash) != _HASH_BYTES:
-        raise ValueError("salt or hash is too short")
-    return (n, r, p), raw_salt, raw_hash
-
-
 # ---- the file
 
 
 class User(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One user as the file has them."""
 
-    password: str
+    password: str = ""  # none: it is known by its certificate
     roles: tuple[str, ...] = ()
     clearance: str = ""  # up to which classification it sees alerts; none: what is unclassified
+    scram: str = ""  # none: it logs in by the password itself
 
     def identity(self, name: str) -> Identity:
         level = parse_classification(self.clearance) if self.clearance else Classification.UNCLASSIFIED
@@ -133,6 +98,7 @@ class _Access(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     version: Annotated[int, msgspec.Meta(ge=0)] = 0
+    decoy: str = ""
     users: dict[str, User] = {}
     access: tuple[_Access, ...] = ()
 
@@ -146,14 +112,16 @@ class UserStore:
         users: dict[str, User] | None = None,
         rules: Sequence[Rule] = (),
         version: int = 0,
+        decoy: str = "",
     ) -> None:
-        """`version` counts changes: of the copies that nodes of a cluster have, the highest is right."""
+        """`version` counts changes: of the copies that nodes of a cluster have, the highest is right. `decoy`: what
+        names that nobody has are answered from."""
         self.path = path
+        self.decoy = decoy
+        self._decoy = ""  # the same, or what takes its place in a file that has none
         self.version = version
         self.users = dict(users or {})
         self.rules = tuple(rules)
-        # Unknown users are checked against this, so that they take as long as known ones.
-        self._nobody = _textual(_COST, bytes(_SALT_BYTES), bytes(_HASH_BYTES))
 
     @classmethod
     def load(cls, path: Path | str) -> UserStore:
@@ -186,29 +154,41 @@ class UserStore:
     def verify(self, name: str, password: str) -> Identity | None:
         """Who this is, or None. Slow on purpose, for names that do not exist too: run it on a thread."""
         user = self.users.get(name)
-        matches = verify_password(password, self._nobody if user is None else user.password)
-        return user.identity(name) if user is not None and matches else None
+        known = user is not None and bool(user.password)
+        matches = verify_password(password, user.password if user is not None and known else NOBODY)
+        return user.identity(name) if user is not None and known and matches else None
+
+    def keys(self, name: str) -> scram.Keys:
+        """For SCRAM; a name that nobody has, or that has none, gets those that nothing fits, always the same."""
+        user = self.users.get(name)
+        if user is None or not user.scram:
+            self._decoy = self._decoy or self.decoy or _new_decoy(self.users)
+            return scram.decoy(self._decoy.encode(), name)
+        return scram.Keys.parse(user.scram)
 
     def add(
         self,
         name: str,
-        password: str,
+        password: str | None,
         roles: Sequence[str] = (),
         *,
         clearance: str = "",
-        cost: tuple[int, int, int] = _COST,
+        cost: tuple[int, int, int] = COST,
     ) -> None:
-        """Add a user and write the file. Raises ClientFault `user-exists`, `user-invalid`."""
+        """Add a user and write the file. No password: it is known by its certificate. Raises ClientFault
+        `user-exists`, `user-invalid`."""
         self._check_new(name, roles)
         _check_clearance(clearance)
-        if not password or len(password.encode(errors="surrogatepass")) > _MAX_PASSWORD_BYTES:
-            raise ClientFault(f"a password has 1 to {_MAX_PASSWORD_BYTES} bytes", code="user-invalid")
-        self._write(
-            {
-                **self.users,
-                name: User(hash_password(password, cost=cost), tuple(dict.fromkeys(roles)), clearance),
-            }
-        )
+        user = User("", tuple(dict.fromkeys(roles)), clearance)
+        if password is not None:
+            if not password or len(password.encode(errors="surrogatepass")) > MAX_PASSWORD_BYTES:
+                raise ClientFault(f"a password has 1 to {MAX_PASSWORD_BYTES} bytes", code="user-invalid")
+            rounds = scram.ROUNDS if cost >= COST else scram.MIN_ROUNDS
+            user = msgspec.structs.replace(
+                user, password=hash_password(password, cost=cost), scram=scram_keys(password, rounds=rounds)
+            )
+        self.decoy = self.decoy or _new_decoy({**self.users, name: user})
+        self._write({**self.users, name: user})
 
     def remove(self, name: str) -> None:
         """Remove a user and write the file. Raises ClientFault `user-unknown`."""
@@ -216,23 +196,26 @@ class UserStore:
             raise ClientFault(f"there is no user {name!r} in {self.path}", code="user-unknown")
         self._write(self.without(name).users)
 
-    def with_user(self, name: str, hashed: str, roles: Sequence[str], clearance: str = "") -> UserStore:
+    def with_user(
+        self, name: str, hashed: str, roles: Sequence[str], clearance: str = "", scram: str = ""
+    ) -> UserStore:
         """A store with one user more, which is written nowhere yet. Raises ClientFault."""
         self._check_new(name, roles)
         _check_clearance(clearance)
-        user = User(hashed, tuple(dict.fromkeys(roles)), clearance)
+        user = User(hashed, tuple(dict.fromkeys(roles)), clearance, scram)
         try:
             _check_hash(name, user)
         except ValueError as fault:
             raise ClientFault(str(fault), code="user-invalid") from None
-        return UserStore(self.path, {**self.users, name: user}, self.rules, self.version + 1)
+        decoy = self.decoy or _new_decoy({**self.users, name: user})
+        return UserStore(self.path, {**self.users, name: user}, self.rules, self.version + 1, decoy)
 
     def without(self, name: str) -> UserStore:
         """A store with one user less, which is written nowhere yet. Raises ClientFault `user-unknown`."""
         if name not in self.users:
             raise ClientFault(f"there is no user {name!r}", code="user-unknown")
         left = {other: user for other, user in self.users.items() if other != name}
-        return UserStore(self.path, left, self.rules, self.version + 1)
+        return UserStore(self.path, left, self.rules, self.version + 1, self.decoy)
 
     @classmethod
     def of(cls, content: bytes, path: Path) -> UserStore:
@@ -252,12 +235,12 @@ class UserStore:
     @property
     def content(self) -> bytes:
         """The file as this program would write it: equal for stores that say the same."""
-        return _render(self.users, self.rules, self.version).encode()
+        return _render(self.users, self.rules, self.version, self.decoy).encode()
 
     def adopt(self, content: bytes) -> None:
         """Go by another content from here on, and keep what was in the file beside it, as FILE.previous. Raises
         ClientFault."""
-        users, rules, version = _parse(self.path, content)
+        users, rules, version, decoy = _parse(self.path, content)
         try:
             if self.path.exists():
                 _replace(
@@ -266,10 +249,10 @@ class UserStore:
             _replace(self.path, content.decode())
         except OSError as fault:
             raise _not_written(self.path, fault) from None
-        self.users, self.rules, self.version = users, tuple(rules), version
+        self.users, self.rules, self.version, self.decoy = users, tuple(rules), version, decoy
 
     def _write(self, users: dict[str, User]) -> None:
-        text = _render(users, self.rules, self.version + 1)
+        text = _render(users, self.rules, self.version + 1, self.decoy)
         try:
             _replace(self.path, text)
         except OSError as fault:
@@ -308,7 +291,7 @@ def _refuse_exposed(path: Path, mode: int) -> None:
         )
 
 
-def _parse(path: Path, raw: bytes) -> tuple[dict[str, User], list[Rule], int]:
+def _parse(path: Path, raw: bytes) -> tuple[dict[str, User], list[Rule], int, str]:
     try:
         if len(raw) > _MAX_FILE_BYTES:
             raise ValueError(f"it has more than {_MAX_FILE_BYTES} bytes")
@@ -318,7 +301,7 @@ def _parse(path: Path, raw: bytes) -> tuple[dict[str, User], list[Rule], int]:
             _check_hash(name, user)
             user.identity(name)  # refuses a clearance that there is not
         rules = [Rule(**msgspec.structs.asdict(access)) for access in content.access]
-        return content.users, rules, content.version
+        return content.users, rules, content.version, content.decoy
     except ClientFault as fault:
         raise ClientFault(f"the users file {path} is wrong: {fault.sentence}", code=INVALID) from None
     except (ValueError, msgspec.ValidationError) as fault:  # TOML and Unicode errors are ValueErrors
@@ -327,17 +310,27 @@ def _parse(path: Path, raw: bytes) -> tuple[dict[str, User], list[Rule], int]:
 
 def _check_hash(name: str, user: User) -> None:
     try:
-        _parse_hash(user.password)
+        if user.password:
+            parse_hash(user.password)
+        if user.scram:
+            scram.Keys.parse(user.scram)
     except (ValueError, binascii.Error):
         raise ValueError(f"the password of {name!r} is no hash that `helio user add` would write") from None
 
 
-def _render(users: dict[str, User], rules: Sequence[Rule], version: int) -> str:
-    lines = [_HEADER, f"version = {version}", ""]
+def _new_decoy(users: dict[str, User]) -> str:
+    """As secret as what is kept of somebody's password, and the same wherever that is kept."""
+    kept = next((user.password for user in users.values() if user.password), "") or secrets.token_hex(32)
+    return hashlib.sha256(f"decoy:{kept}".encode()).hexdigest()
+
+
+def _render(users: dict[str, User], rules: Sequence[Rule], version: int, decoy: str) -> str:
+    lines = [_HEADER, f"version = {version}", *([f"decoy = {_text(decoy)}"] if decoy else []), ""]
     for name, user in users.items():
         lines += [
             f"[users.{_text(name)}]",
-            f"password = {_text(user.password)}",
+            *([f"password = {_text(user.password)}"] if user.password else []),
+            *([f"scram = {_text(user.scram)}"] if user.scram else []),
             f"roles = {_texts(user.roles)}",
             *([f"clearance = {_text(user.clearance)}"] if user.clearance else []),
             "",
@@ -394,19 +387,10 @@ def open_to_everyone(host: str, users_file: Path | str) -> bool:
     path = Path(users_file)
     if path.exists():
         return False
-    if _is_loopback(host):
+    if is_loopback(host):
         return True
     raise ClientFault(
         f"without users, everybody who can reach {host} could read and write everything: make a user with"
         f" `helio user add NAME --role admin --users-file {path}`, or listen on 127.0.0.1",
         code="open-server-refused",
     )
-
-
-def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:  # a name, which may stand for any address
-        return False
