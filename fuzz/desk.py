@@ -11,16 +11,20 @@ from heliograph.frontends.conversation import (
     Claimed,
     Commanded,
     Conversation,
+    Encrypted,
     Greeted,
     Keepsake,
     Left,
     Parts,
     Recognised,
     Requested,
+    Wondered,
 )
 from heliograph.frontends.native import frames
 from heliograph.model import block
+from heliograph.model.alert import AlertHeader, AlertView
 from heliograph.model.block import Span, parse_trusted
+from heliograph.model.errors import ProtocolFault
 from heliograph.model.ids import SessionId, lane_number, lane_of
 from heliograph.sessions import commands
 from heliograph.sessions.commands import AnySessionEffect
@@ -29,6 +33,10 @@ SESSION = SessionId(b"\1" * 14 + b"\0\0")
 WELCOME = frames.Welcome(1, "server", "guest", 10.0)
 OTHERS_LANE = lane_of(SessionId(b"\2" * 14 + b"\0\0"), 1)
 _MOST_STEPS = 10_000
+
+
+ALERT = AlertView(bytes(12), AlertHeader("TAG:a"), "somebody", 1, b"body")
+FILE = bytes(16)
 
 
 class Desk:
@@ -42,6 +50,7 @@ class Desk:
         self.is_over = False
         self._delivers = delivers
         self._waiting: deque[AnyHappening] = deque()
+        self._sessions: set[int] = set()
 
     def receive(self, data: bytes) -> None:
         """Some bytes of the client."""
@@ -64,6 +73,8 @@ class Desk:
             case Greeted():
                 self.said.append(conversation.admit(WELCOME))
                 self._waiting.extend(conversation.begin())
+            case Wondered():
+                self.said.append(conversation.offer(["PLAIN", "ANONYMOUS"]))
             case Claimed(name):
                 keepsake: Keepsake | None = None
                 self._waiting.extend(conversation.claimed(name or "named", keepsake))
@@ -79,6 +90,12 @@ class Desk:
                 self.is_over = True
             case Left():
                 self.is_over = True
+            case Encrypted():
+                self.is_over = True  # nobody here has a certificate
+            case Commanded(number, _) if number not in self._sessions:
+                unknown = ProtocolFault(f"session {number} is not open", code="session-unknown")
+                self._waiting.clear()
+                self._waiting.append(conversation.break_off(unknown))
             case Commanded(_, command):
                 self.commands.append(command)
                 for effect in self._effects(command):
@@ -91,7 +108,10 @@ class Desk:
 
     def _answer(self, message: object) -> None:
         parts: Parts = []
-        if isinstance(message, frames.OpenSession):
+        if isinstance(message, frames.CloseSession):
+            self._sessions.discard(message.number)
+        elif isinstance(message, frames.OpenSession):
+            self._sessions.add(message.number)
             opened = frames.SessionOpened(message.request, SESSION, b"token")
             self._waiting.extend(self.conversation.say(opened, parts))
         elif isinstance(message, frames.Ask):
@@ -121,12 +141,25 @@ class Desk:
                 return [commands.Tell(request, {"destinations": ["queue:$retained/a/b"]})]
             case commands.Settle(consumer, confirm=True):
                 return [commands.SettlementStored(consumer)]
+            case commands.AttachAlerts(request, consumer):
+                return [commands.Done(request), commands.HandAlert(consumer, ALERT)]
+            case commands.PublishAlert(request) | commands.AcknowledgeAlert(request):
+                return [commands.Tell(request, {"id": ALERT.id})]
+            case commands.BeginUpload(request):
+                return [commands.Tell(request, {"file": FILE, "offset": 0})]
+            case commands.SendChunk(transfer, offset, data):
+                return [commands.TellAdvance(transfer, offset + len(data), 0)]
             case (
                 commands.Unsubscribe(request)
+                | commands.Retire(request)
                 | commands.EndSubscription(request)
                 | commands.Commit(request)
                 | commands.Rollback(request)
                 | commands.Recover(request)
+                | commands.CancelAlert(request)
+                | commands.TakeAlerts(request)
+                | commands.DetachAlerts(request)
+                | commands.EndUpload(request)
             ):
                 return [commands.Done(request)]
         return []

@@ -7,10 +7,20 @@ from contextlib import suppress
 
 from crc32c import crc32c
 
-from fuzz.desk import Desk
+from fuzz.desk import OTHERS_LANE, Desk
 from heliograph.bus import wire
 from heliograph.bus.frames import read_piece
+from heliograph.frontends.alert_messages import meant_by
+from heliograph.frontends.amqp.content_reader import ContentReader
+from heliograph.frontends.amqp.conversation import AmqpConversation
+from heliograph.frontends.amqp.messages import Encoder, arrived
+from heliograph.frontends.amqp.sasl import HEADER
 from heliograph.frontends.detect import Detecting, recognise
+from heliograph.frontends.http.conversation import HttpConversation
+from heliograph.frontends.http.front_desk import FrontDesk
+from heliograph.frontends.http.replies import Reply
+from heliograph.frontends.http.requests import Request
+from heliograph.frontends.http.steps import Call, Found, Look, Question, Steps
 from heliograph.frontends.mqtt.conversation import MqttConversation
 from heliograph.frontends.native.conversation import Conversation as NativeConversation
 from heliograph.frontends.native.frames import PREAMBLE, Hello, control_frame
@@ -23,13 +33,21 @@ from heliograph.model.errors import HeliographError
 from heliograph.model.message import decode_body, decode_head
 from heliograph.model.patterns import parse_pattern
 from heliograph.model.selector import parse_selector
+from heliograph.security import scram
+from heliograph.security.sasl import Channel, Proof, Refused
 
 Target = Callable[[bytes], None]
-_STOMP = b"CONNECT\naccept-version:1.2\n\n\0"
+_STOMP = tuple(b"CONNECT\naccept-version:%s\n\n\0" % version for version in (b"1.0", b"1.1", b"1.2"))
 _MQTT = {
     0: b"\x10\x10\x00\x04MQTT\x04\x02\x00\x3c\x00\x04self",
     1: b"\x10\x16\x00\x04MQTT\x05\x00\x00\x3c\x05\x11\x00\x00\x00\x09\x00\x04self",
 }
+# The header, `open` with a container id, and `begin`.
+_AMQP = (
+    HEADER
+    + b"\x00\x00\x00\x12\x02\x00\x00\x00\x00\x53\x10\xc0\x05\x01\xa1\x02me"
+    + b"\x00\x00\x00\x17\x02\x00\x00\x00\x00\x53\x11\xc0\x0a\x04\x40\x43\x70\x00\x00\x10\x00\x52\x7f"
+)
 _WEBSOCKET = (
     b"GET / HTTP/1.1\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
     b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n"
@@ -61,10 +79,12 @@ def detect(data: bytes) -> None:
 
 
 def stomp(data: bytes) -> None:
-    """After CONNECT: all frames that a client may send, with a server that answers."""
-    desk = Desk(StompConversation())
-    desk.receive(_STOMP)
-    _converse(desk, data)
+    """After CONNECT, in each version: all frames that a client may send, with a server that answers."""
+    for connect in _STOMP:
+        desk = Desk(StompConversation())
+        desk.receive(connect)
+        _converse(desk, data)
+    _converse(Desk(StompConversation()), data)
 
 
 def mqtt(data: bytes) -> None:
@@ -76,12 +96,46 @@ def mqtt(data: bytes) -> None:
     _converse(Desk(MqttConversation()), data)
 
 
+def amqp(data: bytes) -> None:
+    """After a greeting, which Proton reads; and a message, which we read and write again."""
+    desk = Desk(AmqpConversation())
+    desk.receive(_AMQP)
+    _converse(desk, data)
+    desk.conversation.lost()
+    with suppress(HeliographError):
+        reader = ContentReader(data)
+        reader.feed(data[len(reader.head) :])
+        reader.finish()
+    with suppress(HeliographError):
+        meant_by(arrived(data, 1_000_000).message, 1_000_000)
+    with suppress(HeliographError):
+        found = arrived(data, 1_000_000).message
+        lone = block.pack_lone(found.body, lane=OTHERS_LANE, sequence=1, kind=found.kind, head=found.head)
+        for jms in (False, True):
+            Encoder(jms=jms).encode(block.unpack(lone), 0, destination="queue:a", earlier=0, user="", now=0)
+
+
 def websocket(data: bytes) -> None:
     """The request, and the frames behind one."""
     _converse(Desk(WebSocketConversation(recognise)), data)
     desk = Desk(WebSocketConversation(recognise))
     desk.receive(_WEBSOCKET)
     _converse(desk, data)
+
+
+def http(data: bytes) -> None:
+    """Requests as they come, to a server that has an answer for all of them."""
+    for answerer in (None, _everywhere):
+        _converse(Desk(HttpConversation(FrontDesk(answerer), recognise)), data)
+
+
+def _everywhere(request: Request, call: Callable[..., Call]) -> Found:
+    def handle() -> Steps:
+        body = yield Question("server")
+        seen = yield Look("queue:a", "", 0, 5)
+        return Reply(200, [call({}, None, request.body).user, len(body), len(seen.messages)])
+
+    return Found(handle)
 
 
 def blocks(data: bytes) -> None:
@@ -144,7 +198,40 @@ def patterns(data: bytes) -> None:
         pattern.matches("topic:prices.eu")
 
 
+def sasl(data: bytes) -> None:
+    """Messages of a log-in, by each mechanism; and what a server may answer to our client."""
+    first, _, second = data[1:].partition(b"\xff")
+    for mechanism in ("PLAIN", "SCRAM-SHA-256", "EXTERNAL"):
+        proof = Proof(
+            Channel(True, "ann"), keys=lambda name: scram.decoy(b"secret", name), nonce="of-the-server"
+        )
+        proof.begin(mechanism, first)
+        proof.respond(second)
+    proof = Proof(Channel(False), keys=lambda name: scram.decoy(b"secret", name), nonce="of-the-server")
+    proof.begin("SCRAM-SHA-256", b"n,,n=ann,r=of-the-client")
+    assert isinstance(proof.respond(first), Refused)
+    client = scram.Client("ann", "secret", "of-the-client")
+    with suppress(HeliographError):
+        client.challenged(first)
+        client.final(bytes(32))
+    _quietly(client.check, second)
+
+
 TARGETS: dict[str, Target] = {
     target.__name__: target
-    for target in (native, detect, stomp, mqtt, websocket, blocks, journal, bus, selectors, patterns)
+    for target in (
+        native,
+        detect,
+        stomp,
+        mqtt,
+        amqp,
+        websocket,
+        http,
+        blocks,
+        journal,
+        bus,
+        selectors,
+        patterns,
+        sasl,
+    )
 }

@@ -29,7 +29,7 @@ class Stage:
         self, folder: Path, kind: str = "single", settings: Mapping[str, object] | None = None
     ) -> None:
         self._folder = folder
-        self._kind = kind
+        self._kind = self.kind = kind
         self._settings = dict(settings or {})
         self._loop = uvloop.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
@@ -90,6 +90,10 @@ class Stage:
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join(SECONDS)
             self._loop.close()
+
+    def files(self, room: str) -> list[Path]:
+        """Those of one room of the data folder, of all servers."""
+        return [file for folder in self._folder.rglob(room) for file in folder.iterdir()]
 
     def dial(self) -> socket.socket:
         """A bare connection."""

@@ -11,13 +11,15 @@ import aiomqtt
 import pytest
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
+from proton import Message
 
 import heliograph
 from heliograph.frontends.stomp.frames import encode
+from tests.interop.amqp_client import AmqpClient
 from tests.interop.stage import Stage
 
 pytestmark = [pytest.mark.req("X1", "A8"), pytest.mark.slow]
-CLIENTS = 30
+CLIENTS = 50
 BODIES = (b"\x00\xff bytes", "grüezi ✓".encode(), b"")
 
 Send = Callable[[str, bytes], Awaitable[None]]
@@ -112,9 +114,25 @@ async def of_ours(stage: Stage, topic: str, stack: AsyncExitStack) -> tuple[Send
     return send, hear
 
 
+async def of_amqp(stage: Stage, topic: str, stack: AsyncExitStack) -> tuple[Send, Hear]:
+    client = await AmqpClient.connect(stage.host, stage.port)
+    stack.callback(client.close)
+    await client.subscribe(f"topic:{topic}")
+
+    async def send(to: str, body: bytes) -> None:
+        message = Message(body=body, inferred=True, properties={"mark": "from amqp"})
+        await client.send(f"topic:{to}", message)
+
+    async def hear() -> tuple[bytes, str]:
+        message = await client.hear()
+        return bytes(message.body), message.properties["mark"]
+
+    return send, hear
+
+
 async def exchange(stage: Stage, count: int, topic: str) -> None:
     """Each client sends each body to all, and everybody hears everything once."""
-    kinds = (of_stomp, of_mqtt, of_ours)
+    kinds = (of_stomp, of_mqtt, of_ours, of_amqp)
     async with AsyncExitStack() as stack:
         clients = [await kinds[index % len(kinds)](stage, topic, stack) for index in range(count)]
 
@@ -125,14 +143,19 @@ async def exchange(stage: Stage, count: int, topic: str) -> None:
         for send, _ in clients:
             for body in BODIES:
                 await send(topic, body)
-        marks = ("from stomp", "from mqtt", "from ours")
-        expected = sorted((body, marks[index % 3]) for index in range(count) for body in BODIES)
+        marks = ("from stomp", "from mqtt", "from ours", "from amqp")
+        expected = sorted((body, marks[index % 4]) for index in range(count) for body in BODIES)
         for heard in await asyncio.gather(*listening):
             assert heard == expected
 
 
-def test_clients_of_three_protocols_exchange_messages(stage: Stage) -> None:
-    asyncio.run(asyncio.wait_for(exchange(stage, CLIENTS, "across"), 40))
+def test_clients_of_four_protocols_exchange_messages(stage: Stage) -> None:
+    """A hundred, in two groups at the same time."""
+
+    async def story() -> None:
+        await asyncio.gather(*[exchange(stage, CLIENTS, f"across-{group}") for group in range(2)])
+
+    asyncio.run(asyncio.wait_for(story(), 50))
 
 
 @pytest.mark.nightly

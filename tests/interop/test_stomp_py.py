@@ -120,6 +120,45 @@ def test_what_is_not_acknowledged_comes_again_marked_and_what_is_rejected_does(s
         assert [frame.headers["redelivered"] for frame in both] == ["true", "true"]
 
 
+def test_a_client_says_that_a_message_is_useless_or_that_nobody_saw_it(stage: Stage) -> None:
+    with connected(stage) as (connection, heard):
+        connection.subscribe("/queue/fates", id="s", ack="client-individual")
+        for body in ("useless", "unseen"):
+            connection.send("/queue/fates", body)
+        useless, unseen = heard.await_messages(2)
+        connection.nack(useless.headers["ack"], receipt="dead", requeue="false")
+        heard.await_receipt("dead")
+        connection.nack(unseen.headers["ack"], delivered="false")
+        again = heard.await_messages(3)[2]
+        assert (again.body, again.headers.get("redelivered")) == ("unseen", None)
+        connection.ack(again.headers["ack"])
+        connection.subscribe("/queue/_DMQ", id="dead")
+        wait_for(lambda: "useless" in heard.bodies[3:], "it is among the dead")
+
+
+@pytest.mark.parametrize(("end", "comes_back"), [("commit", []), ("abort", ["taken"])])
+def test_what_a_transaction_acknowledged_is_its_own_though_its_subscription_has_ended(
+    stage: Stage, end: str, comes_back: list[str]
+) -> None:
+    queue = f"/queue/leaving-{end}"
+    with connected(stage) as (connection, heard), connected(stage) as (other, overheard):
+        connection.send(queue, "taken")
+        connection.send(queue, "left")
+        connection.subscribe(queue, id="s", ack="client-individual")
+        taken, _ = heard.await_messages(2)
+        connection.begin("t")
+        connection.ack(taken.headers["ack"], transaction="t")
+        connection.unsubscribe("s", receipt="gone")
+        heard.await_receipt("gone")
+        other.subscribe(queue, id="o")
+        overheard.await_messages(1)
+        getattr(connection, end)("t", receipt="ended")
+        heard.await_receipt("ended")
+        other.send(queue, "last")
+        overheard.await_messages(2 + len(comes_back))
+        assert overheard.bodies == ["left", *comes_back, "last"]
+
+
 def test_a_transaction_sends_and_acknowledges_together_or_not_at_all(stage: Stage) -> None:
     with connected(stage) as (connection, heard), connected(stage) as (_other, overheard):
         _other.subscribe("/queue/results", id="r", receipt="there")

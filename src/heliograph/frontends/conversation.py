@@ -27,9 +27,20 @@ class Happening(msgspec.Struct, gc=False):
 
 
 class Greeted(Happening):
-    """The peer said who it is; the shell finds out whether that is so and calls `admit` or `refuse`."""
+    """The peer said who it is; the shell finds out whether that is so, perhaps by `challenge`, and calls `admit` or
+    `break_off`."""
 
     hello: frames.Hello
+
+
+class Wondered(Happening):
+    """The peer wants to know in which ways it may say who it is; the shell calls `offer`."""
+
+
+class Responded(Happening):
+    """The peer answered the challenge."""
+
+    data: bytes
 
 
 class Commanded(Happening):
@@ -51,7 +62,7 @@ class Left(Happening):
     code: str
 
 
-class Broken(Happening):
+class Broken(Happening, gc=True):  # an error may refer to all that was going on
     """The peer broke the protocol. `farewell` is to be sent before the connection is closed."""
 
     error: HeliographError
@@ -72,11 +83,25 @@ class Recognised(Happening):
     rest: bytes
 
 
+class Encrypted(Happening):
+    """The peer speaks TLS; `heard` is what it has said so far. Within, everything begins anew."""
+
+    heard: bytes
+
+
 class Claimed(Happening):
     """The client has a name that only one connection has at a time; whoever has it now has to go. Answered by
     `claimed`. Who has none gets one."""
 
     name: str
+
+
+class Named(Happening):
+    """The client said what it is called, to which durable subscriptions belong. `sole`: nobody else may be called so
+    at the same time, and the newcomer has to go."""
+
+    name: str
+    sole: bool
 
 
 class Keepsake(msgspec.Struct):
@@ -88,7 +113,20 @@ class Keepsake(msgspec.Struct):
     subscriptions: list[str] = []
 
 
-AnyHappening = Greeted | Commanded | Requested | Left | Broken | Answered | Recognised | Claimed
+AnyHappening = (
+    Greeted
+    | Wondered
+    | Responded
+    | Commanded
+    | Requested
+    | Left
+    | Broken
+    | Answered
+    | Recognised
+    | Encrypted
+    | Claimed
+    | Named
+)
 NOTHING: Sequence[AnyHappening] = ()
 
 
@@ -110,6 +148,11 @@ class Conversation:
     @property
     def resumes(self) -> bool:
         """Whether its client can come back and go on with its sessions; if not, they end with the connection."""
+        return False
+
+    @property
+    def is_visit(self) -> bool:
+        """Its peer comes for a request or two and leaves: that is not worth an entry in the event log."""
         return False
 
     @property
@@ -146,8 +189,17 @@ class Conversation:
         """Whatever arrives, in whatever pieces; `now` in microseconds since 1970."""
         raise NotImplementedError
 
+    def offer(self, mechanisms: Sequence[str]) -> bytes:
+        """The ways in which the peer may say who it is, the best first. Only where it `Wondered`."""
+        raise NotImplementedError
+
+    def challenge(self, data: bytes) -> bytes:
+        """The peer has to answer this before it is believed: `Responded` is its answer. Only where `Greeted` named a
+        mechanism that has challenges."""
+        raise NotImplementedError
+
     def admit(self, welcome: frames.Welcome) -> bytes:
-        """The peer is who it says it is."""
+        """The peer is who it says it is. `welcome.proof`: what its mechanism has for it at the end."""
         raise NotImplementedError
 
     def begin(self) -> Sequence[AnyHappening]:
@@ -168,6 +220,10 @@ class Conversation:
 
     def written(self) -> Sequence[AnyHappening]:
         """All that was said is with the network, or so little waits that the peer seems to read."""
+        return NOTHING
+
+    def time_passed(self, now: int) -> Sequence[AnyHappening]:
+        """Called about every second, `now` in microseconds since 1970."""
         return NOTHING
 
     def lost(self) -> Sequence[AnyHappening]:

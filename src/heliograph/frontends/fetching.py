@@ -1,4 +1,4 @@
-"""Very large messages for clients of other protocols (M6): the content is fetched, and they go out as ordinary ones.
+"""Very large messages for clients of STOMP and MQTT (M6): the content is fetched, and they go out as ordinary ones.
 
 A message whose content fits a frame of ours is put together here; one that is larger cannot be said in these
 protocols in one piece, so it goes back with a word on why, and ends among the dead rather than nowhere. What comes

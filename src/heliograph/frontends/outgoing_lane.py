@@ -76,7 +76,7 @@ class OutgoingLane:
                     one.body,
                     lane=lane,
                     sequence=first,
-                    timestamp=now,
+                    timestamp=one.timestamp or now,
                     priority=one.priority,
                     persistent=one.persistent,
                     kind=one.kind,
@@ -108,11 +108,13 @@ def _end_of_block(messages: list[Prepared], start: int) -> int:
     """Messages that share a block are stored alike, and together they are not too large."""
     persistent, size = messages[start].persistent, messages[start].size
     stop = start + 1
+    if messages[start].kind == BodyKind.LARGE:
+        return stop
     limit = min(len(messages), start + BLOCK_MESSAGES)
     while stop < limit:
         message = messages[stop]
         size += message.size
-        if message.persistent != persistent or size > BLOCK_BYTES:
+        if message.persistent != persistent or size > BLOCK_BYTES or message.kind == BodyKind.LARGE:
             break
         stop += 1
     return stop
@@ -121,6 +123,17 @@ def _end_of_block(messages: list[Prepared], start: int) -> int:
 def _pack_many(run: list[Prepared], lane: LaneId, first: int, now: int) -> bytes:
     """A column is written only for what some message has to say."""
     one = run[0]
+    bodies = [each.body for each in run]
+    if _are_plain(run):
+        return block.pack(
+            bodies,
+            lane=lane,
+            first=first,
+            timestamp=now,
+            priority=one.priority,
+            persistent=one.persistent,
+            kind=one.kind,
+        )
     kind = one.kind if all(each.kind == one.kind for each in run) else BodyKind.MIXED
     heads = [each.head for each in run]
     if kind == BodyKind.MIXED:
@@ -129,8 +142,9 @@ def _pack_many(run: list[Prepared], lane: LaneId, first: int, now: int) -> bytes
     expiries = [each.expiry for each in run]
     delivery_times = [each.delivery_time for each in run]
     priorities = [each.priority for each in run]
+    timestamps = [each.timestamp for each in run]
     return block.pack(
-        [each.body for each in run],
+        bodies,
         lane=lane,
         first=first,
         timestamp=now,
@@ -138,8 +152,26 @@ def _pack_many(run: list[Prepared], lane: LaneId, first: int, now: int) -> bytes
         persistent=one.persistent,
         kind=kind,
         heads=heads if any(heads) else None,
+        timestamps=[each or now for each in timestamps] if any(timestamps) else None,
         units=units if any(units) else None,
         expiries=expiries if any(expiries) else None,
         delivery_times=delivery_times if any(delivery_times) else None,
         priorities=priorities if priorities.count(one.priority) < len(run) else None,
     )
+
+
+def _are_plain(run: list[Prepared]) -> bool:
+    """Whether there is nothing to say of any message but what holds for all. So it is with most."""
+    kind, priority = run[0].kind, run[0].priority
+    for each in run:
+        if (
+            each.head
+            or each.unit
+            or each.expiry
+            or each.delivery_time
+            or each.timestamp
+            or each.kind != kind
+            or each.priority != priority
+        ):
+            return False
+    return True

@@ -18,6 +18,8 @@ from heliograph.sessions.commands import Deliver, DeliverParcel
 
 # What the body is, in the words of MIME, where a protocol says so.
 CONTENT_TYPE = "JMS_content_type"
+# What AMQP clients said that no other protocol has words for; others are not told.
+AMQP_PREFIX = "JMS_AMQP_"
 _NO_HEAD = Head()
 
 
@@ -32,6 +34,7 @@ class Prepared(msgspec.Struct, gc=False, frozen=True):
     expiry: int = 0
     delivery_time: int = 0
     unit: int = NO_UNIT
+    timestamp: int = 0  # when it was sent, if that is not when it leaves
 
     @property
     def size(self) -> int:
@@ -72,6 +75,11 @@ def prepare(
     check_size(len(body) + len(raw))
     unit = unit_number(unit_of_order) if unit_of_order else NO_UNIT
     return Prepared(body, int(kind), raw, priority, persistent, expiry, delivery_time, unit)
+
+
+def sent_at(message: Prepared, now: int) -> Prepared:
+    """The same, for a transaction: it was sent now, and leaves later."""
+    return msgspec.structs.replace(message, timestamp=now)
 
 
 def check_size(size: int) -> None:

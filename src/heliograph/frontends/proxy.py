@@ -1,7 +1,7 @@
 """Does for a client of another protocol what our library does for its own: one session, in which messages are
 numbered, gathered into blocks and confirmed, and requests are paired with their answers.
 
-A conversation (STOMP, MQTT, AMQP) puts messages and asks; what is to be done about it collects in
+A conversation (STOMP, MQTT, AMQP, HTTP) puts messages and asks; what is to be done about it collects in
 `happenings`, which the conversation hands to the shell. Which bytes a client sends and gets is no business of
 this module.
 
@@ -17,13 +17,14 @@ from typing import Any
 
 import msgspec
 
+from heliograph.bus.commands import BY_POLICY
 from heliograph.frontends.conversation import AnyHappening, Commanded, Requested
 from heliograph.frontends.native import frames
 from heliograph.frontends.outgoing_lane import OutgoingLane
 from heliograph.frontends.prepared import Prepared
 from heliograph.model.errors import ClientFault
 from heliograph.model.ids import SessionId, lane_of
-from heliograph.model.limits import FOREIGN_HELD_BYTES, MAX_LANES_PER_SESSION
+from heliograph.model.limits import FOREIGN_HELD_BYTES, MAX_ERROR_LENGTH, MAX_LANES_PER_SESSION
 from heliograph.sessions import commands
 from heliograph.sessions.commands import AnyCommand, AnySessionEffect, Fail
 
@@ -59,6 +60,8 @@ class Proxy:
         self._lanes: dict[tuple[str, bool], OutgoingLane] = {}
         self._numbered: dict[int, OutgoingLane] = {}
         self._last_lane = 0
+        self._alerts: dict[str, tuple[int, int]] = {}  # by channel: lane, and the last sequence
+        self._opening: dict[int, list[Callable[[Fail | None], None]]] = {}
         self._unsealed: dict[OutgoingLane, None] = {}
         self._last_request = 0
         self._last_consumer = 0
@@ -121,6 +124,11 @@ class Proxy:
         """As much waits for lanes to be opened, or for destinations that asked to wait, as may."""
         return bool(self._unsealed) and sum(lane.size for lane in self._unsealed) > FOREIGN_HELD_BYTES
 
+    @property
+    def is_blocked(self) -> bool:
+        """Something waits because its destination asks to wait."""
+        return any(lane.blocked for lane in self._unsealed)
+
     # ---- sending
 
     def put(self, address: str, message: Prepared, receipt: Any = None) -> None:
@@ -129,30 +137,52 @@ class Proxy:
         lane.put(message, receipt)
         self._unsealed[lane] = None
 
-    def open_lane(self, address: str) -> None:
-        """Get ready to send there."""
-        if (address, False) not in self._lanes:
-            self._open_lane(address, staged=False)
+    def open_lane(self, address: str, on_answer: Callable[[Fail | None], None] | None = None) -> None:
+        """Get ready to send there. `on_answer`: whether that can be; None: it can. Raises ClientFault."""
+        lane = self._lanes.get((address, False)) or self._open_lane(address, staged=False)
+        if on_answer is None:
+            return
+        if lane.identity is not None:
+            on_answer(None)
+        else:
+            self._opening.setdefault(lane.number, []).append(on_answer)
 
-    def _open_lane(self, address: str, *, staged: bool) -> OutgoingLane:
+    def asks_to_wait(self, address: str) -> bool:
+        """Whether a destination asked to wait."""
+        lane = self._lanes.get((address, False))
+        return lane is not None and bool(lane.blocked)
+
+    def _new_lane(self) -> int:
         if self._last_lane >= MAX_LANES_PER_SESSION:
             raise ClientFault(
                 f"a connection sends to at most {MAX_LANES_PER_SESSION} destinations", code="lane-invalid"
             )
         self._last_lane += 1
-        lane = OutgoingLane(self._last_lane, address, staged=staged)
+        return self._last_lane
+
+    def next_alert(self, address: str) -> tuple[int, int]:
+        """Lane and sequence by which the next alert to a channel is named. Raises ClientFault."""
+        lane, last = self._alerts.get(address) or (self._new_lane(), 0)
+        self._alerts[address] = lane, last + 1
+        return lane, last + 1
+
+    def _open_lane(self, address: str, *, staged: bool) -> OutgoingLane:
+        lane = OutgoingLane(self._new_lane(), address, staged=staged)
         self._lanes[address, staged] = self._numbered[lane.number] = lane
         request = self.ask(lambda answer: self._lane_answered(lane, answer))
         self._happenings.append(Commanded(SESSION, commands.OpenLane(request, lane.number, address)))
         return lane
 
     def _lane_answered(self, lane: OutgoingLane, answer: Answer | commands.LaneReady) -> None:
+        waiting = self._opening.pop(lane.number, [])
         if isinstance(answer, Fail):
             self._give_up(lane, answer)
         else:
             assert self._session is not None
             lane.identity = lane_of(self._session, lane.number)
             self._commit_what_can()
+        for on_answer in waiting:
+            on_answer(answer if isinstance(answer, Fail) else None)
 
     def _give_up(self, lane: OutgoingLane, why: Fail) -> None:
         """The next message to its destination is tried on another lane."""
@@ -231,13 +261,26 @@ class Proxy:
         *,
         returned: bool = False,
         on_settled: Callable[[], None] | None = None,
+        replenish: bool = True,
+        error: str = "",
+        fate: int = BY_POLICY,
     ) -> None:
         if not ranges:
             return
         confirm = on_settled is not None
         if on_settled is not None:
             self._settling.append((consumer, on_settled))
-        self.command(commands.Settle(consumer, returned, ranges, True, confirm))
+        self.command(
+            commands.Settle(
+                consumer, returned, ranges, replenish, confirm, error[:MAX_ERROR_LENGTH], fate=fate
+            )
+        )
+
+    def echo(self, consumer: int, on_answer: Callable[[], None]) -> None:
+        """To be told when a consumer's destination has heard all that was said, and all that it said meanwhile is
+        here."""
+        self._settling.append((consumer, on_answer))
+        self.command(commands.Settle(consumer, False, [], False, True))
 
     # ---- what the session says
 
@@ -278,6 +321,10 @@ class Proxy:
             case _:
                 return False
         return True
+
+    def forget(self, consumer: int) -> None:
+        """A consumer is gone: nobody answers for it any more."""
+        self._settling = deque(each for each in self._settling if each[0] != consumer)
 
     def _settled(self, consumer: int) -> None:
         """Answers come in the order asked, for each consumer."""

@@ -21,7 +21,9 @@ Body = bytes | str | dict[str, Any] | list[Any]
 
 Capability = Literal[
     "authentication",
+    "auto-in-hand",
     "browse",
+    "checked-producers",
     "client-id",
     "completion",
     "data-bodies",
@@ -29,9 +31,12 @@ Capability = Literal[
     "dups-ok",
     "durable",
     "individual",
+    "kept-after-close",
     "no-local",
+    "plain-groups",
     "recover",
     "restart",
+    "sent-ids",
     "shared",
     "temporary",
     "transactions",

@@ -10,7 +10,9 @@ import pytest
 
 from tests.conformance.jms.adapter import Account, Capability, Provider
 from tests.conformance.jms.native import NativeProvider
+from tests.conformance.jms.qpid import QpidProvider
 from tests.conformance.jms.stage import Stage
+from tests.conformance.jms.stomp_py import StompProvider
 
 
 class MakeProvider(Protocol):
@@ -19,8 +21,19 @@ class MakeProvider(Protocol):
     def __call__(self, folder: Path, accounts: Sequence[Account] = ()) -> Provider: ...
 
 
-PROVIDERS: dict[str, MakeProvider] = {"native": NativeProvider}
+PROVIDERS: dict[str, MakeProvider] = {
+    "native": NativeProvider,
+    "qpid-jms": QpidProvider,
+    "stomp.py": StompProvider,
+}
 ACCOUNTS = (Account("alice", "open sesame"), Account("mallory", "let me in", trusted=False))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Selectors are the server's own business whatever the protocol: by AMQP they are all tried in the night."""
+    for item in items:
+        if "test_3_8_selectors" in item.nodeid and "qpid-jms" in item.nodeid:
+            item.add_marker(pytest.mark.nightly)
 
 
 def pytest_configure(config: pytest.Config) -> None:

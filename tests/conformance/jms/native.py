@@ -47,7 +47,7 @@ T = TypeVar("T")
 # Nothing that a test waits for takes nearly as long; only a defect does.
 CALL_SECONDS = 30.0
 
-_BY_CODE: dict[str, type[JmsError]] = {
+BY_CODE: dict[str, type[JmsError]] = {
     "acknowledge-mode": IllegalState,
     "body-invalid": MessageFormat,
     "client-id-in-use": InvalidClientId,
@@ -74,7 +74,7 @@ _BY_CLASS: tuple[tuple[type[HeliographError], type[JmsError]], ...] = (
 
 def translated(error: HeliographError) -> JmsError:
     """The standard exception that says the same."""
-    kind = _BY_CODE.get(error.code)
+    kind = BY_CODE.get(error.code)
     if kind is None:
         kind = next((jms for ours, jms in _BY_CLASS if isinstance(error, ours)), JmsError)
     return kind(str(error))

@@ -39,6 +39,7 @@ def test_3_4_2_the_delivery_mode_is_the_one_of_the_send(stage: Stage) -> None:
     assert not stage.passed(stage.queue(), persistent=False).persistent
 
 
+@pytest.mark.needs("sent-ids")
 def test_3_4_3_the_id_known_to_the_sender_is_the_id_received(stage: Stage) -> None:
     """3.4.3: when the send returns, the message has the id that its receiver will see."""
     queue = stage.queue()
@@ -46,6 +47,7 @@ def test_3_4_3_the_id_known_to_the_sender_is_the_id_received(stage: Stage) -> No
     assert [message.id for message in take(stage.session().consumer(queue), 3)] == sent
 
 
+@pytest.mark.needs("sent-ids")
 def test_3_4_3_ids_are_unique_over_producers_sessions_and_connections(stage: Stage) -> None:
     """3.4.3: an id is a key: no two messages of an installation have the same."""
     queue = stage.queue()
@@ -57,12 +59,14 @@ def test_3_4_3_ids_are_unique_over_producers_sessions_and_connections(stage: Sta
     assert len(set(ids)) == len(ids)
 
 
+@pytest.mark.needs("sent-ids")
 def test_3_4_3_each_send_of_the_same_content_makes_another_message(stage: Stage) -> None:
     """3.4.3: an id given by the provider belongs to one send, not to the content."""
     first, second = stage.send(stage.queue(), b"same", b"same")
     assert first != second
 
 
+@pytest.mark.needs("sent-ids")
 def test_3_4_3_copies_of_a_topic_message_have_one_id(stage: Stage) -> None:
     """3.4.3: every subscriber sees the id that the send gave to the message."""
     topic = stage.topic()
@@ -112,6 +116,7 @@ def test_3_4_5_the_correlation_id_is_the_clients(stage: Stage, text: str) -> Non
     assert stage.passed(stage.queue(), correlation_id=text).correlation_id == text
 
 
+@pytest.mark.needs("sent-ids")
 def test_3_4_5_the_correlation_id_may_be_another_messages_id(stage: Stage) -> None:
     """3.4.5: a client may link a message to another one by the id that the provider gave to it."""
     requests, replies = stage.queue(), stage.queue()

@@ -232,6 +232,7 @@ def test_3_8_1_1_selecting_by_priority(stage: Stage) -> None:
     stage.assert_selects_sent("JMSPriority >= 5", wanted=[{"priority": 5}], unwanted=[{}])
 
 
+@pytest.mark.needs("sent-ids")
 def test_3_8_1_1_selecting_by_message_id(stage: Stage) -> None:
     """3.8.1.1: JMSMessageID may be used in a selector, with the id that the send returned."""
     queue = stage.queue()
@@ -278,6 +279,7 @@ def test_3_8_1_1_other_headers_cannot_be_used(stage: Stage, header: str) -> None
     assert consumer.receive_no_wait() is None
 
 
+@pytest.mark.needs("plain-groups")
 def test_3_8_1_1_selecting_by_group(stage: Stage) -> None:
     """3.8.1.1: a name with the prefix JMSX is a JMS defined property."""
     stage.assert_selects_sent(

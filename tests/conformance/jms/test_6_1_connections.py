@@ -58,7 +58,7 @@ def test_3_5_9_the_user_id_is_the_authenticated_one(guarded: Provider) -> None:
 
 
 @pytest.mark.req("X2")
-@pytest.mark.needs("authentication")
+@pytest.mark.needs("authentication", "checked-producers")
 def test_10_3_what_a_user_may_not_do_is_a_security_violation(guarded: Provider) -> None:
     """10.3: a restriction that prevents a call is reported as such."""
     with guarded.connect(account=Account("mallory", "let me in")) as connection:

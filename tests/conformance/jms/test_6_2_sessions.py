@@ -122,7 +122,7 @@ def test_6_2_10_auto_a_received_message_is_acknowledged(stage: Stage) -> None:
     assert bodies_of(stage.left_in(queue)) == ["c"]
 
 
-@pytest.mark.needs("recover")
+@pytest.mark.needs("recover", "auto-in-hand")
 def test_6_2_10_auto_recover_redelivers_only_the_message_in_hand(stage: Stage) -> None:
     """6.2.10, a stated departure: a message is complete when the next one is asked for, so that a client that
     fails while it works on a message does not lose it. Recovery brings back that one and none before it."""
@@ -388,6 +388,7 @@ def test_6_2_11_an_acknowledged_message_is_never_delivered_again(stage: Stage) -
     assert stage.left_in(queue) == []
 
 
+@pytest.mark.needs("sent-ids")
 def test_6_2_12_a_message_sent_once_is_received_once(stage: Stage) -> None:
     """6.2.12: a provider never produces duplicates."""
     queue = stage.queue()

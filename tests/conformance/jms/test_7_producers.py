@@ -31,6 +31,7 @@ def test_7_2_a_synchronous_send_returns_when_the_message_is_there(stage: Stage) 
 
 
 @pytest.mark.parametrize("name", ["", "has\nline end"])
+@pytest.mark.needs("checked-producers")
 def test_7_2_a_destination_that_cannot_be_is_refused(stage: Stage, name: str) -> None:
     """10.3: a destination that the provider does not understand is an invalid destination."""
     session = stage.session()

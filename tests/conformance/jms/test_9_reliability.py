@@ -18,6 +18,7 @@ def restart(stage: Stage) -> Stage:
     return Stage(stage.provider)
 
 
+@pytest.mark.needs("sent-ids")
 def test_9_1_persistent_messages_of_a_queue_outlive_a_restart(fragile_stage: Stage) -> None:
     """9.1 and 7.7: a persistent message is not lost, and all of it is still there, in order."""
     queue = fragile_stage.queue()
@@ -161,6 +162,7 @@ def test_9_1_temporary_destinations_do_not_outlive_a_restart(fragile_stage: Stag
 
 
 @pytest.mark.req("J2")
+@pytest.mark.needs("sent-ids")
 def test_9_1_ids_stay_unique_over_a_restart(fragile_stage: Stage) -> None:
     """3.4.3: an id is a key in a historical repository, so a restarted provider repeats none."""
     queue = fragile_stage.queue()

@@ -15,6 +15,7 @@ import enum
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from heliograph.frontends.alert_consumer import AlertConsumer
 from heliograph.frontends.conversation import (
     NOTHING,
     Answered,
@@ -27,11 +28,14 @@ from heliograph.frontends.conversation import (
     Left,
     Parts,
     Requested,
+    Responded,
 )
 from heliograph.frontends.fetching import Fetching
+from heliograph.frontends.held_tags import Ranges
 from heliograph.frontends.mqtt import packets
+from heliograph.frontends.mqtt.alerts import outgoing_alert
 from heliograph.frontends.mqtt.delivering import NO_TAG, Delivering
-from heliograph.frontends.mqtt.messages import Outgoing
+from heliograph.frontends.mqtt.messages import Outgoing, are_plain
 from heliograph.frontends.mqtt.packets import (
     PINGRESP_PACKET,
     PUBACK,
@@ -56,10 +60,10 @@ from heliograph.frontends.mqtt.subscriptions import (
     Subscription,
     parse_name,
 )
-from heliograph.frontends.mqtt.topics import address_of
 from heliograph.frontends.native import frames as native
 from heliograph.frontends.prepared import id_of, opened
 from heliograph.frontends.proxy import Answer
+from heliograph.model.alert import AlertView
 from heliograph.model.block import Contents
 from heliograph.model.errors import ClientFault, HeliographError, ProtocolFault, from_code
 from heliograph.model.limits import (
@@ -70,19 +74,23 @@ from heliograph.model.limits import (
     MAX_WILL_DELAY_SECONDS,
     MQTT_TOPIC_ALIASES,
 )
+from heliograph.security.sasl import SCRAM
 from heliograph.sessions import commands
 from heliograph.sessions.commands import AnySessionEffect, Fail
 
+_PUBACK_BEGIN: Final = bytes((PUBACK << 4,))
 _FOREVER: Final = 0xFFFFFFFF
 _FOREVER_SECONDS: Final = 10 * 366 * 24 * 3600.0
 _OWN_SUBSCRIPTIONS: Final = "client.subscriptions"
 _RECEIVE_MAXIMUM: Final = 0xFFFF
 _WITH_WILL: Final = 0x04
+_ALL: Final = [(1, 1 << 62)]
 
 
 class _State(enum.Enum):
     GREETING = "greeting"
     PROVING = "proving"
+    CHALLENGED = "challenged"
     OPEN = "open"
     LEAVING = "leaving"
     CLOSED = "closed"
@@ -94,9 +102,12 @@ class MqttConversation(Conversation):
     def __init__(self) -> None:
         self._state = _State.GREETING
         self._reader = PacketReader(MAX_GREETING_BYTES)
+        self._packet_limit = MAX_MQTT_PACKET_BYTES
         self._publishing = Publishing(self._say)
         self._proxy = self._publishing.proxy
         self._connect: Connect | None = None
+        self._method = ""  # by which the client authenticates, if not by its password
+        self._proof = b""
         self._version = V3
         self._name = ""
         self._expiry = 0  # of the session, in seconds
@@ -108,7 +119,11 @@ class MqttConversation(Conversation):
         self._fetching = Fetching(self._proxy, self._address_of, self._deliver_fetched)
         self._retained = Retained(self._proxy, self._found_retained)
         self._subscribing = Subscribing(
-            self._proxy, say=self._say_now, look_for_retained=self._retained.look_for
+            self._proxy,
+            say=self._say_now,
+            look_for_retained=self._retained.look_for,
+            consumer_of=self._consumer_of_alerts,
+            alerts=self._publishing.alerts.outlets,
         )
         self._has_will = False
         self._handlers: dict[int, Callable[[int, bytes], None]] = {
@@ -131,7 +146,7 @@ class MqttConversation(Conversation):
 
     @property
     def is_waiting(self) -> bool:
-        return self._state is _State.PROVING or self._proxy.is_full
+        return self._state is _State.PROVING or self._proxy.is_full or self._publishing.alerts.is_full
 
     @property
     def patience_seconds(self) -> float:
@@ -194,6 +209,13 @@ class MqttConversation(Conversation):
 
     def _settle(self) -> None:
         for consumer, ranges in self._delivering.take_settled():
+            self._settle_of(consumer, ranges)
+
+    def _settle_of(self, consumer: int, ranges: Ranges) -> None:
+        alerts = self._publishing.alerts.outlets.get(consumer)
+        if alerts is not None:
+            alerts.take(ranges)
+        else:
             self._proxy.settle(consumer, ranges)
 
     def _flush(self) -> None:
@@ -211,6 +233,11 @@ class MqttConversation(Conversation):
         self._flush()
 
     def _feed(self, data: bytes) -> None:
+        if data[:1] == _PUBACK_BEGIN and self._state is _State.OPEN and not self._reader.buffered:
+            numbers = packets.read_pubacks(data)
+            if numbers:
+                self._delivering.acknowledged_all(numbers)
+                return
         for kind, flags, body in self._reader.feed(data):
             if self._state is _State.OPEN:
                 handler = self._handlers.get(kind)
@@ -219,6 +246,11 @@ class MqttConversation(Conversation):
                 handler(flags, body)
             elif self._state is _State.GREETING:
                 self._greet(kind, body)
+            elif self._state is _State.CHALLENGED:
+                if kind != packets.AUTH:
+                    raise protocol_error("the challenge is to be answered first")
+                self._state = _State.PROVING
+                self._proxy.add(Responded(packets.read_authentication(body)))
             elif self._state is _State.PROVING:
                 self._early += packets.packet(kind, flags, body)
 
@@ -230,8 +262,11 @@ class MqttConversation(Conversation):
         connect = self._connect = packets.read_connect(body)
         self._version = connect.version
         said = connect.properties
-        if "authentication_method" in said:
-            raise ClientFault("this way to authenticate is not known here", code="authentication-unknown")
+        self._method = said.get("authentication_method", "")
+        if self._method not in ("", SCRAM):
+            raise ClientFault(
+                f"only {SCRAM} is known here as a way to authenticate", code="authentication-unknown"
+            )
         if not connect.client_id and connect.version == V3 and not connect.clean_start:
             raise ClientFault(
                 "a session that outlives its connection needs a client id", code="client-id-missing"
@@ -249,24 +284,37 @@ class MqttConversation(Conversation):
             aliases=said.get("topic_alias_maximum", 0),
         )
         self._publishing.version = self._subscribing.version = connect.version
+        self._publishing.tells = self._subscribing.tells = said.get("request_problem", 1) == 1
+        self._publishing.packet_limit = self._subscribing.packet_limit = said.get(
+            "maximum_packet_size", _FOREVER
+        )
         self._subscribing.receive_maximum = self._delivering.receive_maximum
         self._subscribing.is_durable = self._expiry > 0
         if connect.will is not None:
-            address_of(connect.will.topic)
+            self._publishing.check(connect.will)
         self._state = _State.PROVING
         self._proxy.add(
             Greeted(
                 native.Hello(
                     client="MQTT 5" if connect.version == V5 else "MQTT 3.1.1",
-                    mechanism="plain" if connect.user is not None else "anonymous",
-                    user=connect.user or "",
-                    password=connect.password.decode(errors="replace"),
+                    mechanism=self._method.lower() or ("plain" if connect.user is not None else "anonymous"),
+                    user="" if self._method else connect.user or "",
+                    password="" if self._method else connect.password.decode(errors="replace"),
                     client_id=connect.client_id,
+                    initial=said.get("authentication_data", b""),
                 )
             )
         )
 
+    def challenge(self, data: bytes) -> bytes:
+        if self._state is not _State.PROVING:
+            return b""
+        self._state = _State.CHALLENGED
+        return packets.authentication(self._method, data)
+
     def admit(self, welcome: native.Welcome) -> bytes:
+        self._proof = welcome.proof
+        self._packet_limit = min(MAX_MQTT_PACKET_BYTES, welcome.max_frame_bytes)
         return b""
 
     def begin(self) -> Sequence[AnyHappening]:
@@ -338,7 +386,7 @@ class MqttConversation(Conversation):
         connect = self._connect
         assert connect is not None
         self._state = _State.OPEN
-        self._reader.limit = MAX_MQTT_PACKET_BYTES
+        self._reader.limit = self._packet_limit
         offer = self._offer(connect)
         self._say_now(packets.connack(self._version, 0, session_present=session_present, properties=offer))
         if connect.will is not None:
@@ -350,11 +398,14 @@ class MqttConversation(Conversation):
 
     def _offer(self, connect: Connect) -> Properties:
         offer: Properties = {
-            "maximum_packet_size": MAX_MQTT_PACKET_BYTES,
+            "maximum_packet_size": self._packet_limit,
             "topic_alias_maximum": MQTT_TOPIC_ALIASES,
         }
         if not connect.client_id:
             offer["assigned_client_id"] = self._name
+        if self._method:
+            offer["authentication_method"] = self._method
+            offer["authentication_data"] = self._proof
         return offer
 
     def _say_alive(self, body: bytes) -> None:
@@ -380,11 +431,13 @@ class MqttConversation(Conversation):
     def _tell(self, effect: AnySessionEffect) -> None:
         if self._retained.handle(effect) or self._proxy.tell(effect) or self._fetching.handle(effect):
             return
+        if self._publishing.alerts.tell(effect):
+            return
         match effect:
             case commands.TellRecalled(number, tags):
                 self._delivering.dropped(number, tags)
             case commands.EndConsumer(number, code, sentence) if number in self._subscribing.by_number:
-                if self._version != V5:
+                if self._version != V5 or number in self._publishing.alerts.outlets:
                     raise ClientFault(sentence, code=code)
                 self._subscribing.forget(self._subscribing.by_number[number])
             case _:
@@ -397,6 +450,10 @@ class MqttConversation(Conversation):
         delivering, version, now = self._delivering, self._version, self._proxy.now
         needs_identity = subscription.options.qos == 2
         for first, earlier, contents in opened(effect):
+            if are_plain(contents, version) and delivering.deliver_plain(
+                subscription, first, contents.bodies, destination
+            ):
+                continue
             for index in range(contents.count):
                 delivering.deliver(
                     subscription,
@@ -406,6 +463,23 @@ class MqttConversation(Conversation):
                     identity=id_of(contents, index) if needs_identity else "",
                     earlier=earlier,
                 )
+
+    def _consumer_of_alerts(self, subscription: Subscription) -> AlertConsumer:
+        number = subscription.number
+
+        def send(tag: int, view: AlertView) -> None:
+            message = outgoing_alert(view, version=self._version, now=self._proxy.now)
+            self._delivering.deliver(subscription, tag, message, destination=subscription.text, identity="")
+
+        def forget(tag: int, _view: AlertView) -> bool:
+            was_sent = not self._delivering.is_waiting(number, tag)
+            self._delivering.dropped(number, [(tag, tag)])
+            return was_sent
+
+        assert subscription.wishes is not None
+        name = subscription.wishes.name
+        address = subscription.meaning.address
+        return AlertConsumer(self._proxy, number, address, name=name, send=send, forget=forget)
 
     def _deliver_fetched(self, effect: commands.Deliver) -> None:
         subscription = self._subscribing.by_number.get(effect.consumer)
@@ -438,16 +512,17 @@ class MqttConversation(Conversation):
 
     def written(self) -> Sequence[AnyHappening]:
         """What was sent with quality 0 is the client's now."""
-        happenings: Sequence[AnyHappening] = NOTHING
-        for subscription in self._subscribing.by_number.values():
-            if subscription.handed:
-                self._proxy.settle(subscription.number, subscription.take_handed())
-                happenings = self._proxy.take()
-        return happenings
+        handed = [each for each in self._subscribing.by_number.values() if each.handed]
+        for subscription in handed:
+            self._settle_of(subscription.number, subscription.take_handed())
+        return self._proxy.take() if handed else NOTHING
 
     def _unsubscribe(self, flags: int, body: bytes) -> None:
-        for number in self._subscribing.unsubscribe(flags, body):
-            self._delivering.unsubscribed(number)
+        for subscription in self._subscribing.unsubscribe(flags, body):
+            if subscription.wishes is not None:
+                self._delivering.dropped(subscription.number, _ALL)  # nobody asks what became of them
+            else:
+                self._delivering.unsubscribed(subscription.number)
 
     # ---- the end
 
@@ -486,7 +561,7 @@ class MqttConversation(Conversation):
             was is _State.GREETING and self._connect is None and error.code != "version-unknown"
         ):
             return Broken(error, b"")
-        if was in (_State.GREETING, _State.PROVING):
+        if was in (_State.GREETING, _State.PROVING, _State.CHALLENGED):
             version = self._version
             return Broken(error, packets.connack(version, connack_reason(error, version)))
         farewell = packets.disconnect(reason_of(error), error.sentence) if self._version == V5 else b""

@@ -14,6 +14,7 @@ from heliograph.frontends.mqtt.packets import V5, Publish
 from heliograph.frontends.mqtt.properties import Properties
 from heliograph.frontends.mqtt.topics import address_of, topic_of
 from heliograph.frontends.prepared import (
+    AMQP_PREFIX,
     CONTENT_TYPE,
     Prepared,
     body_at,
@@ -128,7 +129,23 @@ def _correlation(said: Properties, properties: dict[str, Property]) -> str | Non
     return raw.hex()
 
 
+def correlated(head: Head) -> tuple[str | None, dict[str, Property]]:
+    """What an answer says to be known as one: the correlation, and if that is no text, as it was."""
+    raw = head.properties.get(_CORRELATION)
+    return head.correlation_id, {} if raw is None else {_CORRELATION: raw}
+
+
 # ---- to clients
+
+
+def are_plain(contents: Contents, version: int) -> bool:
+    """Whether there is nothing to say of any of these but what is in its body, at quality 1."""
+    if contents.heads is not None or contents.kind != BodyKind.BYTES or not contents.persistent:
+        return False
+    if version != V5:
+        return True
+    is_usual = contents.priorities is None and contents.priority == DEFAULT_PRIORITY
+    return is_usual and contents.expiries is None and not contents.expiry
 
 
 class Outgoing:
@@ -174,7 +191,7 @@ class Outgoing:
         pairs = [
             (name, text_of_property(value))
             for name, value in head.properties.items()
-            if name not in _OURS and value is not None
+            if name not in _OURS and value is not None and not name.startswith(AMQP_PREFIX)
         ]
         if head.type is not None:
             pairs.append(("type", head.type))

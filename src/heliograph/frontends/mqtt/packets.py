@@ -36,9 +36,12 @@ PINGREQ: Final = 12
 PINGRESP: Final = 13
 DISCONNECT: Final = 14
 AUTH: Final = 15
+CONTINUE_AUTHENTICATION: Final = 0x18
 
 _U16 = struct.Struct(">H")
 _ACK = struct.Struct(">BBH")
+_PUBLISH_1: Final = bytes((PUBLISH << 4 | 1 << 1,))
+_PUBACK_WORD: Final = PUBACK << 12 | 2
 PINGRESP_PACKET: Final = b"\xd0\x00"
 # The flags that packets other than PUBLISH have to have.
 _FLAGS: Final = {PUBREL: 2, SUBSCRIBE: 2, UNSUBSCRIBE: 2}
@@ -54,6 +57,11 @@ _FROM_CLIENT: Final = (
     PINGREQ,
     DISCONNECT,
     AUTH,
+)
+# Which first bytes a packet of a client may have.
+_ALLOWED: Final = bytes(
+    first >> 4 in _FROM_CLIENT and (first >> 4 == PUBLISH or first & 0x0F == _FLAGS.get(first >> 4, 0))
+    for first in range(256)
 )
 
 Packet = tuple[int, int, bytes]
@@ -88,11 +96,15 @@ class PacketReader:
             first, length = data[position], data[position + 1]
             start = position + 2
             if length & 0x80:
-                found = self._long_length(data, position)
-                if found is None:
-                    needed = available - position + 1
-                    break
-                length, start = found
+                if start < available and data[start] < 0x80:  # two bytes, as most have that are not one
+                    length = length & 0x7F | data[start] << 7
+                    start += 1
+                else:
+                    found = self._long_length(data, position)
+                    if found is None:
+                        needed = available - position + 1
+                        break
+                    length, start = found
             if length > self.limit:
                 raise ProtocolFault(
                     f"a packet of {length} bytes is beyond the limit of {self.limit}", code="frame-too-long"
@@ -101,7 +113,9 @@ class PacketReader:
             if stop > available:
                 needed = stop - position
                 break
-            yield _checked(first, data[start:stop])
+            if not _ALLOWED[first]:
+                raise _not_allowed(first)
+            yield first >> 4, first & 0x0F, data[start:stop]
             position = stop
         self._size = available - position
         if self._size:
@@ -121,13 +135,11 @@ class PacketReader:
         raise malformed("a length has at most four bytes")
 
 
-def _checked(first: int, body: bytes) -> Packet:
+def _not_allowed(first: int) -> ProtocolFault:
     kind, flags = first >> 4, first & 0x0F
     if kind != PUBLISH and flags != _FLAGS.get(kind, 0):
-        raise malformed(f"a packet of kind {kind} has other flags than {flags}")
-    if kind not in _FROM_CLIENT:
-        raise ProtocolFault(f"packets of kind {kind} are not for a server", code="frame-unknown")
-    return kind, flags, body
+        return malformed(f"a packet of kind {kind} has other flags than {flags}")
+    return ProtocolFault(f"packets of kind {kind} are not for a server", code="frame-unknown")
 
 
 # ---- from clients
@@ -239,6 +251,8 @@ def read_publish(flags: int, body: bytes, version: int) -> Publish:
 
 def read_acknowledgement(kind: int, body: bytes, version: int) -> tuple[int, int]:
     """The number of a packet and the reason: PUBACK, PUBREC, PUBREL, PUBCOMP."""
+    if len(body) == 2:
+        return body[0] << 8 | body[1], 0
     cursor = Cursor(body)
     packet_id = cursor.u16()
     reason = 0
@@ -248,6 +262,15 @@ def read_acknowledgement(kind: int, body: bytes, version: int) -> tuple[int, int
             read_properties(cursor, kind)
     cursor.end()
     return packet_id, reason
+
+
+def read_pubacks(data: bytes) -> tuple[int, ...]:
+    """The numbers in bytes that are nothing but whole PUBACKs without a reason, as a client's that only receives are;
+    otherwise none."""
+    if len(data) % _ACK.size:
+        return ()
+    words = struct.unpack(f">{len(data) // 2}H", data)
+    return words[1::2] if words[::2].count(_PUBACK_WORD) == len(words) // 2 else ()
 
 
 class Filter(msgspec.Struct):
@@ -266,6 +289,7 @@ class Subscribe(msgspec.Struct):
     packet_id: int
     filters: list[Filter]
     identifier: int
+    said: dict[str, str]  # the user properties, of each name the first
 
 
 def read_subscribe(body: bytes, version: int) -> Subscribe:
@@ -280,7 +304,8 @@ def read_subscribe(body: bytes, version: int) -> Subscribe:
         filters.append(Filter(text, options & 3, options & 4 != 0, options & 8 != 0, options >> 4 & 3))
     _check_filters(packet_id, filters)
     identifiers = properties.get("subscription_identifier") or [0]
-    return Subscribe(packet_id, filters, identifiers[0])
+    said = dict(reversed(properties.get("user_property", ())))
+    return Subscribe(packet_id, filters, identifiers[0], said)
 
 
 def read_unsubscribe(body: bytes, version: int) -> tuple[int, list[str]]:
@@ -314,6 +339,18 @@ def read_disconnect(body: bytes, version: int) -> tuple[int, Properties]:
     return reason, properties
 
 
+def read_authentication(body: bytes) -> bytes:
+    """What a client answers to the server's challenge, in version 5."""
+    cursor = Cursor(body)
+    reason = cursor.u8() if body else 0
+    properties = read_properties(cursor, AUTH) if len(body) > 1 else {}
+    cursor.end()
+    if reason != CONTINUE_AUTHENTICATION:
+        raise ProtocolFault("an authentication is continued while a client connects", code="protocol-fault")
+    data: bytes = properties.get("authentication_data", b"")
+    return data
+
+
 # ---- to clients
 
 
@@ -329,22 +366,33 @@ def connack(
     return packet(CONNACK, 0, body, encode_properties(properties or {}) if version == V5 else b"")
 
 
-def acknowledgement(kind: int, packet_id: int, version: int, reason: int = 0) -> bytes:
+def acknowledgement(
+    kind: int, packet_id: int, version: int, reason: int = 0, said: Properties | None = None
+) -> bytes:
     """PUBACK, PUBREC, PUBREL, PUBCOMP."""
     flags = 2 if kind == PUBREL else 0
+    if said and version == V5:
+        return packet(kind, flags, _U16.pack(packet_id), bytes((reason,)), encode_properties(said))
     if reason and version == V5:
         return packet(kind, flags, _U16.pack(packet_id), bytes((reason,)))
     return _ACK.pack(kind << 4 | flags, 2, packet_id)
 
 
-def suback(packet_id: int, version: int, reasons: list[int]) -> bytes:
-    return packet(SUBACK, 0, _U16.pack(packet_id), b"\0" if version == V5 else b"", bytes(reasons))
+def suback(packet_id: int, version: int, reasons: list[int], said: Properties | None = None) -> bytes:
+    properties = encode_properties(said or {}) if version == V5 else b""
+    return packet(SUBACK, 0, _U16.pack(packet_id), properties, bytes(reasons))
 
 
 def unsuback(packet_id: int, version: int, reasons: list[int]) -> bytes:
     if version != V5:
         return packet(UNSUBACK, 0, _U16.pack(packet_id))
     return packet(UNSUBACK, 0, _U16.pack(packet_id), b"\0", bytes(reasons))
+
+
+def authentication(method: str, data: bytes) -> bytes:
+    """A challenge."""
+    said = {"authentication_method": method, "authentication_data": data}
+    return packet(AUTH, 0, bytes((CONTINUE_AUTHENTICATION,)), encode_properties(said))
 
 
 def disconnect(reason: int, sentence: str) -> bytes:
@@ -367,3 +415,8 @@ def publish(
     number = _U16.pack(packet_id) if qos else b""
     length = len(topic) + len(number) + len(properties) + len(payload)
     return b"".join((bytes((flags,)), pack_varint(length), topic, number, properties, payload))
+
+
+def begin_publish(topic: bytes, rest: int) -> bytes:
+    """A PUBLISH of quality 1 up to its number, behind which `rest` bytes follow."""
+    return b"".join((_PUBLISH_1, pack_varint(len(topic) + 2 + rest), topic))

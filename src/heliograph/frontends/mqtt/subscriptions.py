@@ -11,6 +11,7 @@ from typing import Final
 import msgspec
 
 from heliograph.frontends.held_tags import Ranges
+from heliograph.frontends.mqtt.alerts import Wishes
 from heliograph.frontends.mqtt.packets import Filter
 from heliograph.frontends.mqtt.topics import Meaning, parse_filter
 from heliograph.model.errors import InvalidName
@@ -39,6 +40,7 @@ class Subscription:
         self.meaning = meaning
         self.options = options
         self.name = name  # of the durable subscription, empty if it ends with the connection
+        self.wishes: Wishes | None = None  # of alerts
         self.handed: Ranges = []  # of quality 0: what the network has not got yet
 
     def hand(self, tag: int) -> None:

@@ -4,6 +4,8 @@
     a/+/c, a/#      a pattern over topics
     $queue/orders   queue:orders: each message to one of those who subscribe
     $share/g/a/b    topic:a/b, shared by all who name the group g
+    $alerts/ops     alerts:ops, a channel of alerts; behind it may stand whom one is for, or which are wanted
+                    (`/TAG:disk`), and $acknowledgements/ops/TAG:disk means acknowledgements of those
 
 Filters with `+` or `#` at their beginning mean no topic that begins with `$`.
 """
@@ -19,8 +21,13 @@ from heliograph.model.destination import RETAINED_PREFIX, Kind
 from heliograph.model.errors import InvalidName
 
 QUEUE: Final = "$queue/"
+ALERTS: Final = "$alerts/"
+_ACKNOWLEDGEMENTS: Final = "$acknowledgements/"
 _SHARE: Final = "$share/"
+# Where the name of a channel ends and topics begin.
+_TOPICS: Final = re.compile("/(?=(?:TAG|PROFILE|USER):)")
 _OWN: Final = "$"
+_PREFIXES: Final[dict[str, str]] = {Kind.QUEUE: QUEUE, Kind.ALERTS: ALERTS}
 
 
 class Meaning(msgspec.Struct, frozen=True):
@@ -41,6 +48,8 @@ def address_of(topic: str) -> str:
         raise InvalidName("messages are published to one topic, without + and #", code="invalid-destination")
     if topic.startswith(QUEUE):
         return f"{Kind.QUEUE}:{topic[len(QUEUE) :]}"
+    if topic.startswith(ALERTS):
+        return f"{Kind.ALERTS}:{topic[len(ALERTS) :]}"
     if topic.startswith(_OWN):
         raise InvalidName(f"{topic[:40]!r} is no topic that can be published to", code="name-reserved")
     return f"{Kind.TOPIC}:{topic}"
@@ -49,9 +58,37 @@ def address_of(topic: str) -> str:
 def topic_of(address: str) -> str:
     """What an MQTT client calls an address."""
     kind, colon, name = address.partition(":")
-    if not colon:
+    if not colon or kind not in tuple(Kind):
         return address
-    return f"{QUEUE}{name}" if kind == Kind.QUEUE else name
+    return f"{_PREFIXES.get(kind, '')}{name}"
+
+
+class ChannelFilter(msgspec.Struct, frozen=True):
+    """A channel of alerts that a filter means, and which alerts, if it says so."""
+
+    address: str
+    topics: str
+    of_acknowledgements: bool
+
+
+def split_channel(address: str) -> tuple[str, str]:
+    """The address of a channel, and what stands behind its name: whom an alert is for, or which are wanted."""
+    found = _TOPICS.search(address)
+    return (address, "") if found is None else (address[: found.start()], address[found.end() :])
+
+
+def parse_channel(text: str) -> ChannelFilter | None:
+    """None: the filter is for messages. Raises InvalidName."""
+    prefix = next((each for each in (ALERTS, _ACKNOWLEDGEMENTS) if text.startswith(each)), "")
+    if not prefix:
+        return None
+    if "+" in text or "#" in text:
+        raise InvalidName(
+            "+ and # are no part of a filter for alerts: a user property, topics, says which are wanted",
+            code="invalid-destination",
+        )
+    address, topics = split_channel(f"{Kind.ALERTS}:{text[len(prefix) :]}")
+    return ChannelFilter(address, topics, prefix == _ACKNOWLEDGEMENTS)
 
 
 def retained_queue(address: str) -> str:
@@ -73,6 +110,8 @@ def parse_filter(text: str) -> Meaning:
         share, slash, text = text[len(_SHARE) :].partition("/")
         if not slash or not share or not text or "+" in share or "#" in share:
             raise InvalidName("a shared subscription is $share/NAME/FILTER", code="invalid-destination")
+        if parse_channel(text) is not None:
+            raise InvalidName("alerts are for each who asks for them, not shared", code="invalid-destination")
     if not text:
         raise InvalidName("a filter has at least one letter", code="name-empty")
     levels = text.split("/")

@@ -1,6 +1,6 @@
 """The server's side of a native connection as a state machine: bytes in, events out; effects in, bytes out.
 
-    greeting ──Hello──▶ proving ──admitted──▶ open ──Goodbye or a fault──▶ closed
+    greeting ──Hello──▶ proving ⇄ challenged ──admitted──▶ open ──Goodbye or a fault──▶ closed
        └──── anything else ────────────────────────────────────────────────▶ closed
 
 Nothing that a peer sends makes an exception leave this module: it becomes a `Broken` event, after a Goodbye
@@ -25,6 +25,7 @@ from heliograph.frontends.conversation import (
     Left,
     Parts,
     Requested,
+    Responded,
 )
 from heliograph.frontends.native import frames
 from heliograph.frontends.native.frames import (
@@ -53,7 +54,6 @@ from heliograph.model.limits import (
     MAX_ACK_RANGES,
     MAX_CLAIM_RANGES,
     MAX_ERROR_LENGTH,
-    MAX_FRAME_BYTES,
     MAX_GREETING_BYTES,
 )
 from heliograph.sessions import commands
@@ -63,6 +63,7 @@ from heliograph.sessions.commands import AnySessionEffect
 class _State(enum.Enum):
     GREETING = "greeting"
     PROVING = "proving"
+    CHALLENGED = "challenged"
     OPEN = "open"
     CLOSED = "closed"
 
@@ -178,6 +179,11 @@ class Conversation(conversation.Conversation):
                 )
             self._state = _State.PROVING
             happenings.append(Greeted(message))
+        elif self._state is _State.CHALLENGED:
+            if not isinstance(message, frames.Response):
+                raise ProtocolFault("the challenge is to be answered first", code="not-greeted")
+            self._state = _State.PROVING
+            happenings.append(Responded(message.data))
         elif self._state is _State.PROVING:
             raise ProtocolFault("wait for the welcome before the next frame", code="not-greeted")
         else:
@@ -185,12 +191,18 @@ class Conversation(conversation.Conversation):
 
     # ---- what the shell decides
 
+    def challenge(self, data: bytes) -> bytes:
+        if self._state is not _State.PROVING:
+            return b""
+        self._state = _State.CHALLENGED
+        return control_frame(frames.Challenge(data))
+
     def admit(self, welcome: frames.Welcome) -> bytes:
         """The peer is who it says it is. If it broke the protocol while that was found out, it stays out."""
         if self._state is not _State.PROVING:
             return b""
         self._state = _State.OPEN
-        self._reader.limit = MAX_FRAME_BYTES
+        self._reader.limit = welcome.max_frame_bytes
         self._heartbeat_seconds = welcome.heartbeat_seconds
         return control_frame(welcome)
 
@@ -256,7 +268,7 @@ def _happening_of(message: Any) -> AnyHappening:
             return Commanded(number, commands.EndFetch(transfer))
     if type(message) in _OF_ALERTS:
         return _of_alerts(message)
-    if isinstance(message, frames.Hello):
+    if isinstance(message, frames.Hello | frames.Response):
         raise ProtocolFault("you have greeted already", code="greeted-twice")
     return Requested(message)
 

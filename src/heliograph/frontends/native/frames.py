@@ -78,7 +78,8 @@ class Control(msgspec.Struct, tag_field="type", omit_defaults=True):
 
 
 class Hello(Control, tag="hello"):
-    """The first frame of a client. `mechanism` is "anonymous" (loopback without users) or "plain"."""
+    """The first frame of a client. `mechanism` is "anonymous" (loopback without users), "plain", "scram-sha-256" or
+    "external"; of those but the first two, `initial` is what the mechanism says first."""
 
     version: int = PROTOCOL_VERSION
     client: str = ""
@@ -87,6 +88,13 @@ class Hello(Control, tag="hello"):
     password: str = ""
     heartbeat_seconds: float = HEARTBEAT_SECONDS
     client_id: str = ""  # whom durable subscriptions belong to
+    initial: bytes = b""
+
+
+class Response(Control, tag="response"):
+    """The answer to a challenge."""
+
+    data: bytes
 
 
 class OpenSession(Control, tag="open-session"):
@@ -347,7 +355,7 @@ class AttachAlerts(Control, tag="attach-alerts"):
 
 class ChangeAlerts(Control, tag="change-alerts"):
     """A consumer wants these topics too, or, with `removes`, no more. The answer names alerts that are `withdrawn`:
-    it was handed them, and drops them now."""
+    it was handed them, drops them now, and says so."""
 
     request: int
     number: int
@@ -418,6 +426,13 @@ class Welcome(Control, tag="welcome"):
     sub_clusters: list[
         str
     ] = []  # if there are several: each has the server's own destinations (queue:_DMQ@NAME)
+    proof: bytes = b""  # that the server knows its client's keys, where the mechanism has such a proof
+
+
+class Challenge(Control, tag="challenge"):
+    """What a client has to answer to prove who it is."""
+
+    data: bytes
 
 
 class SessionOpened(Control, tag="session-opened"):
@@ -572,6 +587,7 @@ class Goodbye(Control, tag="goodbye"):
 
 FromClient = (
     Hello
+    | Response
     | OpenSession
     | CloseSession
     | OpenLane
@@ -605,6 +621,7 @@ FromClient = (
 )
 FromServer = (
     Welcome
+    | Challenge
     | SessionOpened
     | LaneOpened
     | Distributed

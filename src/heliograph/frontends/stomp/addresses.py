@@ -2,6 +2,7 @@
 
     /queue/orders        queue:orders
     /topic/prices        topic:prices
+    /alerts/ops          alerts:ops, a channel of alerts
     /temp-queue/answers  a temporary queue of this connection, made when it is first named
 
 Our own way of writing an address is taken too. A subscription may name a pattern, `/topic/glob:prices.*`.
@@ -16,7 +17,7 @@ from heliograph.model.destination import Kind
 from heliograph.model.errors import InvalidName
 from heliograph.model.limits import ADDRESSES_REMEMBERED
 
-_PREFIXES: Final = {"/queue/": Kind.QUEUE, "/topic/": Kind.TOPIC}
+_PREFIXES: Final = {"/queue/": Kind.QUEUE, "/topic/": Kind.TOPIC, "/alerts/": Kind.ALERTS}
 TEMPORARY: Final = {"/temp-queue/": Kind.QUEUE, "/temp-topic/": Kind.TOPIC}
 
 
@@ -29,7 +30,7 @@ def address_of(destination: str) -> str:
     if destination.partition(":")[0] in tuple(Kind):
         return destination
     raise InvalidName(
-        f"a destination is written /queue/NAME or /topic/NAME, not {destination[:40]!r}",
+        f"a destination is written /queue/NAME, /topic/NAME or /alerts/NAME, not {destination[:40]!r}",
         code="invalid-destination",
     )
 

@@ -11,26 +11,30 @@ with an ERROR that says how (`message`, `code`, and `receipt-id` if there was to
 
 from __future__ import annotations
 
-import enum
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
+from heliograph.bus.commands import BY_POLICY
+from heliograph.frontends.alert_desk import AlertDesk
+from heliograph.frontends.alert_messages import ALERT_ID, is_channel
 from heliograph.frontends.conversation import (
     NOTHING,
     Answered,
     AnyHappening,
     Broken,
-    Conversation,
     Greeted,
-    Left,
     Parts,
 )
 from heliograph.frontends.fetching import Fetching
+from heliograph.frontends.held_tags import Ranges
+from heliograph.frontends.held_transactions import OpenTransactions, Transaction
 from heliograph.frontends.native import frames as native
-from heliograph.frontends.prepared import id_of, opened
-from heliograph.frontends.proxy import Answer, Proxy, Sending
+from heliograph.frontends.prepared import id_of, opened, sent_at
+from heliograph.frontends.proxied import ProxiedConversation, State
+from heliograph.frontends.proxy import Answer, Sending
 from heliograph.frontends.stomp.addresses import address_of, kind_of_temporary
+from heliograph.frontends.stomp.alerts import AlertSubscription
 from heliograph.frontends.stomp.frames import (
     V1_0,
     VERSIONS,
@@ -44,17 +48,17 @@ from heliograph.frontends.stomp.headers import prepared
 from heliograph.frontends.stomp.subscriptions import (
     Subscription,
     Subscriptions,
+    fate_of,
     is_durable,
     subscribe_command,
     subscription_name,
 )
-from heliograph.frontends.stomp.transactions import OpenTransactions
+from heliograph.model.alert import text_of_alert
 from heliograph.model.errors import ClientFault, HeliographError, ProtocolFault, from_code
 from heliograph.model.ids import text_of
 from heliograph.model.limits import (
     HEARTBEAT_SECONDS,
     HEARTBEATS_MISSED,
-    MAX_EARLY_BYTES,
     MAX_GREETING_BYTES,
     MAX_MESSAGE_BYTES,
     STOMP_PULSE_SECONDS,
@@ -65,26 +69,21 @@ from heliograph.sessions.commands import AnySessionEffect, Fail
 _MILLISECONDS: Final = 1000
 
 
-class _State(enum.Enum):
-    GREETING = "greeting"
-    PROVING = "proving"
-    OPEN = "open"
-    LEAVING = "leaving"
-    CLOSED = "closed"
-
-
-class StompConversation(Conversation):
+class StompConversation(ProxiedConversation):
     """One connection. `receive` is fed whatever arrives, in whatever pieces."""
 
     def __init__(self) -> None:
-        self._state = _State.GREETING
+        super().__init__()
         self._reader = FrameReader(MAX_GREETING_BYTES)
-        self._proxy = Proxy(on_stored=self._stored, on_refused=self._refused)
+        self._frame_limit = MAX_MESSAGE_BYTES
         self._fetching = Fetching(self._proxy, self._address_of, self._deliver_fetched)
         self._subscriptions = Subscriptions(self._proxy.new_consumer)
-        self._transactions = OpenTransactions()
+        self._alerts: AlertDesk[AlertSubscription] = AlertDesk(
+            self._proxy, on_stored=self._alert_stored, on_refused=self._refused
+        )
+        self._transactions: OpenTransactions[Subscription] = OpenTransactions()
+        self._retired: dict[int, Subscription] = {}  # unsubscribed from, and needed for a transaction
         self._temporaries: dict[str, str] = {}
-        self._early = b""  # what came before the peer was admitted
         self._waiting: deque[Frame] = deque()  # frames behind one that waits for an answer
         self._is_held = False
         self._version = V1_0
@@ -107,12 +106,12 @@ class StompConversation(Conversation):
     # ---- what the shell asks
 
     @property
-    def is_open(self) -> bool:
-        return self._state in (_State.OPEN, _State.LEAVING)
+    def _is_deaf(self) -> bool:
+        return self._state is State.PROVING or self._is_held
 
     @property
     def is_waiting(self) -> bool:
-        return self._state is _State.PROVING or self._is_held or self._proxy.is_full
+        return super().is_waiting or self._alerts.is_full
 
     @property
     def patience_seconds(self) -> float:
@@ -131,41 +130,13 @@ class StompConversation(Conversation):
 
     # ---- in
 
-    def receive(self, data: bytes, now: int = 0) -> Sequence[AnyHappening]:
-        self._proxy.now = now
-        if self._state is _State.CLOSED:
-            return NOTHING
-        if self._state is _State.PROVING or self._is_held:
-            self._early += data
-            if len(self._early) > MAX_EARLY_BYTES:
-                return [
-                    self.break_off(
-                        ProtocolFault("wait for CONNECTED before the next frame", code="not-greeted")
-                    )
-                ]
-            return NOTHING
-        return self._act(lambda: self._feed(data))
-
-    def _act(self, work: Callable[[], None]) -> Sequence[AnyHappening]:
-        """What is to be done after some work; a fault ends the conversation, and what came before it counts."""
-        fault: ClientFault | None = None
-        try:
-            work()
-            self._leave_if_done()
-        except ClientFault as error:
-            fault = error
-        happenings = self._proxy.take()
-        if fault is not None and self._state is not _State.CLOSED:
-            happenings.append(self.break_off(fault))
-        return happenings
-
     def _feed(self, data: bytes) -> None:
         for frame in self._reader.feed(data):
-            if self._is_held or self._state is _State.PROVING:
+            if self._is_held or self._state is State.PROVING:
                 self._waiting.append(frame)
-            elif self._state is _State.OPEN:
+            elif self._state is State.OPEN:
                 self._handle(frame)
-            elif self._state is _State.GREETING:
+            elif self._state is State.GREETING:
                 self._greet(frame)
 
     def _handle(self, frame: Frame) -> None:
@@ -197,7 +168,7 @@ class StompConversation(Conversation):
             raise ProtocolFault(f"versions {', '.join(VERSIONS)} are spoken here", code="version-unknown")
         self._version = spoken[0]
         self._heartbeats = _heartbeats(headers.get("heart-beat", "0,0")) if self._version != V1_0 else (0, 0)
-        self._state = _State.PROVING
+        self._state = State.PROVING
         login = headers.get("login", "")
         self._proxy.add(
             Greeted(
@@ -213,19 +184,20 @@ class StompConversation(Conversation):
 
     def admit(self, welcome: native.Welcome) -> bytes:
         self._server, self._user = welcome.server.replace(" ", "/"), welcome.user
+        self._frame_limit = min(MAX_MESSAGE_BYTES, welcome.max_frame_bytes)
         return b""
 
     def begin(self) -> Sequence[AnyHappening]:
-        if self._state is not _State.PROVING:
+        if self._state is not State.PROVING:
             return NOTHING
         self._proxy.open_session()
         return self._proxy.take()
 
     def say(self, message: native.Control, into: Parts) -> Sequence[AnyHappening]:
-        if isinstance(message, native.SessionOpened) and self._state is _State.PROVING:
+        if isinstance(message, native.SessionOpened) and self._state is State.PROVING:
             self._proxy.opened(message)
-            self._state = _State.OPEN
-            self._reader.limit = MAX_MESSAGE_BYTES
+            self._state = State.OPEN
+            self._reader.limit = self._frame_limit
             self._reader.version = self._version
             into.append(self._connected(message))
             return self._act(self._go_on)
@@ -254,10 +226,14 @@ class StompConversation(Conversation):
             return
         message = prepared(headers, frame.body, self._proxy.now, self._translate)
         transaction = headers.get("transaction")
-        if transaction is None:
+        if is_channel(address):
+            if transaction is not None:
+                raise ClientFault("alerts are not sent in a transaction", code="alerts-only")
+            self._alerts.put(address, message, self._receipt or None)
+        elif transaction is None:
             self._proxy.put(address, message, self._receipt or None)
         else:
-            self._transactions.add(transaction, address, message)
+            self._transactions.add(transaction, address, sent_at(message, self._proxy.now))
             self._give_receipt(self._receipt)
 
     def _address(self, headers: dict[str, str], frame: Frame) -> str | None:
@@ -295,6 +271,13 @@ class StompConversation(Conversation):
         frames = [f"RECEIPT\nreceipt-id:{escape(receipt, version)}\n\n\0" for receipt in receipts]
         self._proxy.add(Answered("".join(frames).encode()))
 
+    def _alert_stored(self, receipts: list[Any], identity: bytes | None) -> None:
+        """The receipt of an alert says what it is called."""
+        said = {} if identity is None else {ALERT_ID: text_of_alert(identity)}
+        for receipt in receipts:
+            frame = encode("RECEIPT", {"receipt-id": receipt, **said}, version=self._version)
+            self._proxy.add(Answered(frame))
+
     def _refused(self, receipts: list[Any], why: Fail) -> None:
         self._receipt = receipts[0] if receipts else ""
         raise from_fail(why)
@@ -320,22 +303,59 @@ class StompConversation(Conversation):
             return
         subscription = self._subscriptions.add(headers, self._version)
         subscription.address = address
+        if is_channel(address):
+            alerts = self._alerts.outlets[subscription.number] = AlertSubscription(self._proxy, subscription)
+            alerts.attach(headers, lambda answer: self._check(answer, receipt))
+            return
         request = self._proxy.ask(lambda answer: self._check(answer, receipt))
         self._proxy.command(subscribe_command(request, subscription, headers, address))
 
     def _unsubscribe(self, frame: Frame) -> None:
         headers, receipt = frame.headers, self._receipt
+        name = subscription_name(headers) if is_durable(headers) else ""
+        if name and not self._subscriptions.has(headers):
+            self._end_subscription(name, receipt)  # nobody consumes from it here
+            return
         subscription = self._subscriptions.remove(headers)
-        name = (subscription.name or subscription_name(headers)) if is_durable(headers) else ""
+        alerts = self._alerts.outlets.pop(subscription.number, None)
+        if alerts is not None:
+            alerts.leave(lambda answer: self._check(answer, receipt), ends=is_durable(headers))
+            return
+        if is_durable(headers):
+            name = subscription.name or name
 
         def left(answer: Answer) -> None:
-            if not name:
+            if isinstance(answer, Fail) or not name:
                 self._check(answer, receipt)
-                return
-            request = self._proxy.ask(lambda ended: self._check(ended, receipt))
-            self._proxy.command(commands.EndSubscription(request, name))
+            else:
+                self._end_subscription(name, receipt)
 
-        self._proxy.command(commands.Unsubscribe(self._proxy.ask(left), subscription.number))
+        if self._transactions.acknowledged_of(subscription):
+            self._retire(subscription, left)
+        else:
+            seen = subscription.last_seen(headers)
+            self._proxy.command(commands.Unsubscribe(self._proxy.ask(left), subscription.number, seen))
+
+    def _end_subscription(self, name: str, receipt: str) -> None:
+        request = self._proxy.ask(lambda answer: self._check(answer, receipt))
+        self._proxy.command(commands.EndSubscription(request, name))
+
+    def _retire(self, subscription: Subscription, on_answer: Callable[[Answer], None]) -> None:
+        """It takes nothing more, and keeps what it acknowledged in a transaction until that ends."""
+        number = subscription.number
+        self._retired[number] = subscription
+        last = max(last for _, last in self._transactions.acknowledged_of(subscription))
+        self._proxy.command(commands.Retire(self._proxy.ask(on_answer), number, last))
+        self._proxy.settle(number, subscription.held.take_up_to(last), returned=True, replenish=False)
+
+    def _release_retired(self, transaction: Transaction[Subscription]) -> None:
+        """A transaction has ended: subscriptions that stayed for it go, and what they still have goes back."""
+        for number in dict.fromkeys(subscription.number for subscription, _ in transaction.acknowledged):
+            subscription = self._retired.get(number)
+            if subscription is not None and not self._transactions.acknowledged_of(subscription):
+                del self._retired[number]
+                request = self._proxy.ask(lambda _: None)
+                self._proxy.command(commands.Unsubscribe(request, number))
 
     def _ack(self, frame: Frame) -> None:
         self._acknowledge(frame, returned=False)
@@ -347,7 +367,9 @@ class StompConversation(Conversation):
         receipt = self._receipt
         found = self._subscriptions.acknowledged(frame.headers, self._version)
         transaction = frame.headers.get("transaction")
-        if transaction is not None and not returned:
+        if found is not None and found[0].number in self._alerts.outlets:
+            self._acknowledge_alerts(frame, *found, returned=returned)
+        elif transaction is not None and not returned:
             consumed = self._transactions.named(transaction).acknowledged
             if found is not None and found[1]:
                 consumed.append(found)
@@ -356,7 +378,21 @@ class StompConversation(Conversation):
             self._give_receipt(receipt)
         else:
             settled = (lambda: self._give_receipt(receipt)) if receipt else None
-            self._proxy.settle(found[0].number, found[1], returned=returned, on_settled=settled)
+            fate = fate_of(frame.headers) if returned else BY_POLICY
+            self._proxy.settle(found[0].number, found[1], returned=returned, on_settled=settled, fate=fate)
+
+    def _acknowledge_alerts(
+        self, frame: Frame, subscription: Subscription, ranges: Ranges, *, returned: bool
+    ) -> None:
+        receipt = self._receipt
+        if "transaction" in frame.headers and not returned:
+            raise ClientFault("alerts are not received in a transaction", code="alerts-only")
+        alerts = self._alerts.outlets[subscription.number]
+        stored = alerts.settle(
+            frame.headers, ranges, lambda answer: self._check(answer, receipt), returned=returned
+        )
+        if not stored:
+            self._give_receipt(receipt)
 
     # ---- transactions
 
@@ -367,18 +403,22 @@ class StompConversation(Conversation):
     def _commit(self, frame: Frame) -> None:
         receipt = self._receipt
         transaction = self._transactions.end(_transaction(frame))
-        present = self._subscriptions.by_number
-        consumed = [(number, ranges) for number, ranges in transaction.consumed if number in present]
+        consumed = transaction.consumed
         if not transaction.messages and not consumed:
             self._give_receipt(receipt)
             return
-        self._proxy.commit(
-            Sending(transaction.messages, consumed, lambda answer: self._check(answer, receipt))
-        )
+
+        def decided(answer: Answer) -> None:
+            self._release_retired(transaction)
+            self._check(answer, receipt)
+
+        self._proxy.commit(Sending(transaction.messages, consumed, decided))
 
     def _abort(self, frame: Frame) -> None:
-        for subscription, ranges in self._transactions.end(_transaction(frame)).acknowledged:
+        transaction = self._transactions.end(_transaction(frame))
+        for subscription, ranges in transaction.acknowledged:
             subscription.put_back(ranges)
+        self._release_retired(transaction)
         self._give_receipt(self._receipt)
 
     # ---- out
@@ -392,7 +432,7 @@ class StompConversation(Conversation):
         return self._act(lambda: self._tell(effect, into))
 
     def _tell(self, effect: AnySessionEffect, into: Parts) -> None:
-        if self._proxy.tell(effect) or self._fetching.handle(effect):
+        if self._proxy.tell(effect) or self._fetching.handle(effect) or self._alerts.tell(effect):
             return
         match effect:
             case commands.TellRecalled(number, tags):
@@ -408,7 +448,7 @@ class StompConversation(Conversation):
 
     def _deliver(self, effect: commands.Deliver | commands.DeliverParcel, into: Parts) -> None:
         subscription = self._subscriptions.by_number.get(effect.consumer)
-        if subscription is None or self._state is _State.CLOSED:
+        if subscription is None or self._state is State.CLOSED:
             return
         destination = subscription.address
         if type(effect) is commands.Deliver and effect.destination:
@@ -445,36 +485,28 @@ class StompConversation(Conversation):
 
     def written(self) -> Sequence[AnyHappening]:
         """What clients in mode auto were sent is theirs now."""
-        happenings: Sequence[AnyHappening] = NOTHING
-        for subscription in self._subscriptions.by_number.values():
-            if subscription.handed:
+        handed = [each for each in self._subscriptions.by_number.values() if each.handed]
+        for subscription in handed:
+            alerts = self._alerts.outlets.get(subscription.number)
+            if alerts is not None:
+                alerts.written()
+            else:
                 self._proxy.settle(subscription.number, subscription.take_handed())
-                happenings = self._proxy.take()
-        return happenings
+        return self._proxy.take() if handed else NOTHING
 
     # ---- the end
 
     def _disconnect(self, _frame: Frame) -> None:
         self._goodbye = self._receipt
-        self._state = _State.LEAVING
+        self._state = State.LEAVING
 
-    def _leave_if_done(self) -> None:
-        """A client that leaves is let go when all that it sent is stored."""
-        if self._state is _State.LEAVING:
-            self._proxy.flush()
-            if self._proxy.is_idle:
-                self._state = _State.CLOSED
-                self._give_receipt(self._goodbye)
-                self._proxy.add(Left("closed"))
-
-    def lost(self) -> Sequence[AnyHappening]:
-        self._state = _State.CLOSED
-        return NOTHING
+    def _part(self) -> None:
+        self._give_receipt(self._goodbye)
 
     def break_off(self, error: HeliographError) -> Broken:
-        if self._state is _State.CLOSED:
+        if self._state is State.CLOSED:
             return Broken(error, b"")
-        self._state = _State.CLOSED
+        self._state = State.CLOSED
         headers = {"message": error.sentence, "code": error.code, "content-type": "text/plain"}
         if self._receipt:
             headers["receipt-id"] = self._receipt

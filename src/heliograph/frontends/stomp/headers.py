@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Final
 
 from heliograph.frontends.prepared import (
+    AMQP_PREFIX,
     CONTENT_TYPE,
     Prepared,
     body_at,
@@ -51,6 +52,7 @@ _KNOWN: Final = frozenset(
         "subscription",
         "ack",
         "timestamp",
+        "delivery-time",
         "redelivered",
         "JMSXDeliveryCount",
         "JMSXUserID",
@@ -128,15 +130,26 @@ class Encoder:
         self._destination = ""
 
     def encode(
-        self, contents: Contents, index: int, *, destination: str, tag: str, earlier: int, user: str
+        self,
+        contents: Contents,
+        index: int,
+        *,
+        destination: str,
+        tag: str,
+        earlier: int,
+        user: str,
+        identity: str = "",
     ) -> bytes:
+        """`identity`: of what is called otherwise than a message."""
         if destination != self._destination:
             self._destination = destination
             named = escape(destination_of(destination), self._version)
             self._begin = f"MESSAGE{self._subscription}\ndestination:{named}"
         head = head_at(contents, index)
         kind, body = body_at(contents, index, head)
-        lines = [f"{self._begin}\nmessage-id:{id_of(contents, index)}\ncontent-length:{len(body)}"]
+        lines = [
+            f"{self._begin}\nmessage-id:{identity or id_of(contents, index)}\ncontent-length:{len(body)}"
+        ]
         if self._has_acks:
             lines.append(f"ack:{tag}")
         for name, value in _said(contents, index, head, kind, earlier, user):
@@ -147,7 +160,9 @@ class Encoder:
 
     def _add_properties(self, head: Head, lines: list[str]) -> None:
         for name, value in head.properties.items():
-            if name not in _KNOWN and name != CONTENT_TYPE and value is not None:
+            if name in _KNOWN or name == CONTENT_TYPE or name.startswith(AMQP_PREFIX):
+                continue
+            if value is not None:
                 lines.append(
                     f"{escape(name, self._version)}:{escape(text_of_property(value), self._version)}"
                 )
@@ -169,6 +184,9 @@ def _said(
     expiry = contents.expiry if contents.expiries is None else contents.expiries[index]
     if expiry:
         said.append(("expires", str(expiry // _MILLISECOND)))
+    at = contents.delivery_time if contents.delivery_times is None else contents.delivery_times[index]
+    if at:
+        said.append(("delivery-time", str(at // _MILLISECOND)))
     if earlier:
         said += (("redelivered", "true"), ("JMSXDeliveryCount", str(earlier + 1)))
     if user:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from heliograph.bus.commands import BY_POLICY, DEAD, UNSEEN
 from heliograph.frontends.held_tags import HeldTags, Ranges
 from heliograph.frontends.stomp.frames import V1_2
 from heliograph.frontends.stomp.headers import Encoder
@@ -79,6 +80,15 @@ class Subscription:
         for first, last in ranges:
             self.held.take(first, last)
 
+    def last_seen(self, headers: dict[str, str]) -> int:
+        """What a client that leaves says of what it was sent: the last tag that reached the application. -1: nothing.
+        Raises ProtocolFault."""
+        first_unseen = headers.get("first-unseen")
+        if first_unseen is None:
+            return -1
+        number, tag = _tag(first_unseen)
+        return tag - 1 if number == self.number else -1
+
     def take_handed(self) -> Ranges:
         handed, self.handed = self.handed, []
         return handed
@@ -106,7 +116,7 @@ def subscribe_command(
         request,
         subscription.number,
         address,
-        _credit(headers, usual),
+        credit_of(headers, usual),
         headers.get("selector", ""),
         subscription.name,
         is_durable(headers),
@@ -116,7 +126,8 @@ def subscribe_command(
     )
 
 
-def _credit(headers: dict[str, str], usual: int) -> int:
+def credit_of(headers: dict[str, str], usual: int) -> int:
+    """How many messages a client takes ahead. Raises ClientFault."""
     text = headers.get("prefetch-count") or headers.get("activemq.prefetchSize")
     if text is None:
         return usual
@@ -141,6 +152,10 @@ class Subscriptions:
         found = Subscription(self._new_number(), key, headers, version=version)
         self._by_key[key] = self.by_number[found.number] = found
         return found
+
+    def has(self, headers: dict[str, str]) -> bool:
+        """Whether there is the one that a frame names. Raises ProtocolFault."""
+        return _key(headers) in self._by_key
 
     def remove(self, headers: dict[str, str]) -> Subscription:
         """Raises ClientFault."""
@@ -172,14 +187,27 @@ class Subscriptions:
         return None
 
     def _by_tag(self, headers: dict[str, str]) -> tuple[Subscription, Ranges] | None:
-        number, dash, tag = headers.get("id", "").partition("-")
-        if not dash or not number.isdecimal() or not tag.isdecimal() or len(number) + len(tag) > 38:
-            raise ProtocolFault(
-                "ACK and NACK say which message they are for: the header id is the message's ack",
-                code="frame-malformed",
-            )
-        found = self.by_number.get(int(number))
-        return None if found is None else (found, found.take(int(tag)))
+        number, tag = _tag(headers.get("id", ""))
+        found = self.by_number.get(number)
+        return None if found is None else (found, found.take(tag))
+
+
+def _tag(text: str) -> tuple[int, int]:
+    """The number of a subscription and the tag in a message's header `ack`. Raises ProtocolFault."""
+    number, dash, tag = text.partition("-")
+    if not dash or not number.isdecimal() or not tag.isdecimal() or len(number) > 18 or len(tag) > 18:
+        raise ProtocolFault(
+            "ACK and NACK say which message they are for: the header id is the message's ack",
+            code="frame-malformed",
+        )
+    return int(number), int(tag)
+
+
+def fate_of(headers: dict[str, str]) -> int:
+    """What becomes of a message that a client gives back."""
+    if headers.get("requeue") == "false":
+        return DEAD
+    return UNSEEN if headers.get("delivered") == "false" else BY_POLICY
 
 
 def _forget(subscription: Subscription, name: str, tag: int) -> None:

@@ -40,9 +40,14 @@ class WebSocketConversation(Conversation):
     """One connection. What is inside is told and asked as if it were alone."""
 
     def __init__(
-        self, recognise: Callable[[bytes], Conversation | None], origins: Sequence[str] = ()
+        self,
+        recognise: Callable[[bytes], Conversation | None],
+        origins: Sequence[str] = (),
+        names: Sequence[str] = (),
     ) -> None:
-        """`recognise` finds out what a client speaks that does not say so."""
+        """`recognise` finds out what a client speaks that does not say so. `origins`: from where pages may
+        connect, besides those of this server, which has these `names`."""
+        self._names = names
         self._recognise = recognise
         self._origins = origins
         self._inner: Conversation | None = None
@@ -116,7 +121,7 @@ class WebSocketConversation(Conversation):
             raise NotUpgraded("the request is too long", 400, code="frame-too-long")
         request, rest = self._request[: end + 2], self._request[end + len(_END) :]
         self._request = None
-        agreed = upgrade(request, self._origins)
+        agreed = upgrade(request, self._origins, self._names)
         if agreed.protocol:
             self._inner = _conversation_for(agreed.protocol)
         happenings.append(Answered(agreed.answer))
@@ -181,6 +186,10 @@ class WebSocketConversation(Conversation):
         self._is_closed = True
         code = frames.TOO_BIG if broken.error.code == "frame-too-long" else frames.PROTOCOL_ERROR
         return Broken(broken.error, self._wrapped(broken.farewell) + frames.close(code))
+
+    def challenge(self, data: bytes) -> bytes:
+        assert self._inner is not None
+        return self._wrapped(self._inner.challenge(data))
 
     def admit(self, welcome: native.Welcome) -> bytes:
         assert self._inner is not None

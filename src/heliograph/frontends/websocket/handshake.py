@@ -1,8 +1,6 @@
 """How an HTTP request becomes a WebSocket (RFC 6455, section 4), and how one is told that it does not.
 
-A web page may come from anywhere and still connect to a server on the machine of whoever looks at it. So a browser,
-which says where its page is from (`Origin`), is let in if that is the host that it connects to, or one that the
-configuration names.
+From where a page may come that connects is decided in `security/hosts.py`.
 """
 
 from __future__ import annotations
@@ -15,7 +13,9 @@ from typing import Final
 
 import msgspec
 
+from heliograph.frontends.http.requests import BadRequest, parse_head, tokens_of
 from heliograph.model.errors import ProtocolFault
+from heliograph.security.hosts import may_connect
 
 _SALT: Final = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 STOMP: Final = ("v12.stomp", "v11.stomp", "v10.stomp", "stomp")
@@ -54,16 +54,16 @@ class NotUpgraded(ProtocolFault):
         return "\r\n".join([*lines, "", ""]).encode() + body
 
 
-def upgrade(request: bytes, origins: Sequence[str] = ()) -> Upgrade:
-    """`request` ends with its empty line. Raises NotUpgraded."""
+def upgrade(request: bytes, origins: Sequence[str] = (), names: Sequence[str] = ()) -> Upgrade:
+    """`request` ends with its empty line; `names` are those of this server. Raises NotUpgraded."""
     headers = _headers(request)
-    if headers.get("upgrade", "").lower() != "websocket" or "upgrade" not in _tokens(
+    if headers.get("upgrade", "").lower() != "websocket" or "upgrade" not in tokens_of(
         headers.get("connection", "")
     ):
-        raise NotUpgraded("over HTTP this port speaks WebSocket only, for STOMP and MQTT", 426)
+        raise NotUpgraded("a WebSocket is asked for with Upgrade: websocket and Connection: Upgrade", 426)
     if headers.get("sec-websocket-version") != "13":
         raise NotUpgraded("version 13 of WebSocket is spoken here", 426, code="version-unknown")
-    _check_origin(headers, origins)
+    _check_origin(headers, origins, names)
     key = headers.get("sec-websocket-key", "")
     if not _is_key(key):
         raise NotUpgraded("Sec-WebSocket-Key is 16 bytes in base64", 400)
@@ -85,43 +85,25 @@ def upgrade(request: bytes, origins: Sequence[str] = ()) -> Upgrade:
 
 def _headers(request: bytes) -> dict[str, str]:
     try:
-        lines = request.decode("ascii").split("\r\n")
-    except UnicodeDecodeError:
-        raise NotUpgraded("a request is ASCII", 400) from None
-    method, _, rest = lines[0].partition(" ")
-    if method != "GET" or not rest.endswith(" HTTP/1.1"):
+        head = parse_head(request)
+    except BadRequest as fault:
+        raise NotUpgraded(fault.sentence, 400) from None
+    if head.method != "GET" or head.version != "HTTP/1.1":
         raise NotUpgraded("a WebSocket is asked for with GET and HTTP/1.1", 400)
-    headers: dict[str, str] = {}
-    for line in lines[1:]:
-        name, colon, value = line.partition(":")
-        if line and (not colon or not name or name != name.strip()):
-            raise NotUpgraded("a header is NAME: VALUE", 400)
-        if line:
-            key = name.lower()
-            headers[key] = f"{headers[key]}, {value.strip()}" if key in headers else value.strip()
-    return headers
+    return head.headers
 
 
-def _tokens(value: str) -> list[str]:
-    return [token.strip().lower() for token in value.split(",")]
-
-
-def _check_origin(headers: dict[str, str], origins: Sequence[str]) -> None:
+def _check_origin(headers: dict[str, str], origins: Sequence[str], names: Sequence[str]) -> None:
     origin = headers.get("origin")
-    if origin is None or origin in origins:
+    if origin is None:
         return  # no browser
-    if _host(origin.partition("://")[2]) != _host(headers.get("host", "")):
+    if not may_connect(origin, headers.get("host", ""), origins=origins, names=names):
         raise NotUpgraded(
-            "pages from there may not connect: name them in server.origins if they may",
+            "pages from there may not connect: name them in server.origins if they may, or this server's name in"
+            " server.advertise",
             403,
             code="origin-refused",
         )
-
-
-def _host(authority: str) -> str:
-    """Without the port."""
-    host, _, port = authority.rpartition(":")
-    return (host if port.isdecimal() else authority).lower()
 
 
 def _is_key(key: str) -> bool:
