@@ -11,7 +11,7 @@ from heliograph.sessions.access import Right
 
 Arguments = dict[str, Any]
 
-# The last events; whoever may receive them may ask.
+# The last events, of all kinds or of those named in `events`; whoever may receive them may ask.
 LOG: Final = "log"
 # What the bus of a cluster carried, as the primary heard it.
 BUS: Final = "bus"
@@ -27,6 +27,8 @@ OVERRIDE: Final = "partition.override"
 AUDITED: Final = (REMOVE_NODE, OVERRIDE)
 # The names of a client's own durable subscriptions.
 OWN_SUBSCRIPTIONS: Final = "client.subscriptions"
+# The server's certificate is read again from its files.
+CERTIFICATE_RELOAD: Final = "certificate.reload"
 # The users: all of them, one more, one less. They are the same for all nodes.
 USERS: Final = "users"
 USER_ADD: Final = "user.add"
@@ -47,6 +49,10 @@ PIPELINE_READS: Final = (
 )
 PIPELINE_WRITES: Final = ("pipeline.stage", "pipeline.publish", "pipeline.discard")
 OF_PIPELINES: Final = (*PIPELINE_READS, *PIPELINE_WRITES)
+# All destinations summed up; some of them, sorted; and the settings of the node that is asked.
+TOTALS: Final = "totals"
+FIND: Final = "destinations.find"
+CONFIGURATION: Final = "configuration"
 # About the server as a whole.
 OVER_SERVER: Final = (
     "server",
@@ -56,8 +62,12 @@ OVER_SERVER: Final = (
     "transactions",
     "policies",
     "destinations",
+    TOTALS,
+    FIND,
+    CONFIGURATION,
     BUS,
     NODE,
+    CERTIFICATE_RELOAD,
     *AUDITED,
     *OF_USERS,
 )
@@ -68,6 +78,7 @@ OVER_DESTINATION: Final = (
     "destination.create",
     "destination.delete",
     "destination.purge",
+    "destination.consumers",
     "destination.units",
     "destination.resume_unit",
     "destination.pause",
@@ -132,7 +143,9 @@ def argument(arguments: Arguments, name: str, kind: type, default: Any = None) -
     """An argument of the right type. Raises ClientFault `argument-invalid`, naming it."""
     value = arguments.get(name, default)
     if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
-        what = {str: "a text", int: "a whole number", bool: "true or false", dict: "a map"}[kind]
+        what = {str: "a text", int: "a whole number", bool: "true or false", dict: "a map", list: "a list"}[
+            kind
+        ]
         problem = "is missing" if value is None else f"is {str(value)[:40]!r}"
         raise ClientFault(f"the argument {name} {problem}; it is {what}", code="argument-invalid")
     return value
