@@ -122,6 +122,17 @@ class Cluster:
             before = count
             await asyncio.sleep(8)
 
+    async def holds_nothing(self, seconds: float) -> None:
+        """Everybody has heard that everything is done: what would come again has come."""
+
+        def held() -> dict[str, int]:
+            return {name: self.status(name).get("held", -1) for name in self.processes}
+
+        deadline = asyncio.get_running_loop().time() + seconds
+        while any(count != 0 for count in held().values()):
+            assert asyncio.get_running_loop().time() < deadline, f"still held: {held()}"
+            await asyncio.sleep(_POLL_SECONDS)
+
     def effects(self) -> list[Effect]:
         """What every member did, in the order of each."""
         found = []

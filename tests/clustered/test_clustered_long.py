@@ -1,6 +1,7 @@
 """Five members, a hundred thousand messages, members that come, leave and are killed at random, everywhere (H2, H4).
 
-`CLUSTERED_MESSAGES` and `CLUSTERED_SEED` choose another size and another course of events.
+`CLUSTERED_MESSAGES`, `CLUSTERED_RATE` and `CLUSTERED_SEED` choose another size, pace and course of events, and
+`CLUSTERED_LEASE` another lease, for a machine that has much else to do: a lease that runs out is no orderly leave.
 """
 
 from __future__ import annotations
@@ -21,10 +22,12 @@ from tests.clustered.play import Cluster, Verdict, judge
 from tests.servers import play
 
 MESSAGES = int(os.environ.get("CLUSTERED_MESSAGES", "100000"))
+RATE = float(os.environ.get("CLUSTERED_RATE", "2000"))
 SEED = int(os.environ.get("CLUSTERED_SEED", "1"))
 NAMES = ("ada", "bob", "cyd", "dan", "eve")
 MIDDLEWARE = list(ALL)
-OPTIONS = {"fields": ["property:unit"], "lease": 8.0}
+LEASE = float(os.environ.get("CLUSTERED_LEASE", "8"))
+OPTIONS = {"fields": ["property:unit"], "lease": LEASE}
 
 
 @pytest.fixture(params=MIDDLEWARE)
@@ -68,9 +71,9 @@ async def _story(middleware: Middleware, folder: Path, *, kills: bool) -> Verdic
         try:
             for name in NAMES:
                 cluster.start(name)
-            await cluster.is_whole(60)
+            await cluster.is_whole(180)
             began = time.monotonic()
-            publishing = asyncio.create_task(middleware.publish(url, 0, MESSAGES, rate=4_000))
+            publishing = asyncio.create_task(middleware.publish(url, 0, MESSAGES, rate=RATE))
             changes = await _disturb(cluster, publishing, kills=kills)
             await publishing
             if middleware.redelivers:
@@ -78,6 +81,8 @@ async def _story(middleware: Middleware, folder: Path, *, kills: bool) -> Verdic
             else:
                 await cluster.is_idle(120)
             seconds = time.monotonic() - began
+            await cluster.is_whole(120)
+            await cluster.holds_nothing(120)
         finally:
             cluster.end()
             collecting.cancel()
@@ -95,14 +100,20 @@ async def _disturb(cluster: Cluster, publishing: asyncio.Task[None], *, kills: b
         name = chance.choice(NAMES)
         if name not in cluster.processes:
             continue
+        names = [name]
         if kills and chance.random() < 0.7:
             cluster.kill(name)
+            other = chance.choice(NAMES)
+            if other in cluster.processes and chance.random() < 0.3:
+                cluster.kill(other)  # two at once
+                names.append(other)
         else:
             await cluster.leave(name)
         await asyncio.sleep(chance.uniform(0.2, 2))
-        cluster.start(name)
+        for each in names:
+            cluster.start(each)
         await cluster.is_whole(400)
-        changes += 1
+        changes += len(names)
     return changes
 
 
@@ -112,6 +123,7 @@ def _report(middleware: Middleware, *, kills: bool, changes: int, seconds: float
         "messages": MESSAGES,
         "kills": kills,
         "changes": changes,
+        "lease": LEASE,
         "seconds": round(seconds, 1),
         "lost": len(verdict.lost),
         "repeated": len(verdict.repeated),

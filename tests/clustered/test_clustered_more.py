@@ -229,6 +229,43 @@ def test_transacted_members_are_killed_and_every_effect_is_there_exactly_once(tm
 
 
 @pytest.mark.req("H1", "H2")
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+def test_all_transacted_members_die_at_once_and_nothing_that_was_done_is_done_again(tmp_path: Path) -> None:
+    """Ada comes back alone, with copies of all that bob has done since. The server kept his words for her."""
+    middleware = ALL["heliograph-transacted"]
+
+    async def story() -> None:
+        async with middleware.running(tmp_path) as url:
+            cluster = Cluster(middleware, url, tmp_path, {"lease": 1.5, "pause": 0.002})
+            collecting = asyncio.create_task(middleware.collect(url, tmp_path / "queue.effects"))
+            try:
+                for name in ("ada", "bob"):
+                    cluster.start(name)
+                await cluster.is_whole()
+                await middleware.publish(url, 0, 600)
+                await cluster.has_processed(range(100))
+                cluster.kill("ada")
+                cluster.kill("bob")
+                cluster.start("bob")
+                await cluster.has_processed(range(600))
+                cluster.kill("bob")
+                cluster.start("ada")
+                await cluster.is_whole()
+                await middleware.publish(url, 600, 100)
+                await cluster.has_processed(range(700))
+                await cluster.holds_nothing(30)
+                verdict = judge(cluster.effects(), range(700), cluster.killed)
+                assert not verdict.lost
+                assert not verdict.repeated
+            finally:
+                cluster.end()
+                collecting.cancel()
+
+    play(story(), 110)
+
+
+@pytest.mark.req("H1", "H2")
 @pytest.mark.nightly
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("key", ["heliograph", "rabbitmq", "nats", "mqtt", "redis", "kafka"])

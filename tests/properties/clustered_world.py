@@ -2,17 +2,19 @@
 
 The middleware routes the words of one sender in the order said, after any delay, to everybody who listens then; one
 listener has a word up to the skew later than another. Who is paused neither hears nor ticks nor acts, and goes on
-later as if nothing had been. The world watches who acts on what.
+later as if nothing had been. The world watches who acts on what, and what becomes of every message.
 """
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict, deque
 from dataclasses import dataclass, field
+from functools import partial
 
 from heliograph.clustered.events import (
     ActOn,
     CopiesSubscribed,
+    Doubt,
     Drained,
     Effect,
     FencedOff,
@@ -27,12 +29,15 @@ from heliograph.clustered.events import (
     Terms,
     Ticked,
 )
+from heliograph.clustered.holding import Held
 from heliograph.clustered.membership import Membership
 from heliograph.clustered.ranges import Ranges
-from heliograph.clustered.words import Beat, View
+from heliograph.clustered.words import Answer, Ask, Beat, Copy, Done, View, Word
+from tests.properties.clustered_copies import Keeping, Middleware
 
 STEP = 0.1
 TICK = 0.3
+DISCARD_SECONDS = 6.0
 SAMPLES = tuple(index * (1 << 32) // 16 + 5 for index in range(16))
 
 
@@ -51,8 +56,9 @@ class Player:
     offset: float
     skew: float
     membership: Membership
-    inbox: deque[tuple[float, Beat | View]] = field(default_factory=deque)
-    outbox: deque[tuple[float, Beat | View]] = field(default_factory=deque)
+    keeping: Keeping
+    inbox: deque[tuple[float, Word]] = field(default_factory=deque)
+    outbox: deque[tuple[float, Word]] = field(default_factory=deque)
     delay: float = 0.0
     is_paused: bool = False
     is_deaf: bool = False
@@ -61,7 +67,10 @@ class Player:
     owed: int | None = None
     works: list[Work] = field(default_factory=list)
     next_tick: float = 0.0
-    finding: list[str] = field(default_factory=list)
+    copies_are_late: bool = False
+    works_slowly: bool = False
+    doubts: int = 0
+    departed: dict[str, float] = field(default_factory=dict)
     comes_back: bool = True
 
     def clock(self, now: float) -> float:
@@ -75,6 +84,7 @@ class ClusteredWorld:
         self.players: dict[str, Player] = {}
         self.acted: dict[tuple[int, int], str] = {}
         self.problems: list[str] = []
+        self.middleware = Middleware()
         self._incarnation = 1000
 
     # ---- what happens to members
@@ -82,8 +92,9 @@ class ClusteredWorld:
     def start(self, name: str, rate: float, offset: float, skew: float) -> None:
         if name in self.players and self.players[name].is_alive:
             return
-        player = Player(name, rate, offset, skew, self._membership(name, offset + rate * self.now))
-        self.players[name] = player
+        membership = self._membership(name, offset + rate * self.now)
+        keeping = Keeping(name, self.middleware, OrderedDict())
+        self.players[name] = Player(name, rate, offset, skew, membership, keeping)
 
     def _membership(self, name: str, clock: float) -> Membership:
         self._incarnation += 1
@@ -102,28 +113,70 @@ class ClusteredWorld:
     def begin(self, name: str, value: int) -> None:
         """What the shell does before each message: is it mine, and is there a lease?"""
         player = self.players.get(name)
-        if player is None or not player.is_alive or player.is_paused or value not in player.allowed:
-            return
-        if not player.membership.may_act(player.clock(self.now)):
-            return
+        if player is not None and value in player.allowed and self._may_act(player):
+            self._watch(player, value)
+            if all(work.value != value for work in player.works):
+                player.works.append(Work(value, player.membership.epoch))
+
+    def _may_act(self, player: Player) -> bool:
+        is_there = player.is_alive and not player.is_paused
+        return is_there and player.membership.may_act(player.clock(self.now))
+
+    def _watch(self, player: Player, value: int) -> None:
+        """Nobody else acts on it now, nor did in this epoch."""
+        name = player.name
         epoch = player.membership.epoch
         for other in self.living():
             if (
                 other is not player
-                and any(work.value == value for work in other.works)
                 and self._has_lease(other)
+                and value in [*(w.value for w in other.works), *(h.value for h in other.keeping.under_way)]
             ):
                 self.problems.append(f"{name} and {other.name} act on {value}")
         if self.acted.setdefault((value, epoch), name) != name:
             self.problems.append(f"{name} and {self.acted[value, epoch]} act on {value} in epoch {epoch}")
-        if all(work.value != value for work in player.works):
-            player.works.append(Work(value, epoch))
 
     def finish(self, name: str) -> None:
         player = self.players.get(name)
         if player is not None and player.works and not player.is_paused:
             player.works.pop(0)
             self._tell_drained(player)
+
+    # ---- messages
+
+    def publish(self, value: int) -> None:
+        identity = self.middleware.publish(value)
+        for player in self.living():
+            player.keeping.arrived(identity)
+
+    def _work(self, player: Player) -> None:
+        """Finish what is under way, and begin with the next."""
+        if not self._may_act(player) or player.works_slowly:
+            return
+        for held in player.keeping.under_way[:]:
+            self._judge(player, held)
+            self._say(player, player.keeping.finish(held, player.membership.key))
+        held_next = player.keeping.holding.take(0)
+        if held_next is not None:
+            self._watch(player, held_next.value)
+            player.keeping.under_way.append(held_next)
+
+    def _judge(self, player: Player, held: Held) -> None:
+        before = self.middleware.processed.get(held.delivery.id)
+        if before is not None and not held.delivery.redelivered:
+            self.problems.append(
+                f"{held.delivery.id}, of {before}, is repeated by {player.name} without a mark"
+            )
+
+    def _discard(self, player: Player) -> None:
+        """A leader throws away the copies of names that are gone, unless somebody uses them."""
+        departed, clock = player.membership.departed, player.clock(self.now)
+        for name in departed:
+            since = player.departed.setdefault(name, clock)
+            is_used = any(each.name == name and each.keeping.is_subscribed for each in self.living())
+            if clock - since >= DISCARD_SECONDS and not is_used and not player.membership.knows(name):
+                self.middleware.subscriptions.pop(name, None)
+        player.departed = {name: since for name, since in player.departed.items() if name in departed}
 
     def _has_lease(self, player: Player) -> bool:
         """By the rule itself, whatever the engine says."""
@@ -155,46 +208,96 @@ class ClusteredWorld:
         clock = player.clock(self.now)
         while player.is_alive and not player.is_deaf and player.inbox and player.inbox[0][0] <= self.now:
             _, word = player.inbox.popleft()
-            self._carry_out(player, player.membership.handle(Heard(word, clock)))
-        for name in player.finding[:]:
-            player.finding.remove(name)
-            self._carry_out(player, player.membership.handle(HasEverything(name)))
+            self._heed(player, word, clock)
+        if not player.copies_are_late:
+            player.keeping.receive(clock)
         if self.now >= player.next_tick:
             player.next_tick = self.now + TICK
             self._carry_out(player, player.membership.handle(Ticked(clock, int(self.now * 1000))))
+            for ask in player.keeping.asks(clock, player.membership.view):
+                self._say(player, ask)
+            self._discard(player)
+        self._work(player)
+
+    def _heed(self, player: Player, word: Word, clock: float) -> None:
+        keeping = player.keeping
+        match word:
+            case Beat() | View():
+                self._carry_out(player, player.membership.handle(Heard(word, clock)))
+            case Done(ids=ids):
+                self._found_out(player, keeping.hear_done(ids))
+                self._tell_drained(player)
+            case Ask(to=player.name) if keeping.is_subscribed:
+                keeping.when_caught_up(lambda: self._say(player, keeping.answer(word)))
+            case Answer(to=player.name):
+                self._found_out(player, keeping.hear_done(word.done))
+                for copy in keeping.copies_for(word):
+                    self._say(player, copy)
+            case Copy(to=player.name):
+                keeping.take_copy(word, clock)
+            case _:
+                pass
+
+    def _say(self, player: Player, word: Word) -> None:
+        player.outbox.append((self.now, word))
+
+    def _found_out(self, player: Player, found: list[HasEverything]) -> None:
+        for event in found:
+            self._carry_out(player, player.membership.handle(event))
+
+    def _find_complete(self, player: Player, keeping: Keeping, event: HasEverything) -> None:
+        if keeping is player.keeping:
+            self._found_out(player, keeping.settle(event))
+
+    def _end_doubt(self, player: Player, keeping: Keeping) -> None:
+        if keeping is player.keeping:
+            player.doubts -= 1
+            if not player.doubts:
+                keeping.holding.caught_up()
 
     def _carry_out(self, player: Player, effects: list[Effect]) -> None:
         for effect in effects:
             match effect:
                 case Say(word):
-                    player.outbox.append((self.now, word))
-                case SubscribeCopies():
+                    self._say(player, word)
+                case SubscribeCopies(is_fresh):
+                    player.keeping.subscribe(is_fresh)
                     self._carry_out(player, player.membership.handle(CopiesSubscribed()))
                 case ActOn(ranges, epoch):
                     player.allowed, player.owed = ranges, epoch
+                    player.keeping.holding.act_on(ranges)
                     self._tell_drained(player)
-                case FindComplete(name):
-                    player.finding.append(name)
+                case Doubt(ranges):
+                    player.doubts += 1
+                    player.keeping.holding.doubt(ranges)
+                    player.keeping.when_caught_up(partial(self._end_doubt, player, player.keeping))
+                case FindComplete(key, lineage):
+                    found = HasEverything(key, lineage)
+                    then = partial(self._find_complete, player, player.keeping, found)
+                    player.keeping.when_caught_up(then)
                 case FenceOff(key):
                     self._carry_out(player, player.membership.handle(FencedOff(key)))
-                case Stop(has_left=has_left):
+                case Stop(has_left=has_left, keeps_copies=keeps_copies):
+                    if not keeps_copies:
+                        self.middleware.subscriptions.pop(player.name, None)
                     self._stop(player, has_left)
-                case _:
-                    pass
 
     def _tell_drained(self, player: Player) -> None:
-        if player.owed is not None and all(work.value in player.allowed for work in player.works):
+        is_drained = all(work.value in player.allowed for work in player.works)
+        if player.owed is not None and is_drained and player.keeping.holding.is_drained:
             epoch, player.owed = player.owed, None
             self._carry_out(player, player.membership.handle(Drained(epoch)))
 
     def _stop(self, player: Player, has_left: bool) -> None:
         """Its handlers are cancelled; it comes back as somebody else."""
-        if has_left and player.works:
+        if has_left and (player.works or player.keeping.under_way):
             self.problems.append(f"{player.name} left with work under way")
         player.works.clear()
         player.allowed, player.owed = Ranges(), None
         player.inbox.clear()
-        player.finding.clear()
+        player.doubts = 0
+        player.departed.clear()
+        player.keeping = Keeping(player.name, self.middleware, player.keeping.known)
         if has_left or not player.comes_back:
             for _, word in player.outbox:
                 for listener in self.living():
@@ -209,7 +312,7 @@ class ClusteredWorld:
     def calm(self) -> None:
         """Nobody is stuck any more; everything under way ends."""
         for player in self.living():
-            player.is_paused = False
+            player.is_paused = player.copies_are_late = player.works_slowly = False
             player.delay = 0.0
             player.works.clear()
             self._tell_drained(player)

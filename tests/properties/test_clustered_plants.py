@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
-from hypothesis.stateful import run_state_machine_as_test
+from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
+from msgspec.structs import replace
 
-from heliograph.clustered.events import ActOn, Effect, Terms
+from heliograph.clustered import leading
+from heliograph.clustered.completeness import Completeness
+from heliograph.clustered.events import ActOn, Effect, FindComplete, Terms
 from heliograph.clustered.membership import Membership
-from heliograph.clustered.words import Beat, View
+from heliograph.clustered.presence import Presence
+from heliograph.clustered.settling import Settling
+from heliograph.clustered.words import Beat, Member, View
+from tests.properties.clustered_copies import Keeping
 from tests.properties.test_clustered_handover import HandingOver
+from tests.properties.test_clustered_losses import Losing
 
 Plant = Callable[[pytest.MonkeyPatch], None]
 
 
 def gains_without_waiting(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Membership, "_released", lambda *_: True)
+    patch.setattr(Presence, "released", lambda *_: True)
 
 
 def acts_without_looking_at_the_lease(patch: pytest.MonkeyPatch) -> None:
@@ -49,26 +56,88 @@ def keeps_what_a_view_takes_away(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Membership, "_adopt", greedy)
 
 
+# ---- and these lose messages
+
+
+def takes_all_for_complete_when_nobody_is(patch: pytest.MonkeyPatch) -> None:
+    def all_of_them(stayed: Sequence[Member], _beats: object) -> list[Member]:
+        return [replace(member, is_complete=True) for member in stayed]
+
+    patch.setattr(leading, "_with_one_complete", all_of_them)
+
+
+def takes_old_copies_for_worthless(patch: pytest.MonkeyPatch) -> None:
+    honest = Completeness.adopt
+
+    def careless(self: Completeness, view: View) -> list[FindComplete]:
+        found = honest(self, view)
+        self.is_clean = True
+        return found
+
+    patch.setattr(Completeness, "adopt", careless)
+
+
+def finds_a_name_complete_instead_of_an_incarnation(patch: pytest.MonkeyPatch) -> None:
+    honest = Completeness.adopt
+
+    def forgetful(self: Completeness, view: View) -> list[FindComplete]:
+        names = {name for name, _ in self.found}
+        found = honest(self, view)
+        self.found |= {member.key: None for member in view.members if member.name in names}
+        return found
+
+    patch.setattr(Completeness, "adopt", forgetful)
+
+
+def finds_complete_without_waiting(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Settling, "add", lambda _self, what, _ids: [what])
+
+
+def looks_before_it_is_caught_up(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Keeping, "when_caught_up", lambda _self, then: then())
+
+
+def throws_old_copies_away_when_it_leaves_before_it_is_in(patch: pytest.MonkeyPatch) -> None:
+    honest = Membership._go
+
+    def careless(self: Membership, *, keeps_copies: bool, effects: list[Effect]) -> None:
+        honest(self, keeps_copies=keeps_copies and self.view is not None, effects=effects)
+
+    patch.setattr(Membership, "_go", careless)
+
+
+OVERLAPS = [
+    gains_without_waiting,
+    acts_without_looking_at_the_lease,
+    dates_beats_ahead,
+    takes_over_after_half_of_the_silence,
+    keeps_what_a_view_takes_away,
+]
+LOSSES = [
+    takes_all_for_complete_when_nobody_is,
+    takes_old_copies_for_worthless,
+    finds_a_name_complete_instead_of_an_incarnation,
+    finds_complete_without_waiting,
+    looks_before_it_is_caught_up,
+    throws_old_copies_away_when_it_leaves_before_it_is_in,
+]
+
+
 @pytest.mark.nightly
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(900)
 @pytest.mark.req("H2")
 @pytest.mark.parametrize(
-    "plant",
-    [
-        gains_without_waiting,
-        acts_without_looking_at_the_lease,
-        dates_beats_ahead,
-        takes_over_after_half_of_the_silence,
-        keeps_what_a_view_takes_away,
-    ],
+    ("world", "plant"), [*((HandingOver, each) for each in OVERLAPS), *((Losing, each) for each in LOSSES)]
 )
-def test_a_planted_fault_is_found(plant: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_planted_fault_is_found(
+    world: type[RuleBasedStateMachine], plant: Plant, monkeypatch: pytest.MonkeyPatch
+) -> None:
     plant(monkeypatch)
     with pytest.raises(AssertionError):
         run_state_machine_as_test(
-            HandingOver,
+            world,
             settings=settings(
-                max_examples=400,
+                max_examples=1500,
                 stateful_step_count=60,
                 deadline=None,
                 database=None,

@@ -102,5 +102,11 @@ class Transacting(Protocol):
 
     async def roll_back(self) -> None: ...
 
+    async def kept_words(self, *, all_of_them: bool) -> list[bytes]:
+        """Words said in transactions that the middleware keeps for this member, and that came since the last call."""
+
+    async def let_go(self) -> None:
+        """Forget the kept words that the last call but one gave, and those before: their copies are done with."""
+
     async def fence(self, key: MemberKey) -> None:
         """Take the licence of a member that is taken for dead: from then on nothing that it commits takes effect."""

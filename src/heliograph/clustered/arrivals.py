@@ -14,12 +14,17 @@ class Arrivals(Generic[T]):
     """Of one loop. It has no bound of its own: a middleware sends no more ahead than may be unacknowledged."""
 
     def __init__(self) -> None:
-        self._waiting: deque[T] = deque()
+        self._waiting: deque[T | asyncio.Event] = deque()
         self._is_there = asyncio.Event()
         self._error: Exception | None = None
 
     def add(self, item: T) -> None:
         self._waiting.append(item)
+        self._is_there.set()
+
+    def add_mark(self, taken: asyncio.Event) -> None:
+        """Set when everything that came before is taken."""
+        self._waiting.append(taken)
         self._is_there.set()
 
     def end(self, error: Exception) -> None:
@@ -35,10 +40,17 @@ class Arrivals(Generic[T]):
             await self._is_there.wait()
 
     async def one(self) -> T:
-        await self._wait()
-        return self._waiting.popleft()
+        return (await self.some(1))[0]
 
-    async def some(self) -> list[T]:
+    async def some(self, most: int = _AT_ONCE) -> list[T]:
         """At least one, and not so many that nothing else gets its turn."""
-        await self._wait()
-        return [self._waiting.popleft() for _ in range(min(len(self._waiting), _AT_ONCE))]
+        taken: list[T] = []
+        while not taken:
+            await self._wait()
+            while self._waiting and len(taken) < most:
+                item = self._waiting.popleft()
+                if isinstance(item, asyncio.Event):
+                    item.set()
+                else:
+                    taken.append(item)
+        return taken

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Self
@@ -74,6 +75,7 @@ class ClusteredConsumer:
             on_result=on_result,
         )
         self.figures = Figures()
+        self._known: OrderedDict[str, None] = OrderedDict()
         self._run: MemberRun | None = None
         self._task: asyncio.Task[None] | None = None
         self._is_leaving = False
@@ -156,7 +158,7 @@ class ClusteredConsumer:
 
     async def _once(self) -> None:
         self.figures.incarnations += 1
-        self._run = MemberRun(self._settings, self._adapter(), self.figures)
+        self._run = MemberRun(self._settings, self._adapter(), self.figures, self._known)
         try:
             await self._run.run()
         finally:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from heliograph.clustered.ranges import Ranges
-from heliograph.clustered.words import Beat, MemberKey, View
+from heliograph.clustered.words import Beat, Lineage, MemberKey, View
 from heliograph.model import limits
 
 
@@ -62,9 +62,10 @@ class Drained:
 
 @dataclass(frozen=True, slots=True)
 class HasEverything:
-    """Everything that was published before that member's copies began is done."""
+    """Everything that this member had when `FindComplete` asked is done."""
 
-    name: str
+    key: MemberKey
+    lineage: Lineage
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,9 +112,10 @@ class Doubt:
 
 @dataclass(frozen=True, slots=True)
 class FindComplete:
-    """Say when everything that was published before that member's copies began is done."""
+    """That member's copies have begun, or are one's own: say when everything that is here by now is done."""
 
-    name: str
+    key: MemberKey
+    lineage: Lineage
 
 
 @dataclass(frozen=True, slots=True)

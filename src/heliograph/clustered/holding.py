@@ -33,13 +33,20 @@ class Held:
 class Holding:
     """The messages of one member. What is mine is taken lane by lane, each lane in the order of arrival."""
 
-    def __init__(self, *, lanes: int = 1, messages: int = limits.CLUSTERED_HELD_MESSAGES) -> None:
+    def __init__(
+        self,
+        *,
+        lanes: int = 1,
+        messages: int = limits.CLUSTERED_HELD_MESSAGES,
+        known: OrderedDict[str, None] | None = None,
+    ) -> None:
+        """`known`: ids of what is done, from an earlier incarnation; this one adds to them."""
         self.mine = Ranges()
         self.held: dict[str, Held] = {}
         self.bytes = 0
         self._most = messages
         self._doubtful = Ranges()
-        self._done: OrderedDict[str, None] = OrderedDict()
+        self._done: OrderedDict[str, None] = OrderedDict() if known is None else known
         self._lanes: list[deque[Held]] = [deque() for _ in range(lanes)]
         self._begun: dict[str, Held] = {}
 
@@ -114,6 +121,7 @@ class Holding:
         for lane in self._lanes:
             lane.clear()
         for held in self.held.values():
+            held.pause = limits.CLUSTERED_ASK_SECONDS  # whoever owns it now was not asked yet
             if not held.is_begun and held.value in ranges:
                 self._lane(held.value).append(held)
 
@@ -138,7 +146,10 @@ class Holding:
         """Others' messages that have been here for long, the oldest first; each is asked about ever more rarely."""
         found: list[Held] = []
         for held in self.held.values():
-            if len(found) == limits.CLUSTERED_ASK_IDS or now - held.arrived < limits.CLUSTERED_ASK_SECONDS:
+            if (
+                len(found) == limits.CLUSTERED_ASK_MESSAGES
+                or now - held.arrived < limits.CLUSTERED_ASK_SECONDS
+            ):
                 break
             if (
                 held.value not in self.mine

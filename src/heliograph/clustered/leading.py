@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from heliograph.clustered.ranges import Policy
-from heliograph.clustered.words import Beat, Member, MemberKey, View
+from heliograph.clustered.words import Beat, Lineage, Member, MemberKey, View
 from heliograph.model.limits import CLUSTERED_DEPARTED_NAMES
 
 
@@ -15,23 +15,24 @@ def next_view(
     *,
     policy: Policy,
     out: Sequence[MemberKey],
-    present: Sequence[Beat],
+    beats: Mapping[MemberKey, Beat],
     highest: int,
 ) -> View | None:
-    """None if nothing changed. `out` are members without a lease, `present` the last beats of all who are there."""
-    beats = {beat.key: beat for beat in present}
+    """None if nothing changed. `out` are those without a lease, `beats` the last of everybody who was heard."""
+    present = [beat for key, beat in beats.items() if key not in out]
+    epoch = max(highest, view.epoch) + 1
+    lineage = view.lineage
+    clean = {key: None for key, beat in beats.items() if beat.is_clean and beat.lineage == lineage}
     stayed = [member for member in view.members if member.key not in out]
-    settled = {
-        name: None for m in stayed if m.is_complete and m.key in beats for name in beats[m.key].settled
-    }
-    stayed = [_completed(m) if m.name in settled else m for m in stayed]
-    has_complete = any(member.is_complete for member in stayed)
-    if not has_complete:
-        # Nobody is left who has everything: what these have not waits in the copies of those who went.
-        stayed = [_completed(member) for member in stayed]
+    found = _found(stayed, beats, lineage)
+    stayed = [_completed(m) if m.key in found and m.key in clean else m for m in stayed]
+    went = [m.name for m in view.members if m.key in out and (m.is_complete or m.key in clean)]
+    if not any(member.is_complete for member in stayed):
+        # Nobody is left who has everything. One must do, and what it has not waits in the copies of the others, of
+        # those who went too: none of these is thrown away before its member has come and found it done.
+        stayed, went, lineage = _with_one_complete(stayed, beats), [], (epoch, *me)
     members = (*stayed, *_joining(present, stayed))
     names = {member.name: None for member in members}
-    went = [m.name for m in view.members if m.key in out] if has_complete else []
     departed = [name for name in dict.fromkeys([*view.departed, *went]) if name not in names]
     departed = departed[-CLUSTERED_DEPARTED_NAMES:]
     slices = policy.assign(_workers(members, beats), view.assignment).slices
@@ -39,7 +40,22 @@ def next_view(
         _contests(beat, view) for beat in present
     ):
         return None
-    return View(max(highest, view.epoch) + 1, me, members, slices, tuple(departed))
+    return View(epoch, me, members, slices, tuple(departed), lineage=lineage)
+
+
+def _found(
+    stayed: Sequence[Member], beats: Mapping[MemberKey, Beat], lineage: Lineage
+) -> dict[MemberKey, None]:
+    """Who has everything, by the word of somebody who has."""
+    complete = [beats[member.key] for member in stayed if member.is_complete and member.key in beats]
+    return {key: None for beat in complete if beat.lineage == lineage for key in beat.found}
+
+
+def _with_one_complete(stayed: Sequence[Member], beats: Mapping[MemberKey, Beat]) -> list[Member]:
+    """The first that does not leave."""
+    staying = [m.key for m in stayed if m.key not in beats or not beats[m.key].is_leaving]
+    chosen = (staying or [m.key for m in stayed])[0]
+    return [_completed(member) if member.key == chosen else member for member in stayed]
 
 
 def _joining(present: Sequence[Beat], stayed: Sequence[Member]) -> list[Member]:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from heliograph.clustered.kept_words import PROPERTY
 from heliograph.clustered.words import MemberKey
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ class Licence:
         return self._session
 
     async def commit(self, word: bytes) -> None:
-        await self._saying.send(word)
+        await self._saying.send(word, properties={PROPERTY: "done"})
         await self._renewing.send(b"licence")
         self._has_licence = False
         await self._session.commit()

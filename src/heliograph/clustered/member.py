@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -39,6 +40,7 @@ from heliograph.clustered.events import (
 from heliograph.clustered.holding import Holding
 from heliograph.clustered.membership import Membership
 from heliograph.clustered.ranges import Policy
+from heliograph.clustered.settling import Settling
 from heliograph.clustered.verifier import MessageVerifier
 from heliograph.clustered.words import Answer, Ask, Beat, Copy, Done, MemberKey, View, Word, decoded, encoded
 from heliograph.clustered.working import Figures, Handler, Working
@@ -108,7 +110,10 @@ def _weightiest(group: BaseExceptionGroup[BaseException]) -> BaseException:
 class MemberRun:
     """The tasks of one incarnation."""
 
-    def __init__(self, settings: Settings, adapter: Adapter, figures: Figures) -> None:
+    def __init__(
+        self, settings: Settings, adapter: Adapter, figures: Figures, known: OrderedDict[str, None]
+    ) -> None:
+        """`known`: what earlier incarnations in this process have heard to be done."""
         self._settings = settings
         self._adapter = adapter
         self._figures = figures
@@ -122,7 +127,7 @@ class MemberRun:
             policy=settings.policy,
             weight=settings.weight,
         )
-        self.holding = Holding(lanes=settings.lanes)
+        self.holding = Holding(lanes=settings.lanes, known=known)
         self._outgoing: asyncio.Queue[Word] = asyncio.Queue()
         self._working = Working(
             settings.handler,
@@ -139,14 +144,15 @@ class MemberRun:
         self._to_acknowledge: list[Delivery] = []
         self._has_done_copies = asyncio.Event()
         self._heard_done: dict[MemberKey, int] = {}
-        self._settling: list[tuple[str, dict[str, None]]] = []
+        self._settling: Settling[HasEverything] = Settling()
         self._owed: int | None = None
         self._stop: Stop | None = None
         self._tasks: asyncio.TaskGroup
         self._leads = False
+        self._ask_due = 0.0
         self._doubts = 0
         self._departed: dict[str, float] = {}
-        self._is_subscribed = False
+        self._is_subscribing = self._is_subscribed = False
 
     async def run(self) -> None:
         """Raises Ended."""
@@ -163,6 +169,8 @@ class MemberRun:
             stop = self._stop or Stop("the connection failed")
             with suppress(Exception):
                 async with asyncio.timeout(limits.CLUSTERED_LEAVING_SECONDS):
+                    with suppress(Exception):
+                        await self._acknowledge_now()  # what is done need not come again
                     await self._adapter.close(keeps_copies=stop.keeps_copies)
 
     def leave(self) -> None:
@@ -190,8 +198,8 @@ class MemberRun:
                 self.holding.doubt(ranges)
                 self._doubts += 1
                 self._tasks.create_task(self._end_doubt())
-            case FindComplete(name):
-                self._tasks.create_task(self._find_complete(name))
+            case FindComplete(key, lineage):
+                self._tasks.create_task(self._find_complete(HasEverything(key, lineage)))
             case FenceOff(key):
                 self._tasks.create_task(self._fence(key))
             case Stop():
@@ -228,27 +236,23 @@ class MemberRun:
         if not self._doubts:
             self.holding.caught_up()
 
-    async def _find_complete(self, name: str) -> None:
+    async def _find_complete(self, finding: HasEverything) -> None:
         await self._adapter.caught_up()
-        self._settling.append((name, dict.fromkeys(self.holding.held)))
-        self._tell_settled()
+        self._tell_settled(self._settling.add(finding, self.holding.held))
 
-    def _tell_settled(self) -> None:
-        for name, ids in [each for each in self._settling if not each[1]]:
-            self._settling.remove((name, ids))
-            self._handle(HasEverything(name))
+    def _tell_settled(self, settled: list[HasEverything]) -> None:
+        for event in settled:
+            self._handle(event)
 
     def _discard_what_nobody_needs(self) -> None:
         """Copies of members that are gone for good. Who only comes back throws its old copies away itself."""
-        view, now = self.membership.view, self._clock()
-        if view is None or not self.membership.is_leader:
-            return
-        for name in view.departed:
+        departed, now = self.membership.departed, self._clock()
+        for name in departed:
             since = self._departed.setdefault(name, now)
             if now - since >= limits.CLUSTERED_DISCARD_SECONDS and not self.membership.knows(name):
                 self._departed[name] = float("inf")
                 self._tasks.create_task(self._discard(name))
-        self._departed = {name: since for name, since in self._departed.items() if name in view.departed}
+        self._departed = {name: since for name, since in self._departed.items() if name in departed}
 
     async def _discard(self, name: str) -> None:
         """A courtesy to the middleware: if it fails, copies of somebody who is gone stay there."""
@@ -298,9 +302,14 @@ class MemberRun:
                 pass
 
     def _check_gap(self, key: MemberKey, number: int) -> None:
-        """A word `Done` that was missed cannot be had again: begin again, with copies of what is new."""
+        """A word `Done` that was missed cannot be had again: begin again, with copies of what is new.
+
+        Before I have copies nothing can be missed.
+        """
         known = self._heard_done.setdefault(key, number)
-        if number > known:
+        if not self._is_subscribing:
+            self._heard_done[key] = max(known, number)
+        elif number > known:
             raise Ended(Stop(f"words {known + 1} to {number} of {key[0]} were missed"))
 
     def _heed_done(self, ids: list[str]) -> None:
@@ -309,12 +318,22 @@ class MemberRun:
             self._room.set()
             if self._settings.acknowledge is Acknowledge.OWNER:
                 self._acknowledge_later([delivery for delivery in gone if delivery.handle is not None])
-        if self._settling:
-            for _, waiting in self._settling:
-                for identity in ids:
-                    waiting.pop(identity, None)
-            self._tell_settled()
+        self._tell_settled(self._settling.done(ids))
         self._tell_drained()
+
+    async def _heed_kept_words(self, transacting: Transacting, *, all_of_them: bool) -> None:
+        """What was done while I was away, or before I last acknowledged what I had: not to be begun again."""
+        for word in map(decoded, await transacting.kept_words(all_of_them=all_of_them)):
+            if isinstance(word, Done):
+                self._heed_done(word.ids)
+
+    async def _let_go_of_words(self, transacting: Transacting) -> None:
+        """Of those that came the last time but one: since then their copies have come, and are acknowledged."""
+        while _goes_on():
+            await asyncio.sleep(limits.CLUSTERED_LET_GO_SECONDS)
+            await self._heed_kept_words(transacting, all_of_them=False)
+            await transacting.let_go()
+            await self._adapter.caught_up()
 
     def _share_results(self, word: Done) -> None:
         on_result = self._settings.on_result
@@ -326,7 +345,11 @@ class MemberRun:
     # ---- copies
 
     async def _receive(self, is_fresh: bool) -> None:
+        self._is_subscribing = True
         await self._adapter.subscribe(is_fresh=is_fresh)
+        if self._transacting is not None:
+            await self._heed_kept_words(self._transacting, all_of_them=True)
+            self._tasks.create_task(self._let_go_of_words(self._transacting))
         self._is_subscribed = True
         self._handle(CopiesSubscribed())
         value_of, holding = self._settings.verifier.value, self.holding
@@ -336,7 +359,7 @@ class MemberRun:
                 self._room.clear()
                 await self._room.wait()
             deliveries = await self._adapter.receive()
-            await asyncio.sleep(0)  # copies that are here already must not keep words from being heard
+            # Nothing may come in between: whoever waits for the adapter to be caught up looks at what is held.
             now = self._clock()
             known = [each for each in deliveries if not holding.receive(each, value_of(each), now)]
             self._figures.received += len(deliveries)
@@ -345,6 +368,7 @@ class MemberRun:
                 self._acknowledge_later(deliveries)
             elif known and self._settings.acknowledge is Acknowledge.OWNER:
                 self._acknowledge_later(known)
+            await asyncio.sleep(0)  # copies that are here already must not keep words from being heard
 
     def _acknowledge_later(self, deliveries: list[Delivery]) -> None:
         """Hearing must not wait for the middleware: one's own beat may be the next word."""
@@ -363,16 +387,19 @@ class MemberRun:
             await self._adapter.acknowledge(deliveries)
 
     def _ask_about_the_overdue(self) -> None:
-        view = self.membership.view
-        if view is None:
+        view, now = self.membership.view, self._clock()
+        if view is None or now < self._ask_due:
             return
+        self._ask_due = now + limits.CLUSTERED_ASK_PAUSE_SECONDS
         by_owner: dict[str, list[str]] = {}
-        for held in self.holding.overdue(self._clock()):
+        for held in self.holding.overdue(now):
             by_owner.setdefault(view.assignment.owner(held.value), []).append(held.delivery.id)
         for owner, ids in by_owner.items():
             if owner != self._settings.name:
                 self._figures.asked += len(ids)
-                self._outgoing.put_nowait(Ask(self._settings.name, owner, ids))
+                for at in range(0, len(ids), limits.CLUSTERED_DONE_IDS):
+                    part = ids[at : at + limits.CLUSTERED_DONE_IDS]
+                    self._outgoing.put_nowait(Ask(self._settings.name, owner, part))
 
     async def _answer(self, name: str, ids: list[str]) -> None:
         """What I have not seen although I have seen everything until now, I never will."""
@@ -393,6 +420,7 @@ class MemberRun:
             self._outgoing.put_nowait(word)
 
     def _take_copy(self, word: Copy) -> None:
-        delivery = Delivery(id=word.id, body=word.body, **word.fields)
+        """Marked: somebody who was here before, and of whom I know nothing, may have begun it."""
+        delivery = Delivery(id=word.id, body=word.body, **{**word.fields, "redelivered": True})
         self.holding.receive(delivery, word.value, self._clock())
         self._working.wake()

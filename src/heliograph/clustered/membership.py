@@ -17,6 +17,9 @@ from __future__ import annotations
 
 from typing import assert_never
 
+from msgspec.structs import replace
+
+from heliograph.clustered.completeness import Completeness
 from heliograph.clustered.events import (
     ActOn,
     CopiesSubscribed,
@@ -26,7 +29,6 @@ from heliograph.clustered.events import (
     Event,
     FencedOff,
     FenceOff,
-    FindComplete,
     HasEverything,
     Heard,
     LeaveAsked,
@@ -38,10 +40,9 @@ from heliograph.clustered.events import (
 )
 from heliograph.clustered.hashing import HASH_VERSION
 from heliograph.clustered.leading import next_view
+from heliograph.clustered.presence import NEVER, Presence
 from heliograph.clustered.ranges import EVERYTHING, Even, Policy, Ranges
 from heliograph.clustered.words import Beat, Member, MemberKey, View
-
-NEVER = float("-inf")
 
 
 class Membership:
@@ -68,14 +69,11 @@ class Membership:
         self.done_words = 0
         self._policy = policy or Even()
         self._weight = weight
-        self._listening_since = now
-        self._probe = NEVER  # when the last beat was sent that came back
+        self._presence = Presence(self.key, silence_seconds=self.terms.silence_seconds, now=now)
         self._now = now  # never ahead of the clock: a beat that is dated late would make a lease too long
         self._beat_due = now
         self._view_due = now
         self._wall_ms = incarnation
-        self._heard_at: dict[MemberKey, float] = {}
-        self._beats: dict[MemberKey, Beat] = {}
         self._highest_epoch = 0
         self._proposed: View | None = None
         self._adopted_at = now
@@ -85,8 +83,7 @@ class Membership:
         self._is_subscribing = False
         self._is_fresh = False
         self._is_leaving = False
-        self._settled: dict[str, None] = {}
-        self._finding: dict[MemberKey, None] = {}
+        self._completeness = Completeness(self.key)
         self._fenced: dict[MemberKey, None] = {}
         self._fencing: dict[MemberKey, None] = {}
 
@@ -117,9 +114,9 @@ class Membership:
                 self._is_ready = True
             case Drained(epoch):
                 self._drained(epoch, effects)
-            case HasEverything(name):
-                self._settled[name] = None
-                effects.append(Say(self._beat(self._now)))
+            case HasEverything(key, lineage):
+                if self._completeness.find_out(key, lineage):
+                    effects.append(Say(self._beat(self._now)))
             case FencedOff(key):
                 self._fenced[key] = None
             case LeaveAsked():
@@ -154,8 +151,10 @@ class Membership:
             is_leaving=self._is_leaving,
             is_gone=is_gone,
             weight=self._weight,
-            settled=tuple(self._settled),
             done=self.done_words,
+            lineage=self._completeness.lineage,
+            is_clean=self._completeness.is_clean,
+            found=tuple(self._completeness.found),
         )
 
     def _stop(self, reason: str, effects: list[Effect]) -> None:
@@ -173,8 +172,7 @@ class Membership:
         elif beat.name == self.name and beat.incarnation > self.key[1]:
             self._stop("another process came with the same name", effects)
         else:
-            self._heard_at[beat.key] = now
-            self._beats[beat.key] = beat
+            self._presence.hear(beat, now)
             self._highest_epoch = max(self._highest_epoch, beat.epoch)
             self._gain(effects)
 
@@ -182,26 +180,20 @@ class Membership:
         if self.lease_until is not None and now >= self.lease_until:
             self._stop("the lease ran out", effects)
             return
-        self._probe = max(self._probe, beat.sent)
-        self.lease_until = self._probe + self.terms.lease_seconds
+        self._presence.hear_myself(beat)
+        self.lease_until = self._presence.probe + self.terms.lease_seconds
         self._gain(effects)
-
-    def _is_silent(self, key: MemberKey) -> bool:
-        """It has no lease: nothing of it came for long, on a connection on which I heard myself since."""
-        since = max(self._heard_at.get(key, NEVER), self._listening_since)
-        return self._probe - since >= self.terms.silence_seconds
-
-    def _is_gone(self, key: MemberKey) -> bool:
-        beat = self._beats.get(key)
-        return beat is not None and beat.is_gone
-
-    def _is_out(self, key: MemberKey) -> bool:
-        return key != self.key and (self._is_gone(key) or self._is_silent(key))
 
     def knows(self, name: str) -> bool:
         """Somebody of that name is in, or on its way in."""
         is_in = self.view is not None and _is_mine(self.view, name)
-        return is_in or any(key[0] == name and not self._is_out(key) for key in self._beats)
+        return is_in or any(beat.name == name for beat in self._presence.here())
+
+    @property
+    def departed(self) -> tuple[str, ...]:
+        """For a leader whose view everybody has adopted: whose copies may be thrown away."""
+        view = self.view
+        return view.departed if view is not None and self._has_gained and self.is_leader else ()
 
     # ---- founding
 
@@ -209,12 +201,9 @@ class Membership:
         """Nobody is there: what waits from an earlier life is all there is, and I begin."""
         if self.view is not None or self._proposed is not None or self._is_leaving:
             return
-        others = [key for key in self._heard_at if not self._is_out(key)]
-        if self._probe - self._listening_since < self.terms.silence_seconds:
+        if not self._presence.has_listened:
             return
-        if any(self._beats[key].epoch for key in others) or any(
-            _rank(key) < _rank(self.key) for key in others
-        ):
+        if any(beat.epoch or _rank(beat.key) < _rank(self.key) for beat in self._presence.here()):
             return
         if not self._is_ready:
             self._subscribe(False, effects)
@@ -224,7 +213,8 @@ class Membership:
         slices = self._policy.assign(
             {self.name: self._weight}, View(0, self.key, (), ((0, 1 << 32, ""),)).assignment
         )
-        self._propose(View(epoch, self.key, (me,), slices.slices, is_founding=True), effects)
+        lineage = (epoch, *self.key)
+        self._propose(View(epoch, self.key, (me,), slices.slices, is_founding=True, lineage=lineage), effects)
 
     def _subscribe(self, is_fresh: bool, effects: list[Effect]) -> None:
         if not self._is_subscribing:
@@ -239,14 +229,14 @@ class Membership:
         """The first that is there and stays; if all are leaving, the first that is there."""
         if self.view is None:
             return False
-        here = [member.key for member in self.view.members if not self._is_out(member.key)]
+        here = [member.key for member in self.view.members if not self._presence.is_out(member.key)]
         staying = [key for key in here if not self._says_leaving(key)]
         return (staying or here)[0] == self.key
 
     def _says_leaving(self, key: MemberKey) -> bool:
         if key == self.key:
             return self._is_leaving
-        beat = self._beats.get(key)
+        beat = self._presence.beats.get(key)
         return beat is not None and beat.is_leaving
 
     def _lead(self, now: float, effects: list[Effect]) -> None:
@@ -257,13 +247,12 @@ class Membership:
             return
         if not self._fence(effects):
             return
-        present = [beat for key, beat in self._beats.items() if not self._is_out(key)]
         view = next_view(
             self.view,
             self.key,
             policy=self._policy,
-            out=[member.key for member in self.view.members if self._is_out(member.key)],
-            present=[*present, self._beat(now)],
+            out=self._presence.out_of(self.view),
+            beats={**self._presence.beats, self.key: self._beat(now)},
             highest=self._highest_epoch,
         )
         if view is not None:
@@ -275,7 +264,8 @@ class Membership:
         """Whether those who fell silent can do no more, by the word of the middleware where it gives one."""
         if not self.terms.fences or self.view is None:
             return True
-        lost = [m.key for m in self.view.members if self._is_out(m.key) and not self._is_gone(m.key)]
+        out = [m.key for m in self.view.members if self._presence.is_out(m.key)]
+        lost = [key for key in out if not self._presence.is_gone(key)]
         for key in lost:
             if key not in self._fencing:
                 self._fencing[key] = None
@@ -283,15 +273,18 @@ class Membership:
         return all(key in self._fenced for key in lost)
 
     def _somebody_is_elsewhere(self, view: View) -> bool:
-        return any(
-            (beat.epoch, beat.leader) != (view.epoch, view.leader) and not self._is_out(key)
-            for key, beat in self._beats.items()
-        )
+        return any((beat.epoch, beat.leader) != _name_of(view) for beat in self._presence.here())
 
     def _repeat(self, view: View, now: float, effects: list[Effect]) -> None:
         if now >= self._view_due:
             self._view_due = now + self.terms.beat_seconds
-            effects.append(Say(view))
+            effects.append(Say(replace(view, greeted=self._greeted(view))))
+
+    def _greeted(self, view: View) -> tuple[MemberKey, ...]:
+        """Who knocks, once everybody in the view has adopted it: no other leader departs from an earlier one then."""
+        if view is not self.view or not self._has_gained:
+            return ()
+        return tuple(beat.key for beat in self._presence.here() if not beat.epoch)
 
     def _propose(self, view: View, effects: list[Effect]) -> None:
         self._proposed = view
@@ -302,9 +295,7 @@ class Membership:
     # ---- views
 
     def _hear_view(self, view: View, now: float, effects: list[Effect]) -> None:
-        if view.leader != self.key:
-            self._heard_at[view.leader] = now
-        if self._proposed is not None and view == self._proposed:
+        if self._proposed is not None and _name_of(view) == _name_of(self._proposed):
             self._proposed = None
         self._highest_epoch = max(self._highest_epoch, view.epoch)
         if self.view is None:
@@ -326,14 +317,18 @@ class Membership:
             return
         if view.leader == self.key or _is_mine(view, self.name):
             return  # an earlier life of mine is still in it: wait until it is out
+        if self.key not in view.greeted:
+            return  # it may have been said long ago, before an earlier life of mine
         is_fresh = self.name in view.departed
         if self._is_subscribing and is_fresh and not self._is_fresh:
             self._stop("what waits from an earlier life is done: begin again without it", effects)
             return
+        if is_fresh and not self._is_subscribing:
+            self._completeness.begins_afresh(view.lineage)
         self._subscribe(is_fresh, effects)
 
     def _knows_a_cluster(self) -> bool:
-        return any(beat.epoch and not self._is_out(key) for key, beat in self._beats.items())
+        return any(beat.epoch for beat in self._presence.here())
 
     def _founded_too(self, view: View) -> bool:
         mine = self.view
@@ -352,33 +347,23 @@ class Membership:
         self._has_released = self._has_gained = False
         self._proposed = None
         self.acting = self.acting & view.assignment.of(self.name)
-        self._settled = {name: None for name in self._settled if _is_mine(view, name)}
-        if before is not None:
-            self._learn_who_went(before, view, effects)
-        elif view.is_founding:
+        if view.is_founding or (before is not None and before.lineage != view.lineage):
             effects.append(Doubt(EVERYTHING))  # whoever was here before may have begun what waits
-        for key in [key for key in self._heard_at if view.member(key) is None and self._is_out(key)]:
-            del self._heard_at[key]
-            self._beats.pop(key, None)
-        for member in view.members:
-            self._heard_at.setdefault(member.key, now)
+        elif before is not None:
+            self._learn_who_went(before, view, effects)
+        self._presence.adopt(view, now)
         effects.append(ActOn(self.acting, view.epoch))
-        self._find_complete(view, effects)
+        effects += self._completeness.adopt(view)
 
     def _learn_who_went(self, before: View, view: View, effects: list[Effect]) -> None:
+        """What may have been begun by somebody who did not take leave: what it owned; or anything, if it had not yet
+        released what the view before took from it."""
         went = [member for member in before.members if view.member(member.key) is None]
-        lost = [piece for m in went if not self._is_gone(m.key) for piece in before.assignment.of(m.name)]
-        if lost:
-            effects.append(Doubt(Ranges(lost)))
-
-    def _find_complete(self, view: View, effects: list[Effect]) -> None:
-        me = view.member(self.key)
-        if me is None or not me.is_complete:
-            return
-        for member in view.members:
-            if not member.is_complete and member.key not in self._finding:
-                self._finding[member.key] = None
-                effects.append(FindComplete(member.name))
+        lost = [member for member in went if not self._presence.is_gone(member.key)]
+        if any(not self._presence.released(member.key, before) for member in lost):
+            effects.append(Doubt(EVERYTHING))
+        elif pieces := [piece for member in lost for piece in before.assignment.of(member.name)]:
+            effects.append(Doubt(Ranges(pieces)))
 
     # ---- handing over
 
@@ -394,21 +379,16 @@ class Membership:
         view = self.view
         if view is None or self._has_gained or not self._has_released:
             return
-        if not all(self._released(member.key, view) for member in view.members if member.key != self.key):
+        others = [member.key for member in view.members if member.key != self.key]
+        if not all(self._presence.released(key, view) for key in others):
             return
-        if view.is_founding and self._probe < self._adopted_at + self.terms.founding_seconds:
+        if view.is_founding and self._presence.probe < self._adopted_at + self.terms.founding_seconds:
             return
         self._has_gained = True
         mine = view.assignment.of(self.name)
         if mine != self.acting:
             self.acting = mine
             effects.append(ActOn(mine, view.epoch))
-
-    def _released(self, key: MemberKey, view: View) -> bool:
-        beat = self._beats.get(key)
-        if beat is None:
-            return False
-        return beat.is_gone or (beat.has_released and beat.epoch == view.epoch and beat.leader == view.leader)
 
     # ---- leaving
 
@@ -417,12 +397,13 @@ class Membership:
             return
         view = self.view
         if view is None:
-            self._go(keeps_copies=False, effects=effects)
+            self._go(keeps_copies=not self._is_fresh, effects=effects)
             return
-        others = [member for member in view.members if not self._is_out(member.key)]
-        if len(others) > 1:
-            if self._has_released and not view.assignment.of(self.name):
-                self._go(keeps_copies=False, effects=effects)
+        gone = [member.key for member in view.members if self._presence.is_out(member.key)]
+        if len(view.members) - len(gone) > 1:
+            if self._has_gained and not view.assignment.of(self.name):
+                has_other = self._completeness.has_other(view, gone)
+                self._go(keeps_copies=not has_other, effects=effects)
         elif self.acting:
             self.acting = Ranges()
             self._has_released = False
@@ -439,6 +420,10 @@ class Membership:
 def _rank(key: MemberKey) -> tuple[int, str]:
     """Whoever started first goes first."""
     return key[1], key[0]
+
+
+def _name_of(view: View) -> tuple[int, MemberKey]:
+    return view.epoch, view.leader
 
 
 def _is_mine(view: View, name: str) -> bool:

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from heliograph.clustered.adapter import Delivery
+from heliograph.clustered.kept_words import NAME as KEPT
+from heliograph.clustered.kept_words import KeptWords
 from heliograph.clustered.licence import Licence
 from heliograph.clustered.words import MemberKey
 from heliograph.model import limits
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from heliograph.client import Connection, Consumer, Message, Producer, Session
 
 _POLL_SECONDS = 0.1
+_SILENCE_SECONDS = 5.0
 _BATCH = 500
 _IN_USE_SECONDS = 90.0
 ORIGINAL = "heliograph_clustered_id"
@@ -45,10 +48,12 @@ class Heliograph:
         self._options = options
         self._words: deque[bytes] = deque()
         self._received = 0
-        self._unacknowledged = 0
+        self._unacknowledged: dict[str, None] = {}
         self._copies: Consumer | None = None
         self._moving: asyncio.Task[None] | None = None
         self._licence: Licence | None = None
+        self._kept: KeptWords | None = None
+        self._words_kept: list[list[Message]] = []
 
     async def connect(self, cluster: str, member: MemberKey) -> None:
         from heliograph.client import connect
@@ -91,6 +96,9 @@ class Heliograph:
             with suppress(ClientFault):  # there may be none
                 await self._session.unsubscribe("copies")
         async with asyncio.timeout(_IN_USE_SECONDS):
+            if self.transacts:
+                self._kept = KeptWords(self._session, self._control, self._words_waiting)
+                await self._kept.subscribe()
             while self._copies is None:
                 self._copies = await self._try_to_subscribe()
 
@@ -110,39 +118,44 @@ class Heliograph:
         assert self._copies is not None, "not subscribed"
         messages = await self._copies.receive_batch(_BATCH)
         self._received += len(messages)
-        self._unacknowledged += len(messages)
+        self._unacknowledged.update((message.id, None) for message in messages)
         return [_delivery(message) for message in messages]
 
     async def acknowledge(self, deliveries: list[Delivery]) -> None:
-        self._unacknowledged -= len(deliveries)
         for delivery in deliveries:
+            self._unacknowledged.pop(delivery.handle.id, None)
             await delivery.handle.acknowledge()
 
     async def caught_up(self) -> None:
         """By what the server says is waiting for this member; without the right to ask, when nothing comes."""
         wanted: int | None = None
         while wanted is None or self._received < wanted:
-            waiting = await self._waiting()
+            waiting = await self._waiting(self._topic, "copies", len(self._unacknowledged))
             if waiting == 0:
                 return
             if wanted is None:
                 wanted = self._received + waiting
             await asyncio.sleep(_POLL_SECONDS)
 
-    async def _waiting(self) -> int:
+    async def _words_waiting(self, here: int) -> int:
+        return await self._waiting(self._control, KEPT, here)
+
+    async def _waiting(self, topic: str, name: str, here: int) -> int:
+        """What the server still has for a subscription of mine, of which so much is here."""
         try:
-            shown = await self._connection.ask("destination.show", destination=self._topic)
+            shown = await self._connection.ask("destination.show", destination=topic)
         except HeliographError:
             return await self._coming()
         for each in shown["subscribers"]:
-            if each["client"] == self._client_id(self._member) and each["name"] == "copies":
-                return max(0, int(each["depth"]) + int(each["in_flight"]) - self._unacknowledged)
+            if each["client"] == self._client_id(self._member) and each["name"] == name:
+                return max(0, int(each["depth"]) + int(each["in_flight"]) - here)
         return await self._coming()  # only the first hundred subscribers are shown
 
     async def _coming(self) -> int:
-        """How many came in a moment."""
+        """How many came in so long a time. Silence is a guess: a server that hands out nothing for longer is not
+        noticed, so a member should have the right to look at its destination."""
         before = self._received
-        await asyncio.sleep(5 * _POLL_SECONDS)
+        await asyncio.sleep(_SILENCE_SECONDS)
         return self._received - before
 
     async def discard(self, member: str) -> None:
@@ -150,14 +163,8 @@ class Heliograph:
 
         async with asyncio.timeout(_IN_USE_SECONDS):
             async with connect(self._url, client_id=self._client_id(member), **self._options) as connection:
-                while True:
-                    try:
-                        await connection.unsubscribe("copies")
-                        return
-                    except ClientFault as error:
-                        if error.code != "subscription-in-use":
-                            return
-                    await asyncio.sleep(5 * _POLL_SECONDS)
+                for name in ("copies", KEPT):
+                    await _unsubscribed(connection, name)
 
     async def close(self, *, keeps_copies: bool) -> None:
         await self.lead(False)
@@ -165,6 +172,8 @@ class Heliograph:
             await self._copies.close()
             if not keeps_copies:
                 await self._session.unsubscribe("copies")
+        if self._kept is not None:
+            await self._kept.close(keeps=keeps_copies)
         if self._licence is not None:
             await self._licence.close()
         await self._connection.close()
@@ -203,9 +212,33 @@ class Heliograph:
         assert self._licence is not None, "not transacted"
         await self._licence.roll_back()
 
+    async def kept_words(self, *, all_of_them: bool) -> list[bytes]:
+        assert self._kept is not None, "not subscribed"
+        words = await self._kept.all_that_wait() if all_of_them else await self._kept.new()
+        self._words_kept.append(words)
+        return [_bytes_of(word.body) for word in words]
+
+    async def let_go(self) -> None:
+        assert self._kept is not None, "not subscribed"
+        for words in self._words_kept[:-1]:
+            await self._kept.let_go(words)
+        del self._words_kept[:-1]
+
     async def fence(self, key: MemberKey) -> None:
         assert self._licence is not None, "not transacted"
         await self._licence.fence(key)
+
+
+async def _unsubscribed(connection: Connection, name: str) -> None:
+    """Waits while the server still expects that member to come back."""
+    while True:
+        try:
+            await connection.unsubscribe(name)
+            return
+        except ClientFault as error:
+            if error.code != "subscription-in-use":
+                return
+        await asyncio.sleep(5 * _POLL_SECONDS)
 
 
 def _bytes_of(body: Any) -> bytes:

@@ -141,7 +141,7 @@ class Mqtt:
         if message.topic.startswith(f"clustered/{self._cluster}/mark/"):
             self._receiving.ack(message.mid, message.qos)
             if message.payload in self._marks:
-                self._marks[message.payload].set()
+                self._copies.add_mark(self._marks[message.payload])
             return
         try:
             self._copies.add(self._delivery(message))

@@ -36,6 +36,8 @@ class NatsJetStream:
         self._begins_with_all = begins_with_all
         self._words: Arrivals[bytes] = Arrivals()
         self._last = 0
+        self._old: dict[int, None] = {}
+        self._old_count = self._old_until = 0
         self._copies: Any = None
 
     async def connect(self, cluster: str, member: MemberKey) -> None:
@@ -90,6 +92,9 @@ class NatsJetStream:
         )
         if not await self._is_there(name):
             await self._streams.add_consumer(self._stream, terms)
+        info = await self._streams.consumer_info(self._stream, name)
+        self._old_count = info.num_ack_pending or 0
+        self._old_until = info.delivered.stream_seq if info.delivered else 0
         self._copies = await self._streams.pull_subscribe_bind(durable=name, stream=self._stream)
 
     async def _is_there(self, name: str) -> bool:
@@ -106,7 +111,9 @@ class NatsJetStream:
                 messages = await self._copies.fetch(_BATCH, timeout=_WAIT_SECONDS)
                 if messages:
                     deliveries = [self._delivery(message) for message in messages]
-                    self._last = max(self._last, *(int(m.metadata.sequence.stream) for m in messages))
+                    places = [int(message.metadata.sequence.stream) for message in messages]
+                    self._last = max(self._last, *places)
+                    self._old.update((place, None) for place in places if place <= self._old_until)
                     return deliveries
             # Silence may mean that somebody deleted the consumer: then this raises.
             await self._streams.consumer_info(self._stream, self._name(self._member))
@@ -116,6 +123,15 @@ class NatsJetStream:
             await delivery.handle.ack()
 
     async def caught_up(self) -> None:
+        """By what the server says: the last place of the stream, and how much an earlier life had in its hands.
+
+        That comes again in any order, when the time to acknowledge it is over, behind what is new.
+        """
+        while len(self._old) < self._old_count:
+            consumer = await self._streams.consumer_info(self._stream, self._name(self._member))
+            if consumer.ack_floor and consumer.ack_floor.stream_seq >= self._old_until:
+                break
+            await asyncio.sleep(_POLL_SECONDS)
         info = await self._streams.stream_info(self._stream)
         target = info.state.last_seq
         while self._last < target:

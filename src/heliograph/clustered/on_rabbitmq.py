@@ -111,7 +111,7 @@ class RabbitMQ:
             if self.redelivers:
                 await message.ack()
             if mark in self._marks:
-                self._marks[mark].set()
+                self._copies.add_mark(self._marks[mark])
             return
         try:
             self._copies.add(self._delivery(message))

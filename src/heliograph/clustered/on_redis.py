@@ -12,6 +12,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any
+from uuid import uuid4
 
 from heliograph.clustered.adapter import Delivery
 from heliograph.clustered.words import MemberKey
@@ -41,7 +42,7 @@ class _Redis:
         await _answered(self._redis.publish(self._control, word))
 
     async def hear(self) -> bytes:
-        return await _next_message(self._hearing)
+        return (await _next_message(self._hearing))[1]
 
     async def lead(self, is_leader: bool) -> None: ...
 
@@ -59,11 +60,12 @@ async def _answered(call: Awaitable[Any]) -> Any:
     return outcome
 
 
-async def _next_message(subscription: Any) -> bytes:
+async def _next_message(subscription: Any) -> tuple[str, bytes]:
+    """The channel, and what was published to it."""
     while True:
         message = await _answered(subscription.get_message(ignore_subscribe_messages=True, timeout=None))
         if message is not None and message["type"] == "message":
-            return bytes(message["data"])
+            return message["channel"].decode(), bytes(message["data"])
 
 
 class RedisStream(_Redis):
@@ -183,14 +185,21 @@ class RedisChannel(_Redis):
         self._channel = channel
         self._identity = identity
         self._copies: Any = None
+        self._marks: dict[bytes, asyncio.Event] = {}
 
     async def subscribe(self, *, is_fresh: bool) -> None:
+        self._mark = f"clustered:{self._cluster}:mark:{self._member}"
         self._copies = self._redis.pubsub()
-        await self._copies.subscribe(self._channel)
+        await self._copies.subscribe(self._channel, self._mark)
 
     async def receive(self) -> list[Delivery]:
-        body = await _next_message(self._copies)
-        return [Delivery(id=self._identity(body), body=body, destination=self._channel, persistent=False)]
+        while True:
+            channel, body = await _next_message(self._copies)
+            if channel != self._mark:
+                identity = self._identity(body)
+                return [Delivery(id=identity, body=body, destination=self._channel, persistent=False)]
+            if body in self._marks:
+                self._marks[body].set()
 
     async def acknowledge(self, deliveries: list[Delivery]) -> None:
         raise ClientFault(
@@ -198,8 +207,12 @@ class RedisChannel(_Redis):
         )
 
     async def caught_up(self) -> None:
-        """What is under way to this member is at most a moment behind."""
-        await asyncio.sleep(5 * _POLL_SECONDS)
+        """A mark by the same connection comes behind everything that was published before it."""
+        mark = uuid4().bytes
+        event = self._marks[mark] = asyncio.Event()
+        await _answered(self._redis.publish(self._mark, mark))
+        await event.wait()
+        del self._marks[mark]
 
     async def discard(self, member: str) -> None: ...
 

@@ -17,6 +17,9 @@ from heliograph.clustered.ranges import Assignment, Slice
 
 MemberKey = tuple[str, int]
 """A member's name and its incarnation: the milliseconds since 1970 when it started."""
+Lineage = tuple[int, str, int]
+"""Names the view with which a lineage began (`completeness.py`): its epoch, and its leader's name and incarnation."""
+NO_LINEAGE: Lineage = (0, "", 0)
 
 
 class Beat(msgspec.Struct, frozen=True, array_like=True, tag="beat"):
@@ -38,10 +41,16 @@ class Beat(msgspec.Struct, frozen=True, array_like=True, tag="beat"):
     """The last word: it has drained."""
     weight: int = 1
     settled: tuple[str, ...] = ()
-    """Members who have everything that is not done, as this one has found."""
+    """Said no more: a name says nothing of an incarnation. See `found`."""
     done: int = 0
     """How many words `Done` it has said."""
     hash_version: int = HASH_VERSION
+    lineage: Lineage = NO_LINEAGE
+    """Of the view that it has adopted; what follows holds in this lineage."""
+    is_clean: bool = False
+    """Its copies hold nothing that complete members have not."""
+    found: tuple[MemberKey, ...] = ()
+    """Members who have everything of this one's that is not done."""
 
     @property
     def key(self) -> MemberKey:
@@ -55,7 +64,7 @@ class Member(msgspec.Struct, frozen=True, array_like=True):
     incarnation: int
     weight: int = 1
     is_complete: bool = False
-    """It holds, or will be delivered, every message that is not done."""
+    """It holds, or will be delivered, all that is not done, but for what members have that are not clean."""
 
     @property
     def key(self) -> MemberKey:
@@ -72,6 +81,10 @@ class View(msgspec.Struct, frozen=True, array_like=True, tag="view"):
     departed: tuple[str, ...] = ()
     """Names whose old copies hold nothing that the members have not: who comes back under one begins afresh."""
     is_founding: bool = False
+    lineage: Lineage = NO_LINEAGE
+    greeted: tuple[MemberKey, ...] = ()
+    """Who knocks, as the leader has heard: only they may go by `departed`. Said when all members have adopted the
+    view, so that no other leader can think differently of who is gone."""
 
     @property
     def assignment(self) -> Assignment:

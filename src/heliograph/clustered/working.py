@@ -110,23 +110,23 @@ class Working:
             if self._clock() - began > _TURN_SECONDS:
                 await asyncio.sleep(0)  # a handler that never waits would keep the lease from being renewed
                 began = self._clock()
-            batch = self._next(lane) if self._membership.may_act(self._clock()) else []
-            if not batch:
+            held = self._next(lane)
+            if held is None:
                 event.clear()
                 await event.wait()
             elif self._transacting is None:
-                await self._process(batch[0])
+                await self._process(held)
             else:
-                await self._process_together(batch, self._transacting)
+                await self._process_together(held, lane, self._transacting)
 
-    def _next(self, lane: int) -> list[Held]:
-        """One; in the transacted mode what fits a transaction, unless the last one failed."""
-        most = 1 if self._transacting is None or self._singly else limits.CLUSTERED_TRANSACTION_MESSAGES
-        self._singly = max(0, self._singly - 1)
-        batch: list[Held] = []
-        while len(batch) < most and (held := self._holding.take(lane)) is not None:
-            batch.append(held)
-        return batch
+    def _next(self, lane: int) -> Held | None:
+        return self._holding.take(lane) if self._membership.may_act(self._clock()) else None
+
+    def _one_more(self, lane: int, batch: list[Held], began: float) -> Held | None:
+        """If it fits the transaction: not too many, and not for long, because who drains waits for it."""
+        most = limits.CLUSTERED_RESULTS if self._shares_results else limits.CLUSTERED_TRANSACTION_MESSAGES
+        has_time = self._clock() - began < limits.CLUSTERED_TRANSACTION_SECONDS
+        return self._next(lane) if len(batch) < most and has_time and not self._singly else None
 
     async def _process(self, held: Held) -> None:
         try:
@@ -138,17 +138,23 @@ class Working:
         self._finished.append((held, result))
         self._has_finished.set()
 
-    async def _process_together(self, batch: list[Held], transacting: Transacting) -> None:
-        """What the handler sends for these, and the word that they are done: all of it or nothing.
+    async def _process_together(self, first: Held, lane: int, transacting: Transacting) -> None:
+        """What the handler sends for some, and the word that they are done: all of it or nothing. One by one, if the
+        last transaction failed.
 
         If nobody knows whether the commit took effect, this incarnation ends: the word, if it was said, is heard.
         """
         session = await transacting.begin()
         finished: Finished = []
+        batch: list[Held] = []
+        began = self._clock()
+        held: Held | None = first
         try:
-            for held in batch:
+            while held is not None:
+                batch.append(held)
                 message = ClusteredMessage(held.delivery, self._membership.epoch, session)
                 finished.append((held, await self._handler(message)))
+                held = self._one_more(lane, batch, began)
         except Exception as error:
             await transacting.roll_back()
             await self._failed(batch, error)
@@ -161,8 +167,9 @@ class Working:
             await self._failed(batch, error)
             return
         self._membership.done_words = number
-        for held in batch:
-            self._finish(held)
+        self._singly = max(0, self._singly - 1)
+        for each in batch:
+            self._finish(each)
 
     def _finish(self, held: Held) -> None:
         self._figures.processed += 1
