@@ -17,7 +17,7 @@ import msgspec
 
 from simulation.checkers import checker_of
 from simulation.partition_watch import ALL_STEPS
-from simulation.runs import HIDDEN, PLANTS_OF, WORKLOADS, Summary, summarise
+from simulation.runs import HIDDEN, PLANTS_OF, WORKLOADS, Summary, plan_for, summarise
 from simulation.weather import Plan
 
 
@@ -25,7 +25,7 @@ def _try_plants(workload: str, seeds: range, processes: int) -> int:
     """A line of a table for each. How many were not caught."""
     missed = 0
     for name in PLANTS_OF[workload]:
-        summary = summarise(workload, seeds, plant=name, processes=processes)
+        summary = summarise(workload, seeds, plant=name, processes=processes, plan=plan_for(name))
         caught = next(iter(summary.violations.items()), None)
         seed, checker = (str(caught[0]), checker_of(caught[1][0])) if caught else ("-", "NOT CAUGHT")
         print(f"| {workload} | {name} | {seed} | {checker} | {summary.cpu_seconds:.0f} s |", flush=True)
@@ -78,12 +78,13 @@ def main() -> int:
             "| workload | bug | first seed that shows it | checker | processor time |\n|---|---|---|---|---|"
         )
         return 1 if _try_plants(options.workload, seeds, processes) else 0
+    kinds = tuple(kind for kind in options.faults.split(",") if kind)
     summary = summarise(
         options.workload,
         seeds,
         plant=options.plant,
         shrinks=options.shrink,
-        plan=Plan(kinds=tuple(kind for kind in options.faults.split(",") if kind)),
+        plan=Plan(kinds=kinds) if kinds else plan_for(options.plant),
         processes=processes,
         on_progress=partial(_tell_progress, of=len(seeds)),
     )

@@ -29,6 +29,9 @@ class AlertPlay(Play):
     def _is_quiet(self) -> bool:
         return not self._unfinished() and not self.alerts.missing()
 
+    def _left_over(self) -> int:
+        return len(self._unfinished()) + len(self.alerts.missing())
+
     def _unfinished(self) -> list[str]:
         return [client.name for client in self.publishers if not client.is_through]
 

@@ -228,15 +228,12 @@ class SimDaemon:
     # ---- the ring
 
     def deliver(self, entry: Entry) -> None:
-        match entry.kind:
-            case "piece":
-                self._deliver_piece(entry)
-            case "join":
-                self._joined(entry)
-            case "leave":
-                self._gone(entry, _LEFT)
-            case _:
-                self._gone(entry, _DIED)
+        if entry.kind == "piece":  # nearly all of them are
+            self._deliver_piece(entry)
+        elif entry.kind == "join":
+            self._joined(entry)
+        else:
+            self._gone(entry, _LEFT if entry.kind == "leave" else _DIED)
 
     def _deliver_piece(self, entry: Entry) -> None:
         members = self._members.get(entry.channel, ())

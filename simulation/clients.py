@@ -68,6 +68,7 @@ class Client:
         self.life = ""
         self.is_through = False  # with all that it had to send, and that is confirmed
         self.machine = machine
+        self.gave_up_at = 0.0  # when it last left all it had, because of an error
         self._lives = 0
         self._connection: Connection | None = None
         self.process: Process | None = None
@@ -97,14 +98,20 @@ class Client:
                 ) as connection:
                     self._connection = connection
                     await self.work(connection)
-                self.is_through = True
-                return
+                if self.is_content():
+                    self.is_through = True
+                    return
             except HeliographError as error:
+                self.gave_up_at = self.world.now
                 self.scene.heard(error)
                 await asyncio.sleep(self.world.between(0.05, 0.3))
 
     async def work(self, connection: Connection) -> None:
         raise NotImplementedError
+
+    def is_content(self) -> bool:
+        """Whether it is through when its work ends; otherwise it connects again."""
+        return True
 
     @property
     def is_cut_off(self) -> bool:

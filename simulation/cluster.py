@@ -20,6 +20,7 @@ from simulation.in_vain import InVain
 from simulation.machines import Machine, Process
 from simulation.network import TAME, WILD, Oddities
 from simulation.play import PORT, SETTINGS, Outcome, Play
+from simulation.succession import Succession
 from simulation.supervisor import Server, Supervisor
 from simulation.weather import STORM, Plan, Weather
 
@@ -50,6 +51,7 @@ class Cluster(Play):
         self.holding = Holding(self.history, *groups.values())
         self.history.on_confirmed = self.holding.confirmed
         self.in_vain = InVain(self.world, self.history)
+        self.succession = Succession()
         return clients + [node for group in groups.values() for node in group]
 
     def make_weather(self, plan: Plan) -> Weather:
@@ -64,7 +66,7 @@ class Cluster(Play):
     def judge(self) -> list[str]:
         self._until(lambda: not self.holding.differences(), _TO_AGREE_SECONDS)
         found = self.holding.violations + self.holding.differences() + self.in_vain.violations
-        return super().judge() + found
+        return super().judge() + found + self.succession.violations
 
     def _node(self, host: int, role: str, sub_cluster: str = "") -> Supervisor:
         machine = Machine(self.world, self.sockets, f"node{host}")
@@ -89,10 +91,14 @@ class Cluster(Play):
             self.starts += 1
             on_bus = self._on_bus(host, process, configuration)
             node = Node(configuration, on_bus, disk=process.mount, clock=process.clock, owns_process=False)
-            node.on_event = partial(self.in_vain.heard, host)
+            node.on_event = partial(self._heard, host, node)
             return node
 
         return make
+
+    def _heard(self, host: int, node: Node, event: str, /, **fields: object) -> None:
+        self.in_vain.heard(host, event, **fields)
+        self.succession.heard(node.replica, event, **fields)
 
     starts = 0
 

@@ -6,6 +6,7 @@ from functools import partial
 
 from simulation.clients import Client
 from simulation.holding import replica_of
+from simulation.loop import ProcessLoop
 from simulation.network import Network
 from simulation.sockets import Sockets
 from simulation.supervisor import Supervisor
@@ -16,7 +17,8 @@ from simulation.world import World
 class ClusterWeather(Weather):
     """Also: one primary after the other is gone; clients are gone together with the client manager that would say so;
     a primary writes what nobody hears, or is gone in its first moments; clients lose their connection while nobody
-    answers, or in the middle of a commit."""
+    answers, or in the middle of a commit. Only if it is named, since it is for one kind of bug: two client managers
+    are at the same commit (`race`)."""
 
     kinds = (*KINDS, "behead", "desert", "gag", "strand", "interrupt", "false_start")
 
@@ -32,6 +34,7 @@ class ClusterWeather(Weather):
         super().__init__(world, supervisors, clients, sockets, plan)
         self._network = network
         self._desks = [each for each in supervisors if each.role == "client-manager"]
+        self._lies_in_wait = False  # for whoever leads next
 
     def _desert(self) -> None:
         for client in self.dice.sample(self._clients, self.dice.randint(1, 6)):
@@ -70,7 +73,9 @@ class ClusterWeather(Weather):
         for supervisor in self._supervisors:
             if supervisor not in self._desks:
                 supervisor.power_off(self.world.between(0.05, 0.3))
-        self.world.after(0.4, partial(self._end_at_start, 4000))
+        if not self._lies_in_wait:
+            self._lies_in_wait = True
+            self.world.after(0.4, partial(self._end_at_start, 4000))
 
     def _end_at_start(self, patience: int) -> None:
         leading = self._leading()
@@ -81,6 +86,8 @@ class ClusterWeather(Weather):
             self.world.after(self.world.between(0.0, 0.012), lambda: supervisor.power_off(off))
         elif patience and self._left:
             self.world.after(0.0005, partial(self._end_at_start, patience - 1))
+            return
+        self._lies_in_wait = False
 
     def _strand(self) -> bool:
         """Whoever leads is stopped, and goes on when those who waited for its answer are with another client manager,
@@ -128,6 +135,27 @@ class ClusterWeather(Weather):
             transport = client.transport
             if transport is not None:
                 self.world.after(self.world.between(0.0005, 0.005), transport.reset_here)
+
+    def _race(self) -> None:
+        """The client manager of the next commit stops before it has read that, and goes on in the very moment in
+        which another, asked again, has made somebody promise it."""
+        self._clients[0].scene.at_next_commit.append(self._overtake_closely)
+
+    def _overtake_closely(self, client: Client) -> None:
+        desk, transport = self._desk_of(client), client.transport
+        if desk is None or desk.process is None or transport is None or not self._left:
+            return
+        desk.process.loop.stop()
+        self.world.after(self.world.between(0.0005, 0.005), transport.reset_here)
+        self.world.after(0.001, partial(self._go_on_when_promised, desk.process.loop, 2000))
+
+    def _go_on_when_promised(self, loop: ProcessLoop, patience: int) -> None:
+        replicas = (replica_of(supervisor) for supervisor in self._leading())
+        is_promised = any(each and each.manager.catalogue.transactions.prepared for each in replicas)
+        if is_promised or not patience or not self._left:
+            self.world.after(self.world.between(0.0, 0.003), loop.resume)
+        else:
+            self.world.after(0.0005, partial(self._go_on_when_promised, loop, patience - 1))
 
     def _desk_of(self, client: Client) -> Supervisor | None:
         """The client manager that it is connected to, if that runs."""

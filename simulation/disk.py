@@ -388,6 +388,7 @@ class SimWorker:
             self._mount.world.after(self._loop.spent + 3e-5, self._next)
 
     def stop(self) -> None:
+        """What was posted is done when this returns, what is under way too."""
         while self._jobs:
             job, then = self._jobs.popleft()
             self._loop.call_soon(then, self._do(job))
@@ -404,13 +405,21 @@ class SimWorker:
         if not self._jobs:
             self._is_busy = False
             return
-        job, then = self._jobs.popleft()
         world = self._mount.world
         if world.chance(0.5):
+            job, then = self._jobs.popleft()
             result = self._do_alone(job)
             world.after(self._spent, lambda: self._report(then, result))
         else:
-            world.after(world.between(1e-4, 1e-3), lambda: self._report(then, self._do_alone(job)))
+            world.after(world.between(1e-4, 1e-3), self._do_now)
+
+    def _do_now(self) -> None:
+        """It happens at the end of its time, unless the worker was stopped meanwhile."""
+        if self._jobs:
+            job, then = self._jobs.popleft()
+            self._report(then, self._do_alone(job))
+        else:
+            self._next()
 
     def _do_alone(self, job: Callable[[], Any]) -> Any:
         """The process may die of it, and nobody else."""

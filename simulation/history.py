@@ -134,7 +134,7 @@ class History:
 
     def waiting(self) -> Iterator[tuple[str, str]]:
         """Confirmed messages that nobody is through with yet, with their places."""
-        happened = self._taken_by_unknown()
+        happened = self.taken_by_unknown()
         for sent in self.sent.values():
             if sent.confirmed_at and not sent.may_be_lost:
                 for place in self.places_of(sent):
@@ -147,7 +147,7 @@ class History:
         """What it sent and somebody got."""
         return [key for key in transaction.sent if (self.sent[key].destination, key) in self.by_place]
 
-    def _taken_by_unknown(self) -> dict[tuple[str, str], None]:
+    def taken_by_unknown(self) -> dict[tuple[str, str], None]:
         """Messages that went into transactions which happened, though their client does not know."""
         return {
             (hand_out.place, hand_out.key): None

@@ -1,14 +1,16 @@
 """What costs a client something and need not: a mark on a message that nobody can have had, a commit that is refused
 on a connection that is in order (M8, docs/decisions/0011).
 
-A message may come marked to whom it comes first if the client that it was for is dead, or was away for long; or if
-nobody is left who knows what was handed out, and whoever leads has only its disk, or takes in what another part did.
+A message may come marked to whom it comes first if the client that it was for is dead, was away for long, or gave up
+because of an error; or if nobody is left who knows what was handed out, and whoever leads has only its disk, or takes
+in what another part did.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
+from heliograph.model.errors import NO_ROOM
 from simulation.clients import Client, Receiving, Transacting
 from simulation.history import HandOut, History
 from simulation.world import World
@@ -34,6 +36,7 @@ class _Watched:
 
     def look(self, now: float) -> None:
         client = self.client
+        self.lost_at = max(self.lost_at, client.gave_up_at)
         if client.life != self.life:
             self.life, self.lost_at = client.life, now
         if not client.is_cut_off:
@@ -55,7 +58,9 @@ class InVain:
         self._history = history
         self._anew_at = 0.0
         self._restricted: dict[int, None] = {}  # hosts whose view is
-        self._restricted_at = 0.0  # when one was the last time
+        self._restricted_at = 0.0  # when one was until, the last time
+        self._full: dict[int, None] = {}  # hosts whose disk is
+        self._full_at = 0.0
         self._watched: list[_Watched] = []
         history.on_handed = self._handed
         history.on_refused = self._refused
@@ -73,10 +78,16 @@ class InVain:
         if event.startswith("branch-"):
             self._parted_at.append(self._world.now)
         elif event == "view-installed":
-            self._restricted.pop(host, None)
             if fields["state"] == "D":
                 self._restricted[host] = None
+            elif host in self._restricted:
+                del self._restricted[host]
                 self._restricted_at = self._world.now
+        elif event == "disk-full":
+            self._full[host] = None
+        elif event in ("disk-has-room", "server-started") and host in self._full:
+            del self._full[host]
+            self._full_at = self._world.now
 
     def _look(self) -> None:
         for watched in self._watched:
@@ -106,7 +117,9 @@ class InVain:
 
     def _refused(self, name: str, began_at: float, sentence: str) -> None:
         is_restricted = bool(self._restricted) or self._restricted_at > began_at  # PROTOCOL 7.7
-        if self._anew_at < began_at and not is_restricted:
+        was_full = bool(self._full) or self._full_at > began_at
+        has_no_room = was_full and NO_ROOM in sentence
+        if self._anew_at < began_at and not is_restricted and not has_no_room:
             told = f"in vain: {name} was refused though its connection is in order ({sentence})"
             self._refusals.append((self._world.now, told))
 

@@ -14,7 +14,7 @@ from simulation.sockets import SimTransport, Sockets
 from simulation.world import World
 
 # Some day in 2026.
-_EPOCH: Final = 1_780_000_000.0
+EPOCH: Final = 1_780_000_000.0
 
 Main = Callable[["Process"], Coroutine[Any, Any, Any]]
 
@@ -107,7 +107,7 @@ class SimNodeClock(NodeClock):
         self._machine = process.machine
 
     def now(self) -> float:
-        return _EPOCH + self._machine.skew + self._loop.time()
+        return EPOCH + self._machine.skew + self._loop.time()
 
     def microseconds(self) -> int:
         return int(self.now() * 1e6)
@@ -130,7 +130,7 @@ class SimClientClock(ClientClock):
         self._machine = process.machine
 
     def microseconds(self) -> int:
-        return int((_EPOCH + self._machine.skew + self._loop.time()) * 1e6)
+        return int((EPOCH + self._machine.skew + self._loop.time()) * 1e6)
 
     def monotonic(self) -> float:
         return self._loop.time()

@@ -220,13 +220,17 @@ class Network:
 
     def _deliver(self, ring: SimRing, number: int) -> None:
         """As far as the log can be had from those who can be heard."""
-        host = self.hosts[number]
-        while host.is_up and host.ring is ring and ring.delivered[number] < len(ring.log):
-            at = ring.delivered[number]
-            if not self._holder(ring, at, number):
+        host, log, delivered = self.hosts[number], ring.log, ring.delivered
+        at = delivered[number]
+        if at == len(log) or not host.is_up or host.ring is not ring:
+            return
+        is_whole = not ring.is_broken and not self._cut  # nobody need be asked who can be heard
+        while at < len(log) and host.is_up and host.ring is ring:
+            if not is_whole and not self._holder(ring, at, number):
                 break
-            ring.delivered[number] += 1
-            self._hand_over(ring, host, ring.log[at])
+            delivered[number] = at + 1
+            self._hand_over(ring, host, log[at])
+            at = delivered[number]
         if host.daemon is not None:
             host.daemon.wake_readers(at_once=True)
 
@@ -242,7 +246,7 @@ class Network:
         )
 
     def _hand_over(self, ring: SimRing, host: Host, entry: Entry) -> None:
-        left = ring.losses.get((entry.host, host.number), 0)
+        left = ring.losses.get((entry.host, host.number), 0) if ring.losses else 0
         if left and entry.kind == "piece":
             ring.losses[entry.host, host.number] = left - 1
             return

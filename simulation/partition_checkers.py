@@ -10,6 +10,7 @@ from typing import Final
 import msgspec
 
 from heliograph.bus.interface import Stamp
+from simulation.checkers import named
 from simulation.history import HandOut
 from simulation.partition_story import Grip, PartedHistory
 from simulation.partition_watch import Decision, Watch
@@ -28,7 +29,11 @@ class Judge:
         self._managers = managers
 
     def violations(self) -> list[str]:
-        return [*self._watch.faults, *self._two_in_force(), *self._given_while_held()]
+        return [
+            *named("stray decision", self._watch.faults),
+            *named("two in force", self._two_in_force()),
+            *named("given while held", self._given_while_held()),
+        ]
 
     # ---- at most one part hands out old messages
 

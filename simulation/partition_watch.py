@@ -4,6 +4,7 @@ counted here, never believed: the checkers go by what was done."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
@@ -17,10 +18,13 @@ from heliograph.bus.commands import (
     Logged,
     Parcelled,
     Published,
+    Shipped,
 )
 from heliograph.bus.interface import NO_VIEW, Configuration, Incarnation, Origin, Place, Stamp
+from heliograph.cluster.log import name_of as block_name
 from heliograph.cluster.partition_state import Partition
 from heliograph.cluster.partition_table import START, TRANSITIONS
+from heliograph.journal.records import RecordKind
 from heliograph.model import block as blocks
 from heliograph.model.block import LARGE, Span
 from heliograph.model.ids import ConsumerId, LaneId
@@ -34,6 +38,8 @@ if TYPE_CHECKING:
 
 # A node's own idea of its state is looked at so long after it entered a view.
 _LOOK_AFTER_SECONDS: Final = 1e-3
+# Records with which messages come into a log.
+_ACCEPTED: Final = (RecordKind.PUBLISHED, RecordKind.STAGED, RecordKind.ADOPTED, RecordKind.JOINED)
 
 
 class ViewSeen(msgspec.Struct):
@@ -42,7 +48,8 @@ class ViewSeen(msgspec.Struct):
     channel: str
     name: str
     since: float  # when the first entered it
-    nodes: dict[str, None] = {}
+    nodes: dict[str, float] = {}  # and when each did
+    is_restricted: bool = False  # as its members say
 
 
 class Decision(msgspec.Struct, frozen=True):
@@ -67,7 +74,9 @@ class Watch:
         self.covered: dict[str, int] = {}
         self.faults: list[str] = []
         self.on_view: list[Callable[[], None]] = []  # called once, when somebody enters the next view
+        self.logged_in: dict[str, dict[Stamp, None]] = {}  # by message, the views in which it came into a log
         self._keys: dict[tuple[LaneId, int], str] = {}
+        self._blocks: dict[bytes, list[str]] = {}  # the messages of each that was published, by its name
         self._places: dict[ConsumerId, str] = {}
 
     def ear(self, node: str, channel: str, station: Callable[[], Station | None]) -> Ear:
@@ -77,7 +86,7 @@ class Watch:
         view = self.views.get(stamp)
         if view is None:
             view = self.views[stamp] = ViewSeen(channel, name_of(stamp), self.world.now)
-        view.nodes[node] = None
+        view.nodes[node] = self.world.now
         asked, self.on_view = self.on_view, []
         for ask in asked:
             ask()
@@ -89,8 +98,8 @@ class Watch:
             return
         again = " again" if command.resent else ""
         where = f"by {node} in {name_of(stamp)} on lane {block.lane[-6:].hex()}"
-        for sequence, body in enumerate(blocks.unpack(block.buffer).bodies, start=block.first):
-            key = bytes(body).partition(b"|")[0].decode(errors="replace")
+        keys = self._blocks[block_name(block)] = _keys_in(block.buffer)
+        for sequence, key in enumerate(keys, start=block.first):
             self._keys[block.lane, sequence] = key
             self.story.tell(f"is published{again} {where}, {sequence}", key)
 
@@ -127,6 +136,38 @@ class Watch:
             kind = type(stray).__name__
             self.faults.append(f"{node} acted on {kind} of {said_in} while its view was {now_in}")
 
+    def took_for(self, stamp: Stamp, partition: Partition | None) -> None:
+        """Somebody says what a view is; all who do say the same."""
+        if partition is not None:
+            self.views[stamp].is_restricted = not partition.is_unrestricted
+
+    def logged(self, stamp: Stamp, partition: Partition | None, logged: Logged) -> None:
+        """Somebody acts on what the primary of a view wrote."""
+        view = self.views[stamp]
+        self.took_for(stamp, partition)
+        for record in logged.records:
+            for key in self._accepted(record):
+                views = self.logged_in.setdefault(key, {})
+                if stamp not in views:
+                    views[stamp] = None
+                    part = "a restricted part" if view.is_restricted else "the log"
+                    self.story.tell(f"is in {part} by {view.name}", key)
+
+    def _accepted(self, record: Shipped) -> list[str]:
+        if record.kind not in _ACCEPTED:
+            return []
+        if record.named:
+            return self._blocks.get(record.payload, [])
+        is_large = blocks.parse_trusted(record.payload, keep=False).flags & LARGE
+        return [] if is_large else _keys_in(record.payload)
+
+    def is_unrestricted_from(self, node: str, at: float) -> float:
+        """When a node next entered a view that is not restricted."""
+        entered = (
+            view.nodes[node] for view in self.views.values() if node in view.nodes and not view.is_restricted
+        )
+        return min((each for each in entered if each > at), default=math.inf)
+
     def decision_of(self, key: str, tag: int, at: float) -> Decision | None:
         """The last one before a moment by which a message came under a tag."""
         made = [each for each in self.decisions.get((key, tag), ()) if each.at <= at]
@@ -156,6 +197,9 @@ class Ear:
 
         def on_apply(origin: Origin, commands: list[Command], position: int) -> None:
             self._watch.applied(self._node, station.member, origin, commands)
+            for command in commands:
+                if isinstance(command, Logged) and command.records:
+                    self._watch.logged(origin.stamp, partition_of(station), command)
             apply(origin, commands, position)
 
         vars(station)["on_apply"] = on_apply
@@ -185,12 +229,18 @@ class Ear:
         """What the node says of itself is counted, and told."""
         partition = partition_of(self._station())
         words = f"{self._node} is in {name_of(self._stamp)} of {self._channel}"
+        self._watch.took_for(self._stamp, partition)
         if partition is not None:
             step = step_of(self._state, partition.rule, partition.state)
             self._watch.covered[step] = self._watch.covered.get(step, 0) + 1
             self._state = partition.state
             words += f", state {partition.state} by rule {partition.rule}"
         self._watch.story.tell(words)
+
+
+def _keys_in(buffer: bytes) -> list[str]:
+    bodies = blocks.unpack(buffer).bodies
+    return [bytes(body).partition(b"|")[0].decode(errors="replace") for body in bodies]
 
 
 def step_of(before: str, rule: int, after: str) -> str:

@@ -9,6 +9,7 @@ from typing import Final
 
 from heliograph.nodes.configuration import Configuration, load
 from simulation.bus import SimBus
+from simulation.checkers import named
 from simulation.cluster import Node
 from simulation.holding import Holding
 from simulation.machines import Machine, Process
@@ -49,6 +50,7 @@ class Partitions(Play):
     storm_seconds = 20.0
     history: PartedHistory
     weather: PartitionWeather
+    kind_of_weather: type[PartitionWeather] = PartitionWeather
 
     def __init__(
         self, seed: int, plan: Plan, *, layout: Layout | None = None, oddities: Oddities | None = None
@@ -91,7 +93,7 @@ class Partitions(Play):
 
     def make_weather(self, plan: Plan) -> PartitionWeather:
         self.history.clients = {client.name: client for client in self.clients}
-        return PartitionWeather(
+        return self.kind_of_weather(
             self.world,
             self.supervisors,
             self.clients,
@@ -181,7 +183,7 @@ class Partitions(Play):
         late = (
             []
             if self.drained_after is not None
-            else [f"not drained {CALM_SECONDS:.0f} s after the last heal"]
+            else named("late", [f"not drained {CALM_SECONDS:.0f} s after the last heal"])
         )
         self._until(lambda: not self._differences(), _TO_AGREE_SECONDS)
         managers = {

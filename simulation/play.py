@@ -152,7 +152,18 @@ class Play:
         self._until(self._are_up, _RECOVERY_SECONDS)
         self.world.run(self.world.now + 1.0)
         self.scene.is_sending = False
-        self._until(self._is_quiet, self.calm_seconds)
+        self._until_quiet()
+
+    def _until_quiet(self) -> None:
+        """Who is slow is not hung: it is waited for as long as less and less waits."""
+        left = self._left_over() + 1
+        while not self._is_quiet() and self._left_over() < left:
+            left = self._left_over()
+            self._until(self._is_quiet, self.calm_seconds)
+
+    def _left_over(self) -> int:
+        """How much nobody is through with."""
+        return len(self._unfinished()) + sum(1 for _ in self.history.waiting())
 
     def _end(self) -> None:
         machines = [supervisor.machine for supervisor in self.supervisors]

@@ -26,6 +26,8 @@ def violations(run: Run, *, is_tame: bool = False) -> list[str]:
         found += [fault for view in views.values() for fault in _check_nobody_is_left_behind(ledger, view)]
     if run.calm_after is None:
         found.append("a view waits for ever")
+    elif not run.is_news_known:
+        found.append("what a node had to say of itself is in no view")
     return sorted(dict.fromkeys(found))
 
 

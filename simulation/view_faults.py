@@ -15,6 +15,8 @@ from simulation.world import World
 
 STORMY_SECONDS: Final = 15.0
 CALM_SECONDS: Final = 25.0  # by then everybody must be in one view
+# Within these all have something to say of themselves: about as long as a view takes.
+_NEWS_SECONDS: Final = 0.02
 
 
 class Run(msgspec.Struct):
@@ -25,6 +27,7 @@ class Run(msgspec.Struct):
     ledger: Ledger
     members: list[Member]
     calm_after: float | None  # how long it took; None: too long
+    is_news_known: bool  # whether all were told what each had to say of itself when it was calm
     seconds: float
     events: int
     rings: int
@@ -58,12 +61,14 @@ class Storm:
             self._strike()
             world.run(world.now + world.between(0.05, 2.0) * world.dice.choice((0.1, 1.0, 1.0)))
         calm_after = self._calm()
+        is_news_known = calm_after is not None and self._tell_news()
         return Run(
             seed=0,
             digest=world.digest,
             ledger=self.ledger,
             members=self.members,
             calm_after=calm_after,
+            is_news_known=is_news_known,
             seconds=world.now,
             events=world.events,
             rings=self.bus.network.rings,
@@ -161,12 +166,28 @@ class Storm:
 
     def _is_settled(self) -> bool:
         """Everybody alive is in one view, and nobody else is."""
-        alive = [member for member in self.members if member is not self._hung]
+        alive = self._alive()
         views = [member.view for member in alive]
         first = views[0]
         if first is None or any(view is None or view.id != first.id for view in views):
             return False
         return len(first.members) == len(alive)
+
+    def _alive(self) -> list[Member]:
+        return [member for member in self.members if member is not self._hung]
+
+    def _tell_news(self) -> bool:
+        """The news of one may come while the view is made in which another's is told."""
+        world = self.world
+        for member in self._alive():
+            world.after(world.between(0.0, _NEWS_SECONDS), member.change_nodes)
+        world.run(world.now + _NEWS_SECONDS)
+        until = world.now + CALM_SECONDS
+        while world.now < until:
+            world.run(world.now + 0.25)
+            if self._is_settled() and all(member.is_known for member in self._alive()):
+                return True
+        return False
 
 
 def weather(seed: int, *, oddities: Oddities | None = None) -> Run:

@@ -274,6 +274,16 @@ class Member:
         self._speak()
 
     @property
+    def is_known(self) -> bool:
+        """Whether the view that it is in has what it says of itself now."""
+        view, life = self.view, self.life
+        return (
+            view is not None
+            and life is not None
+            and dict(view.hellos)[life.incarnation].nodes == self._nodes()
+        )
+
+    @property
     def view(self) -> View | None:
         """The one that it is in."""
         cluster = self.cluster

@@ -25,6 +25,7 @@ Plant = tuple[tuple[Any, str, Any], ...]
 _same_way = view._came_the_same_way
 _formed = view.formed
 _greet = Views._greet
+_nodes_changed = Views._nodes_changed
 _heard = _Stay._heard
 
 
@@ -94,6 +95,12 @@ def _greet_unforced(self: Views, at: float) -> list[Effect]:
     return _greet(self, at)
 
 
+def _tell_by_hello_alone(self: Views, at: float) -> list[Effect]:
+    said = _nodes_changed(self, at)
+    self._has_news = False
+    return said
+
+
 def _count_the_others(self: _Stay, origin: Origin, commands: list[Command]) -> None:
     if origin.incarnation == self.membership.incarnation:
         self.position -= 1
@@ -123,6 +130,7 @@ PLANTS: dict[str, Plant] = {
     ),
     "nobody is expelled": ((Views, "_report_silence", _do_nothing),),
     "hello before the disk": ((Views, "_greet", _greet_unforced),),
+    "news between hello and view": ((Views, "_nodes_changed", _tell_by_hello_alone),),
     "every view takes what came before it": ((View, "is_whole", True),),
     "its own frames are not counted": ((_Stay, "_heard", _count_the_others),),
     "the parts of a frame are not counted": ((_Stay, "_apply", _count_frames_only),),

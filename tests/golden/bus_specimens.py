@@ -156,6 +156,7 @@ COMMANDS: dict[str, Command] = {
             [(CONSUMER, 1, 1000, 1000)],
             answered=[14],
             unconfirmed=[(LANE, 100)],
+            resumed=[(ORDERS, LANE)],
         ),
         beside=[(ORDERS, LANE, 99, False)],
     ),

@@ -179,6 +179,8 @@ FROM_CLIENT: dict[str, frames.FromClient] = {
         client="golden", mechanism="plain", user="ann", password="secret", heartbeat_seconds=2.5
     ),
     "hello-in-short": frames.Hello(),
+    "hello-scram": frames.Hello(mechanism="scram-sha-256", initial=b"n,,n=user,r=rOprNGfwEbeRWgbNEkqO"),
+    "response": frames.Response(data=b"c=biws,r=rOprNGfwEbeRWgbNEkqOx,p=AAAA"),
     "open-session": frames.OpenSession(request=1, number=0),
     "open-session-again": frames.OpenSession(request=2, number=1023, resume=SESSION, token=b"\x01" * 16),
     "open-session-kept": frames.OpenSession(request=2, number=0, keep=True),
@@ -280,6 +282,10 @@ FROM_CLIENT: dict[str, frames.FromClient] = {
 
 FROM_SERVER: dict[str, frames.FromServer] = {
     "welcome": frames.Welcome(version=1, server="heliograph 1.0", user="ann", heartbeat_seconds=2.5),
+    "welcome-proof": frames.Welcome(
+        version=1, server="heliograph 1.0", user="ann", heartbeat_seconds=2.5, proof=b"v=AAAA"
+    ),
+    "challenge": frames.Challenge(data=b"r=rOprNGfwEbeRWgbNEkqOx,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096"),
     "welcome-addresses": frames.Welcome(
         version=1,
         server="heliograph 1.0",

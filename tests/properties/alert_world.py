@@ -51,6 +51,7 @@ SECOND = 1_000_000
 DOUBT = 40 * SECOND
 Wish = tuple[int, str, str]
 _MACHINE_LOST = -1
+_MANY_ROUNDS = 10_000
 
 
 _compiled = functools.cache(compile_regex)
@@ -110,7 +111,6 @@ class Desk(msgspec.Struct, eq=False):
     closing: int = 0
     is_closed: bool = False
     is_attached: bool = False  # and was answered
-    asked: dict[Wish, None] = {}  # when it attached
 
     @property
     def key(self) -> tuple[str, str]:
@@ -287,7 +287,11 @@ class AlertWorld:
     def acknowledge(self, alert: Sent, user: str) -> Sent:
         self.sequence += 1
         header = msgspec.structs.replace(
-            alert.header, type=AlertType.ACKNOWLEDGEMENT, acknowledge_policy=0, correlation=alert.id
+            alert.header,
+            type=AlertType.ACKNOWLEDGEMENT,
+            acknowledge_policy=0,
+            cancel_policy=CancelPolicy.ORIGINATOR,  # whatever the alert's is
+            correlation=alert.id,
         )
         sent = self._new(header, user)
         request = self.ask("acknowledge", (sent, alert))
@@ -429,7 +433,9 @@ class AlertWorld:
             self.server_notices(desk)
         desk.is_connected, desk.is_cut, desk.cut_at, desk.server_noticed = True, False, 0, True
         desk.changing.clear()
-        desk.is_attached, desk.asked = False, dict(desk.topics)
+        # What it wrote before it noticed the cut is lost. It asks to be detached again; the rest the attachment says.
+        desk.wire_out = deque(word for word in desk.wire_out if word[0] == "detach")
+        desk.is_attached, desk.confirmed_topics = False, dict(desk.topics)
         request = self.ask("attach", desk)
         self.handle(
             AlertsAttached(
@@ -475,6 +481,7 @@ class AlertWorld:
         self.server_notices(desk)
         desk.is_connected, desk.is_closed = False, True
         desk.inbox.clear()
+        desk.wire_out.clear()  # it may have spoken before it noticed the cut
 
     def deliver(self, desk: Desk) -> None:
         """The client reads one frame."""
@@ -497,7 +504,8 @@ class AlertWorld:
         match body["kind"]:
             case "topics":
                 for identity in body["withdrawn"]:
-                    desk.inbox.pop(identity, None)
+                    if desk.inbox.pop(identity, None) is not None:
+                        self._say_taken(desk, [], [identity])
                 for wish in desk.changing.pop(body["change"]):
                     desk.confirmed_topics.pop(wish, None)
             case "took":
@@ -505,7 +513,6 @@ class AlertWorld:
                     desk.took.pop(identity, None)
             case "attach":
                 desk.is_attached = True
-                desk.confirmed_topics = {**desk.asked, **desk.topics}
             case "detach" | "refused":
                 desk.is_closed, desk.is_connected = True, False
                 desk.inbox.clear()
@@ -555,7 +562,7 @@ class AlertWorld:
     def change(self, desk: Desk, added: list[Wish], removed: list[Wish]) -> None:
         if desk.is_closed or desk.closing:
             return
-        gone = [wish for wish in removed if wish in desk.topics and wish not in added]
+        gone = [wish for wish in dict.fromkeys(removed) if wish in desk.topics and wish not in added]
         for wish in gone:
             del desk.topics[wish]
         desk.topics.update(dict.fromkeys(added))
@@ -578,8 +585,10 @@ class AlertWorld:
                 self.server_notices(desk)
                 self.notice(desk)
             self.connect(desk)
-        is_busy = True
+        is_busy, rounds = True, 0
         while is_busy:
+            rounds += 1
+            assert rounds < _MANY_ROUNDS, "they never come to rest"
             self.sync()
             is_busy = self.turn_due
             if self.turn_due:

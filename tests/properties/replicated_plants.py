@@ -13,7 +13,7 @@ from heliograph.destinations.recovery import CatalogueRecovery
 from heliograph.journal.files import Journal
 from heliograph.journal.records import RecordKind
 from heliograph.nodes.cluster_clients import ClusterClients
-from heliograph.nodes.following import Following
+from heliograph.nodes.following import Fact, Following
 from heliograph.nodes.leading import Leading
 from heliograph.nodes.replica import Replica
 
@@ -43,9 +43,9 @@ def facts_are_never_covered() -> AbstractContextManager[Any]:
 
 
 def facts_that_nobody_handled_are_dropped() -> AbstractContextManager[Any]:
-    def take_over(self: Following, lead: Leading) -> None:
+    def take_over(self: Following, lead: Leading) -> list[Fact]:
         self._facts.clear()
-        _take_over(self, lead)
+        return _take_over(self, lead)
 
     return patch.object(Following, "take_over", take_over)
 

@@ -1,6 +1,7 @@
 """Hand-over between members whose clocks drift, whose words are late and who stop, die, leave and come (H2).
 
-Never two act on a value in the same epoch, nor at the same time; in calm, every value is owned again soon.
+Never two act on a value in the same epoch, nor at the same time; in calm, every value is owned again soon. Every
+message is processed, and what is processed again is marked.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ VALUES = st.sampled_from(SAMPLES)
 # From calm until everything is owned: silence twice (a dead leader, and somebody it would have taken in), founding,
 # and a few words back and forth for each view.
 CALM_SECONDS = 6 * TERMS.silence_seconds
+# After so many silences everything has been asked about, more than once.
+PATIENCE = 20
 
 
 class HandingOver(RuleBasedStateMachine):
@@ -90,6 +93,35 @@ class HandingOver(RuleBasedStateMachine):
     def finish(self, name: str) -> None:
         self.world.finish(name)
 
+    @rule(values=st.lists(VALUES, min_size=1, max_size=8))
+    def publish(self, values: list[int]) -> None:
+        for value in values:
+            self.world.publish(value)
+
+    @rule(name=NAMES, seconds=PAUSES)
+    def copies_are_late_for_a_while(self, name: str, seconds: float) -> None:
+        if name in self.world.players:
+            self.world.players[name].copies_are_late = True
+            self.time_passes(seconds)
+            self.world.players[name].copies_are_late = False
+
+    @rule(name=NAMES, is_late=st.booleans())
+    def copies_are_late(self, name: str, is_late: bool) -> None:
+        if name in self.world.players:
+            self.world.players[name].copies_are_late = is_late
+
+    @rule(name=NAMES, is_slow=st.booleans())
+    def work_is_slow(self, name: str, is_slow: bool) -> None:
+        if name in self.world.players:
+            self.world.players[name].works_slowly = is_slow
+
+    @rule(name=NAMES)
+    def a_process_is_killed_and_started_again(self, name: str) -> None:
+        if name in self.world.players:
+            player = self.world.players[name]
+            self.world.kill(name)
+            self.world.start(name, player.rate, player.offset, player.skew)
+
     @rule(name=NAMES)
     def kill(self, name: str) -> None:
         self.world.kill(name)
@@ -118,7 +150,19 @@ class HandingOver(RuleBasedStateMachine):
         if any(not player.membership.is_over and player.comes_back for player in self.world.living()):
             for value in SAMPLES:
                 assert len(self.world.owners(value)) == 1, f"{value} is owned by {self.world.owners(value)}"
+        everybody_comes_back_and_everything_is_processed(self.world)
         assert not self.world.problems, self.world.problems
+
+
+def everybody_comes_back_and_everything_is_processed(world: ClusteredWorld) -> None:
+    """What waits in the copies of somebody who never comes back is processed by nobody."""
+    for _ in range(PATIENCE):
+        if world.middleware.lost:
+            world.calm()
+            for name in list(world.middleware.subscriptions):
+                world.start(name, 1.0, 0.0, 0.0)  # unless it is there; it may have been about to leave
+            world.advance(world.terms.silence_seconds)
+    assert not world.middleware.lost, f"{world.middleware.lost} are lost"
 
 
 @pytest.mark.req("H2")

@@ -159,7 +159,18 @@ PLANTS: dict[str, Callable[[], Any]] = {
 }
 
 
-@pytest.mark.parametrize("name", PLANTS)
+# These take the longest to show; the others are tried every day.
+_AT_NIGHT = (
+    "what waited for a page waits for ever",
+    "a gap is passed over",
+    "what returns is behind all others",
+    "what is on disk makes nobody wait",
+)
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.nightly] * (name in _AT_NIGHT)) for name in PLANTS]
+)
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_planted_bugs_are_found(name: str) -> None:

@@ -15,14 +15,15 @@ from heliograph.destinations.branch import Branch
 from heliograph.model.block import parse_trusted
 from heliograph.model.destination import Address
 from heliograph.model.errors import Unavailable
-from heliograph.nodes import reunion
+from heliograph.nodes import merger, reunion
 from heliograph.nodes.branches import Branches
+from heliograph.nodes.clock import Clock
 from heliograph.nodes.merger import Merger
 from heliograph.nodes.message_manager import MessageManager
 from heliograph.nodes.replica import Replica
 from tests.properties import merging_plants as plants
 from tests.properties.parted_world import Parts
-from tests.properties.replicated_desk import Desk
+from tests.properties.replicated_desk import Desk, Sender
 from tests.properties.replicated_managers import Node
 
 Story = Callable[[Parts], Awaitable[None]]
@@ -61,14 +62,55 @@ def test_what_each_part_accepted_is_there_once_when_they_meet(tmp_path: Path) ->
 
 
 @pytest.mark.req("P6")
-def test_what_was_acknowledged_in_one_part_is_handed_out_in_none(tmp_path: Path) -> None:
+def test_what_comes_damaged_from_the_disk_of_a_branch_is_not_taken_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A flipped bit, once. It is asked for again; in the log it would be damaged for good."""
+    body, reads = Branches.body, list[int]()
+    monkeypatch.setattr(reunion, "_TRY_AGAIN_SECONDS", 0.1)
+
+    def flips_a_bit(self: Branches, branch: bytes, offset: int, size: int) -> bytes:
+        found = bytearray(body(self, branch, offset, size))
+        reads.append(offset)
+        if len(reads) == 1:
+            found[-1] ^= 4
+        return bytes(found)
+
+    monkeypatch.setattr(Branches, "body", flips_a_bit)
+
+    async def story(world: Parts) -> None:
+        here, there = world.desks
+        ours, theirs = await world.lane(here, "queue:x"), await world.lane(there, "queue:x")
+        await world.cut([0, 1], [0, 1])
+        await world.until(lambda: len(world.leaders()) == 2, "each part has a primary")
+        await world.send(here, ours, 3)
+        await world.send(there, theirs, 3)
+        world.lose(there)
+        await world.heal()
+        await world.settled()
+        world.compare()
+        await world.take_all(here, {"queue:x": "queue:x"})
+        assert len(reads) > 1
+
+    play(story, tmp_path)
+
+
+@pytest.mark.req("P6")
+@pytest.mark.parametrize("in_transaction", [False, True])
+def test_what_was_acknowledged_in_one_part_is_handed_out_in_none(
+    tmp_path: Path, in_transaction: bool
+) -> None:
     """Its consumer had it before the cut. The other part knows only that the consumer is gone."""
 
     async def story(world: Parts) -> None:
         here, there = world.desks
         ours = await world.lane(here, "queue:x")
         taker = there.taker("queue:x", "client", alone=False, credit=10)
+        if in_transaction:
+            here.begin(ours, 1)
         await world.send(here, ours, 10)
+        if in_transaction:
+            here.commit(ours, [])
         await world.until(lambda: len(taker.tags) == 10, "all of it is with the consumer")
         await world.cut([0, 1], [0, 1])
         await world.until(lambda: len(world.leaders()) == 2, "each part has a primary")
@@ -122,21 +164,62 @@ def test_a_gap_that_another_part_has_is_filled(tmp_path: Path) -> None:
         here, there = world.desks
         theirs = await world.lane(there, "queue:x")
         await world.send(there, theirs, 3)
-        await world.cut([0, 1], [0, 1])
-        await world.until(lambda: len(world.leaders()) == 2, "each part has a primary")
-        await world.send(there, theirs, 4)
-        request = here._request("session", here._no_rejection)
-        here.clients.multicast(SessionResumed(request, theirs.session, "somebody", b"token"))
-        await world.until(lambda: not here.waiting, "resumed")
-        here.senders[theirs.lane] = theirs
-        await world.send(here, theirs, 5)
-        assert world.nodes[0].manager.catalogue.by_address[theirs.address].intake.apart.missing == {
-            theirs.lane: ((4, 7),)
-        }
+        await with_gap(world, theirs)
         await meet(world)
         manager = world.nodes[0].manager
         assert not manager.catalogue.by_address[theirs.address].intake.apart.missing
         await world.take_all(here, {"queue:x": "queue:x"})
+
+    play(story, tmp_path)
+
+
+async def with_gap(world: Parts, sender: Sender) -> None:
+    """The network is cut. Messages 4 to 7 of a sender were accepted there, and the five behind them here."""
+    here, there = world.desks
+    await world.cut([0, 1, *([0] * (len(world.nodes) - 2))], [0, 1])
+    await world.until(lambda: len(world.leaders()) == 2, "each part has a primary")
+    await world.send(there, sender, 4)
+    await move(world, sender, here)
+    await world.send(here, sender, 5)
+    destination = world.nodes[0].manager.catalogue.by_address[sender.address]
+    assert destination.intake.apart.missing == {sender.lane: ((4, 7),)}
+
+
+async def move(world: Parts, sender: Sender, desk: Desk) -> None:
+    """A client goes on elsewhere."""
+    request = desk._request("session", desk._no_rejection)
+    desk.clients.multicast(SessionResumed(request, sender.session, "somebody", b"token"))
+    await world.until(lambda: not desk.waiting, "resumed")
+    desk.senders[sender.lane] = sender
+
+
+@pytest.mark.req("P6", "P7", "U1")
+@pytest.mark.parametrize(("address", "of"), [("queue:x", "queue:x"), ("topic:x", "subscription")])
+def test_a_gap_is_filled_before_what_a_lost_machine_may_have_handed_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, address: str, of: str
+) -> None:
+    """Who lost its machine marks all that waits. What is behind the gap was held back, and cannot have gone: it makes
+    way for what was missing, and comes marked."""
+
+    async def story(world: Parts) -> None:
+        here, there = world.desks
+        theirs = await world.lane(there, address, "unit")
+        if of != address:
+            there.detach(there.taker(address, "client", alone=False, subscription=of, credit=1))
+            await world.until(lambda: not there.waiting, "subscribed")
+        await world.send(there, theirs, 3)
+        await with_gap(world, theirs)
+        first = world.nodes[0]
+        await first.die(0)
+        monkeypatch.setattr(Clock, "boot_id", lambda _: b"another")
+        await first.start()
+        await world.until(lambda: first.is_leading, "it leads again")
+        await meet(world)
+        world.lose(here)  # it heard what its primary does not know any more
+        await world.take_all(world.add_desk(0), {of: address})
+        behind = [each for each in world.judge.letters.values() if each.sequence > 7]
+        assert len(behind) == 5
+        assert all("marked" in each.copies[of].history[0] for each in behind)
 
     play(story, tmp_path)
 
@@ -331,6 +414,49 @@ def test_a_primary_that_dies_while_it_takes_in_a_branch_leaves_the_rest_to_the_n
         await world.until(lambda: bool(world.leaders()), "another leads")
         await in_the_end(world, here)
         assert third.server is not None
+
+    play(story, tmp_path, nodes=3)
+
+
+@pytest.mark.req("P6", "P7", "P9")
+@pytest.mark.parametrize("goes_back", [False, True])
+def test_a_gap_is_not_filled_without_what_has_to_make_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, goes_back: bool
+) -> None:
+    """The primary dies when what was missing is written, and nothing of what waited behind it has a new place. To the
+    next one a gap that is filled is no gap: it would let that be where it is."""
+    publish_again = Merger._publish_again
+    monkeypatch.setattr(merger, "_BATCH", 1)
+
+    async def story(world: Parts) -> None:
+        first = world.nodes[0]
+        said: list[int] = []
+
+        def falls_silent(self: Merger, *arguments: Any) -> None:
+            if not said:
+                assert first.server is not None
+                assert first.server.member._stay is not None
+                said.append(len(first.server.member._stay.membership.outbox))  # type: ignore[attr-defined]
+                first.mute()
+            publish_again(self, *arguments)
+
+        monkeypatch.setattr(Merger, "_publish_again", falls_silent)
+        here, there = world.desks
+        theirs = await world.lane(there, "queue:x")
+        await world.send(there, theirs, 3)
+        await with_gap(world, theirs)
+        if goes_back:  # what is behind the gap makes way, but not for this
+            await move(world, theirs, there)
+            await world.send(there, theirs, 3)
+        world.lose(there)
+        await world.heal()
+        await world.until(lambda: bool(said), "it has written what was missing")
+        await first.die(said[0])
+        await world.settled()
+        await first.start()
+        await world.settled()
+        world.lose(here)
+        await world.take_all(world.add_desk(0), {"queue:x": "queue:x"})
 
     play(story, tmp_path, nodes=3)
 

@@ -42,7 +42,8 @@ _SHOWN = {
     77: "a client manager published for a session that was with another",
     80: "an answer that was given while a client manager was elsewhere was not given again",
     110: "numbers that were given again seemed to be far ahead",
-    124: "what an application had seen in one part came without a mark in another",
+    121: "a session that began in one part was unknown in another, and its client began anew",
+    124: "what an application had seen in one part came without a mark in another; a large message became two",
     140: "backups forgot with which client manager a session was",
 }
 

@@ -152,8 +152,8 @@ def _forgets_in_snapshots(_honest: Callable[..., Any]) -> Callable[..., list[Any
 
 
 def _answers_at_once(_honest: Callable[..., None]) -> Callable[..., None]:
-    def answer(self: MessageManager, request: int, body: dict[str, Any]) -> None:
-        self.multicast(Answered(request, body))
+    def answer(self: Preparing, request: int, body: dict[str, str]) -> None:
+        self._manager.multicast(Answered(request, body))
 
     return answer
 
@@ -175,7 +175,7 @@ PLANTS: dict[str, tuple[type, str, Callable[[Any], Any]]] = {
     "the decider forgets with the session": (Transactions, "forget", _forgets_with_the_session),
     "recovery gives out what is promised": (CatalogueRecovery, "_consumed_in", _holds_nothing),
     "a snapshot forgets promises": (Transactions, "all_prepared", _forgets_in_snapshots),
-    "READY before it is stored": (MessageManager, "answer_when_stored", _answers_at_once),
+    "READY before it is stored": (Preparing, "_answer", _answers_at_once),
     "a refusal is not taken to the decider first": (Coordinating, "_refused", _aborts_before_the_decider),
     "the decider does not write that it aborts": (Preparing, "_abort_for_good", _aborts_in_words_only),
 }

@@ -34,6 +34,7 @@ from heliograph.journal.records import RecordKind
 from heliograph.model.block import pack, parse, unpack
 from heliograph.model.destination import Address
 from heliograph.model.ids import ConsumerId, IdIssuer, SessionId, lane_of
+from heliograph.model.limits import DOUBT_SECONDS
 from tests.properties.surroundings import SECOND, put_managers_here
 from tests.properties.two_phase_world import SubCluster, World
 
@@ -325,3 +326,20 @@ def test_one_phase_writes_what_it_always_wrote() -> None:
     story.ask_for(CommitAsked, story.session, 1, 1, [(QUEUE, mine, [(1, 1)])])
     kinds = [record.kind for record in story.journal.records[before:]]
     assert kinds == [RecordKind.COMMITTED]
+
+
+@pytest.mark.req("P4", "M8")
+@pytest.mark.parametrize("again", [1.0, 0.0])
+def test_what_is_in_doubt_stays_so_when_its_session_is_lost_once_more(again: float) -> None:
+    story = Story()
+    mine = story.consumer(QUEUE, story.session, number=7)
+    story.publish(QUEUE, "first")
+    assert story.given[mine] == [("first", 0)]
+    others = story.consumer(QUEUE, story.open("bob"), credit=10)
+    story.tell(SessionLost(story.session, DOUBT_SECONDS, b"connection 1"))
+    story.tell(SessionLost(story.session, again, b"connection 1"))
+    story.goes_on(60)
+    assert others not in story.given, "its client may have settled it in another part"
+    story.manager.end_doubts(1.0)
+    story.goes_on(2)
+    assert story.given[others] == [("first", 1)]

@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
+from heliograph.frontends.native.frames import FrameReader
+
 
 class _Allowance:
     """The bytes that a connection may still carry."""
@@ -31,6 +33,9 @@ class CuttingProxy:
     def __init__(self, target: tuple[str, int]) -> None:
         self.target = target
         self.is_deaf = False  # whether the server's words are swallowed
+        self.loses: int | None = (
+            None  # a kind of frame: the next that the server sends is lost with its connection
+        )
         self.swallowed = 0
         self.cuts = 0
         # How many bytes a new connection carries, both ways together, before it ends; None: as many as it likes.
@@ -79,11 +84,16 @@ class CuttingProxy:
         *,
         is_answer: bool,
     ) -> None:
+        frames = FrameReader()
         try:
             while data := await source.read(65536):
                 if is_answer and self.is_deaf:
                     self.swallowed += len(data)
                     continue
+                if is_answer and self.loses in [frame[0] for frame in frames.feed(data)]:
+                    self.cuts += 1
+                    self.loses = None
+                    break
                 sink.write(allowance.take(data))
                 await sink.drain()
                 if allowance.is_used_up:

@@ -157,13 +157,16 @@ async def in_units(url: str, worker: Worker, board: Board, hands: dict[str, str]
         await session.close()
 
 
-async def produce(url: str, destinations: list[str], count: int) -> None:
+async def produce(
+    url: str, destinations: list[str], count: int, *, at_each: Callable[[int], None] = lambda number: None
+) -> None:
     async with connect(url, client_name="producer", reconnect_seconds=RECONNECT_SECONDS) as connection:
         producers = {address: await connection.producer(address) for address in destinations}
         for number in range(count):
             for address, producer in producers.items():
                 unit = f"unit {number % UNITS}" if "units" in address else None
                 await producer.send(f"{number:05d}", unit_of_order=unit)
+            at_each(number)
             await asyncio.sleep(0.002)
 
 

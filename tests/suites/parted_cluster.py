@@ -16,9 +16,10 @@ from tests.suites.cluster_in_process import CLIENTS, MESSAGES, Cluster, url
 class PartedCluster(Cluster):
     """Client managers 1, 2 …, message managers 11, 12 …"""
 
-    def __init__(self, base: Path) -> None:
+    def __init__(self, base: Path, **settings: object) -> None:
         super().__init__(base)
         self.bus = CuttableBus()
+        self._settings = settings
 
     async def start(self, client_managers: int, message_managers: int) -> None:
         numbers = [(number, CLIENTS) for number in range(1, client_managers + 1)]
@@ -30,7 +31,8 @@ class PartedCluster(Cluster):
 
     async def begin(self, number: int, role: str = MESSAGES, **other: object) -> ClusterServer:
         """Start a node, which may have to wait for others."""
-        server = ClusterServer(self.settings(number, role, **other), self.bus.on(number), owns_process=False)
+        settings = self.settings(number, role, **self._settings, **other)
+        server = ClusterServer(settings, self.bus.on(number), owns_process=False)
         await server.start()
         self.nodes[number] = server
         return server
@@ -76,9 +78,12 @@ def parted(
     *,
     client_managers: int = 3,
     message_managers: int = 2,
+    **settings: object,
 ) -> None:
+    """`settings` of each node, with two underscores for a dot."""
+
     async def whole() -> None:
-        cluster = PartedCluster(base)
+        cluster = PartedCluster(base, **settings)
         try:
             await cluster.start(client_managers, message_managers)
             await story(cluster)

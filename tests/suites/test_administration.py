@@ -420,6 +420,7 @@ def test_an_administrator_at_the_command_line(tmp_path: Path) -> None:
             server.run("admin", "destination", "delete", "queue:orders").stdout == b"queue:orders deleted\n"
         )
         assert b"uptime_seconds" in server.run("admin", "server").stdout
+        assert b"journal.durability" in server.run("admin", "configuration").stdout
         assert json.loads(server.run("admin", "sessions", "--json").stdout)["sessions"] == []
         assert b"all others:" in server.run("admin", "policies").stdout
         events = [json.loads(line) for line in server.run("log", "--json").stdout.splitlines()]

@@ -112,6 +112,30 @@ def test_a_client_that_was_never_away_claims_nothing(tmp_path: Path) -> None:
     play(story)
 
 
+def test_who_did_not_hear_that_its_consumer_is_a_new_one_is_told_again_and_loses_nothing(
+    tmp_path: Path,
+) -> None:
+    """It broke a rule, so that what it had went back; it claimed that all the same, and was cut off."""
+
+    async def story() -> None:
+        async with house(tmp_path) as here:
+            former, token = await a_client_with_ten(here)
+            former.write(b"\xff" * 64)
+            await former.dismissed()
+            claim = Claim([(6, 10)], [(1, 5)], seen=6)
+            peer = await back(here, former, token)
+            peer.tell(claiming(claim))
+            await peer.until(lambda: len(got(peer)) == 10)
+            peer.close()
+            again = await back(here, former, token)
+            again.tell(claiming(claim))
+            assert (await again.hear(Answer)).body == {"resumed": False}
+            await again.until(lambda: len(got(again)) == 10)
+            assert got(again) == ALL_MARKED
+
+    play(story)
+
+
 @pytest.mark.parametrize("destination", ["queue:other", "topic:orders"])
 def test_a_consumer_of_something_else_under_the_same_number_claims_nothing(
     tmp_path: Path, destination: str

@@ -10,58 +10,27 @@ from heliograph.bus.interface import Reason
 from heliograph.bus.local_channels import LocalChannels, LocalMembership
 from heliograph.model.limits import BRIDGE_COMMANDS, BRIDGE_HIGH_WATER
 from tests.suites.bus_behaviour import BusBehaviour, Party
-from tests.suites.bus_diary import Diary, Event
+from tests.suites.bus_parties import DiaryParty, nothing_to_wait_for
 
 CENTRAL, HOME, NEAR, FAR = "central", "home", "near", "far"
 
 
-class BridgedParty:
+class BridgedParty(DiaryParty):
     """A member in this process, on all buses or on one."""
 
     def __init__(self, bus: BridgedBus, who: int) -> None:
-        self.who = who
-        self._diary = Diary(who)
-        self._membership: BridgedMembership = bus.enter("stories", self._diary)
-        self._diary.membership = self._membership
-
-    @property
-    def place(self) -> tuple[int, int]:
-        return self._membership.place.node, self._membership.place.process
-
-    def say(self, count: int, size: int) -> None:
-        self._diary.say(count, size)
-
-    def say_and_leave(self, count: int, size: int) -> None:
-        self._diary.say_and_leave(count, size)
-
-    def say_much(self) -> int:
-        self._diary.say_when_heard(3 * BRIDGE_HIGH_WATER, 1)
-        return 3 * BRIDGE_HIGH_WATER
-
-    def flood(self) -> None:
-        self._diary.flood(BRIDGE_COMMANDS + 10, 1)
-
-    def said_and_refused(self) -> tuple[int, int]:
-        return self._diary.said, self._diary.refused
-
-    def utter(self, raw: bytes) -> None:
-        raise NotImplementedError
-
-    def diary(self) -> list[Event]:
-        return [_frozen(event) for event in self._diary.events]
-
-    def leave(self) -> None:
-        self._membership.leave()
+        super().__init__(
+            who,
+            lambda diary: bus.enter("stories", diary),
+            much=(3 * BRIDGE_HIGH_WATER, 1),
+            flood=(BRIDGE_COMMANDS + 10, 1),
+        )
 
     def kill(self) -> None:
+        assert isinstance(self._membership, BridgedMembership)
         for leg in self._membership._legs:
             assert isinstance(leg.membership, LocalMembership)
             leg.membership.leave(Reason.DIED)
-
-
-def _frozen(event: Event) -> Event:
-    """Lists as tuples, as they come through a pipe."""
-    return tuple(tuple(part) if isinstance(part, list) else part for part in event)
 
 
 class BridgedWorld:
@@ -85,8 +54,7 @@ class BridgedWorld:
         return BridgedParty(self._bus(next(self._roles)), self._parties)
 
     def until(self, condition: Callable[[], bool], what: str) -> None:
-        """Nothing has to be waited for: a delivery is a function call."""
-        assert condition(), what
+        nothing_to_wait_for(condition, what)
 
 
 @pytest.fixture(

@@ -1,69 +1,65 @@
-"""The simulated bus passes what every bus must: otherwise what is proved on it would be worth nothing."""
+"""The simulated bus passes what every bus must: otherwise what is proved on it would be worth nothing. So do several,
+each channel on one (M3)."""
 
 from collections.abc import Callable
 
 import pytest
 
 from heliograph.bus.corosync import CorosyncMembership
+from heliograph.bus.routed import RoutedBus
 from heliograph.model.limits import BUS_HIGH_WATER_BYTES, BUS_QUEUE_BYTES, KIB
-from simulation.bus import SimBus
+from simulation.bus import SimBus, SimProcess
 from simulation.world import World
 from tests.suites.bus_behaviour import BusBehaviour, Party
-from tests.suites.bus_diary import Diary, Event
+from tests.suites.bus_diary import Diary
+from tests.suites.bus_parties import DiaryParty
 
+CHANNEL = "stories"
 FLOOD_BYTES = 64 * KIB
+MUCH = (3 * BUS_HIGH_WATER_BYTES // FLOOD_BYTES, FLOOD_BYTES)
+FLOOD = (BUS_QUEUE_BYTES // FLOOD_BYTES + 100, FLOOD_BYTES)
 PATIENCE = 60.0  # seconds of virtual time
 
 
-class SimParty:
-    """A member in a simulated process."""
+def pass_time_until(world: World, condition: Callable[[], bool], what: str) -> None:
+    end = world.now + PATIENCE
+    while not condition():
+        assert world.now < end, what
+        world.run(world.now + 0.01)
 
-    def __init__(self, world: World, bus: SimBus, who: int) -> None:
-        self.who = who
+
+class SimParty(DiaryParty):
+    """A member in a process that is simulated on each of these rings; its channel is on the first."""
+
+    def __init__(self, world: World, rings: tuple[SimBus, ...], who: int) -> None:
         self._world = world
-        self._diary = Diary(who)
-        self._process = bus.process(1, who)
-        self._membership: CorosyncMembership = self._process.enter("stories", self._diary)
-        self._diary.membership = self._membership
+        self._processes = [ring.process(1, who) for ring in rings]
+        super().__init__(who, self._enter, much=MUCH, flood=FLOOD)
 
-    @property
-    def place(self) -> tuple[int, int]:
-        return self._membership.place.node, self._membership.place.process
+    def _enter(self, diary: Diary) -> CorosyncMembership:
+        return self._processes[0].enter(CHANNEL, diary)
 
     def say(self, count: int, size: int) -> None:
-        self._diary.say(count, size)
+        super().say(count, size)
         self._world.run(self._world.now + 0.005)  # elsewhere too, time passes while somebody speaks
 
-    def say_and_leave(self, count: int, size: int) -> None:
-        self._diary.say_and_leave(count, size)
-
-    def say_much(self) -> int:
-        count = 3 * BUS_HIGH_WATER_BYTES // FLOOD_BYTES
-        self._diary.say_when_heard(count, FLOOD_BYTES)
-        return count
-
-    def flood(self) -> None:
-        self._diary.flood(BUS_QUEUE_BYTES // FLOOD_BYTES + 100, FLOOD_BYTES)
-
-    def said_and_refused(self) -> tuple[int, int]:
-        return self._diary.said, self._diary.refused
-
     def utter(self, raw: bytes) -> None:
+        assert isinstance(self._membership, CorosyncMembership)
         assert self._membership._handle.multicast(bytearray(raw))
 
-    def diary(self) -> list[Event]:
-        return [_frozen(event) for event in self._diary.events]
-
-    def leave(self) -> None:
-        self._membership.leave()
-
     def kill(self) -> None:
-        self._process.kill()
+        for process in self._processes:
+            process.kill()
 
 
-def _frozen(event: Event) -> Event:
-    """Lists as tuples, as they come through a pipe."""
-    return tuple(tuple(part) if isinstance(part, list) else part for part in event)
+class RoutedSimParty(SimParty):
+    """The same, through the bus that knows which ring is its channel's."""
+
+    def _enter(self, diary: Diary) -> CorosyncMembership:
+        by_name: dict[str, SimProcess] = dict(zip(("near", "far"), self._processes, strict=False))
+        membership = RoutedBus(by_name, {CHANNEL: "near"}.__getitem__).enter(CHANNEL, diary)
+        assert isinstance(membership, CorosyncMembership)
+        return membership
 
 
 class SimWorld:
@@ -71,24 +67,42 @@ class SimWorld:
 
     def __init__(self) -> None:
         self._world = World(1)
-        self._bus = SimBus(self._world, 1)
+        self._ring = SimBus(self._world, 1)
         self._parties = 0
 
     def party(self) -> Party:
         self._parties += 1
-        return SimParty(self._world, self._bus, self._parties)
+        return SimParty(self._world, (self._ring,), self._parties)
 
     def until(self, condition: Callable[[], bool], what: str) -> None:
-        end = self._world.now + PATIENCE
-        while not condition():
-            assert self._world.now < end, what
-            self._world.run(self._world.now + 0.01)
+        pass_time_until(self._world, condition, what)
 
 
-@pytest.fixture
-def world() -> SimWorld:
-    return SimWorld()
+class RoutedSimWorld(SimWorld):
+    """Every other member is on two rings, as client managers are, the rest on that of their channel."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._far = SimBus(self._world, 1)
+
+    def party(self) -> Party:
+        self._parties += 1
+        rings = (self._ring, self._far) if self._parties % 2 else (self._ring,)
+        return RoutedSimParty(self._world, rings, self._parties)
 
 
 class TestSimBus(BusBehaviour):
     """All of it."""
+
+    @pytest.fixture
+    def world(self) -> SimWorld:
+        return SimWorld()
+
+
+@pytest.mark.req("M3")
+class TestRoutedSimBus(BusBehaviour):
+    """All of it."""
+
+    @pytest.fixture
+    def world(self) -> RoutedSimWorld:
+        return RoutedSimWorld()

@@ -75,6 +75,16 @@ def large_files(folder: Path) -> list[Path]:
     return sorted((folder / "data" / "large").iterdir())
 
 
+async def the_file(folder: Path) -> Path:
+    """Of the only large message there is. A producer hears that it is stored a moment before its file has the name
+    that it keeps."""
+    await until(
+        lambda: [path.suffix for path in large_files(folder)] == [".message"], "a message refers to it"
+    )
+    (path,) = large_files(folder)
+    return path
+
+
 async def none_left(folder: Path) -> None:
     await until(lambda: not large_files(folder), "no large file is left")
 
@@ -479,7 +489,7 @@ def test_damage_on_the_disk_is_noticed_before_the_last_byte(tmp_path: Path) -> N
     async def story() -> None:
         async with embedded(tmp_path) as server, heliograph.connect(url_of(server)) as connection:
             await (await connection.producer("queue:a")).send_stream(Pieces(40))
-            (path,) = large_files(tmp_path)
+            path = await the_file(tmp_path)
             with path.open("r+b") as file:
                 file.seek(5_000_000)
                 file.write(b"?")
@@ -495,7 +505,7 @@ def test_a_slow_reader_of_damaged_content_does_not_take_half_of_it_for_all(tmp_p
     async def story() -> None:
         async with embedded(tmp_path) as server, heliograph.connect(url_of(server)) as connection:
             await (await connection.producer("queue:a")).send_stream(Pieces(8))
-            (path,) = large_files(tmp_path)
+            path = await the_file(tmp_path)
             with path.open("r+b") as file:
                 file.seek(10)
                 file.write(b"?")

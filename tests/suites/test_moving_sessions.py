@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,7 @@ pytestmark = pytest.mark.req("M8")
 
 # So much of a connection that a server has answered, and not so much that a session is there again.
 WELCOME_BYTES = 450
+_CUTS_AT_LEAST = 200
 PATIENT = {"sessions.reconnect_seconds": 60}
 
 
@@ -73,9 +75,11 @@ async def figures(server: EmbeddedServer, destination: str) -> dict[str, Any]:
 @pytest.mark.slow
 @pytest.mark.timeout(240)
 @pytest.mark.req("J4", "J5", "J6", "U1", "J12")
-@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.nightly)])
-def test_connections_cut_at_any_byte_show_nothing(tmp_path: Path, seed: int) -> None:
-    play(_under_fire(tmp_path, seed, count=400), seconds=240)
+@pytest.mark.parametrize(
+    ("seed", "count"), [(1, 150), *(pytest.param(seed, 400, marks=pytest.mark.nightly) for seed in (1, 2))]
+)
+def test_connections_cut_at_any_byte_show_nothing(tmp_path: Path, seed: int, count: int) -> None:
+    play(_under_fire(tmp_path, seed, count=count), seconds=240)
 
 
 def _few_bytes(chance: random.Random) -> int:
@@ -83,6 +87,13 @@ def _few_bytes(chance: random.Random) -> int:
     if chance.random() < 0.3:
         return chance.randrange(1, 800)
     return 700 + int(chance.lognormvariate(6.8, 1.0))
+
+
+def _cut_more(proxy: CuttingProxy, count: int, sent: int) -> None:
+    """Where the machine is busy, few and large packets are carried: then connections are cut without regard to
+    how much they carried, so that the fire is as heavy everywhere."""
+    if proxy.cuts < _CUTS_AT_LEAST * (sent + 1) / count:
+        proxy.cut()
 
 
 async def _under_fire(folder: Path, seed: int, count: int) -> None:
@@ -118,7 +129,8 @@ async def _under_fire(folder: Path, seed: int, count: int) -> None:
             # What a producer has not had confirmed must fit, or it would never get anywhere.
             wide.carries = lambda: int(chance.lognormvariate(9.5, 1.0))
             queues = [f"queue:{mode}" for mode in (*MODES, "alone")]
-            await produce(wide.url, [*queues, "queue:units", "queue:source", "topic:news"], count)
+            everything = [*queues, "queue:units", "queue:source", "topic:news"]
+            await produce(wide.url, everything, count, at_each=partial(_cut_more, proxy, count))
         proxy.carries = None
         proxy.cut()
         everybody = [*workers, alone, *ordered, *subscribers]
@@ -137,7 +149,7 @@ async def _under_fire(folder: Path, seed: int, count: int) -> None:
         for address in (*queues, "queue:units", "queue:source"):
             left = await figures(server, address)
             assert (left["depth"], left["in_flight"]) == (0, 0), address
-        assert proxy.cuts > 200
+        assert proxy.cuts > _CUTS_AT_LEAST
         assert wide.cuts > 0
 
 

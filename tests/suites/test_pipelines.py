@@ -12,8 +12,7 @@ import heliograph
 from heliograph import HeliographError
 from heliograph.client import Connection
 from heliograph.model.block import unpack
-from heliograph.nodes.feeding import FED
-from heliograph.nodes.leasing import LENT
+from heliograph.model.portions import FED, LENT
 from tests.servers import ServerProcess, embedded, play, url_of
 from tests.suites.exchange import receive_all
 
@@ -56,15 +55,15 @@ def blocks_of(portion: bytes, header: struct.Struct) -> list[tuple[tuple[int, ..
     return found
 
 
-async def lent(connection: Connection, name: str, epoch: int, destination: str = "queue:a") -> list[bytes]:
+async def lent(connection: Connection, name: str, epoch: int, *, portion: int = 1000) -> list[bytes]:
     found: list[bytes] = []
     after = 0
     while True:
-        portion = await connection.ask(
-            "pipeline.read", name=name, epoch=epoch, destination=destination, after=after, bytes=1000
+        answer = await connection.ask(
+            "pipeline.read", name=name, epoch=epoch, destination="queue:a", after=after, bytes=portion
         )
-        found += [body for _, block in blocks_of(portion["blocks"], LENT) for body in unpack(block).bodies]
-        after = portion["next"]
+        found += [body for _, block in blocks_of(answer["blocks"], LENT) for body in unpack(block).bodies]
+        after = answer["next"]
         if not after:
             return found
 
@@ -189,6 +188,18 @@ def test_a_lease_is_the_same_however_often_it_is_read_and_after_a_crash(tmp_path
     play(story(), 90)
 
 
+def test_who_asks_for_nothing_learns_whether_it_was_lent_before(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with embedded(tmp_path) as server, heliograph.connect(url_of(server)) as connection:
+            await fill(connection, "queue:a", bodies(range(10)))
+            question = {"name": "q", "epoch": 1, "destination": "queue:a", "messages": 0}
+            assert await connection.ask("pipeline.lease", **question) == {"messages": 0, "again": False}
+            assert await lease(connection, "q", 1, 10) == 10
+            assert await connection.ask("pipeline.lease", **question) == {"messages": 10, "again": True}
+
+    play(story())
+
+
 def test_a_lease_that_nobody_asks_about_ends_and_its_reader_is_told(tmp_path: Path) -> None:
     async def story() -> None:
         async with embedded(tmp_path) as server, heliograph.connect(url_of(server)) as connection:
@@ -214,6 +225,25 @@ def test_a_unit_of_order_waits_for_the_lease_that_has_something_of_it(tmp_path: 
             await connection.ask("pipeline.acknowledge", name="q", epoch=0, destination="queue:a")
             assert await lease(connection, "other", 0, 10) == 6
             assert await lent(connection, "other", 0) == bodies(range(4, 10))
+
+    play(story())
+
+
+def test_a_large_lease_has_what_is_first_in_the_queue_with_all_of_its_units(tmp_path: Path) -> None:
+    """It takes many turns of the queue, and the next lease is as large."""
+
+    async def story() -> None:
+        async with embedded(tmp_path) as server, heliograph.connect(url_of(server)) as connection:
+            producer = await connection.producer("queue:a")
+            for n in range(45_000):
+                await producer.send(b"%d" % n, unit_of_order=f"u{n % 50}" if n % 2 else None)
+            await producer.flush()
+            for epoch, first in enumerate((0, 20_000), start=1):
+                assert await lease(connection, "q", epoch, 20_000) == 20_000
+                found = sorted(map(int, await lent(connection, "q", epoch, portion=1_000_000)))
+                assert found == list(range(first, first + 20_000))
+                await connection.ask("pipeline.acknowledge", name="q", epoch=epoch, destination="queue:a")
+            assert await depth(connection) == (5_000, 0)
 
     play(story())
 

@@ -43,6 +43,11 @@ class Manager:
             assert connection._transport is not None
             connection._transport.abort()
 
+    def stop(self) -> None:
+        """In good order, and there is no other yet to which it could ask its clients to go."""
+        self.manager._is_draining = True  # nobody gets in any more
+        self.manager.stop()
+
 
 @asynccontextmanager
 async def two(folder: Path, **settings: object) -> AsyncIterator[tuple[Manager, Manager]]:
@@ -83,7 +88,7 @@ async def where_is(
 MODES: list[Any] = ["auto", "client", "individual", "dups-ok"]
 
 
-@pytest.mark.parametrize("how", ["drained", "crashed"])
+@pytest.mark.parametrize("how", ["drained", "stopped", "crashed"])
 @pytest.mark.parametrize("mode", MODES)
 def test_a_client_goes_from_one_client_manager_to_the_other_with_all_it_has(
     tmp_path: Path, mode: Any, how: str
@@ -101,6 +106,8 @@ def test_a_client_goes_from_one_client_manager_to_the_other_with_all_it_has(
                 here, there = await where_is(connection, one, other)
                 if how == "drained":
                     assert await here.manager.drain(10)
+                elif how == "stopped":
+                    here.stop()
                 else:
                     here.crash()
                 await send(f"helio://{there.place}", "topic:t", b"news")
@@ -139,6 +146,32 @@ def test_a_client_that_is_asked_to_move_commits_first(tmp_path: Path) -> None:
                 assert shown(await taken(consumer, 1)) == [(b"2", False)]
                 assert await where_is(connection, one, other) == (there, here)
                 await session.commit()
+
+    play(story())
+
+
+@pytest.mark.req("J5", "M9")
+def test_a_transaction_that_begins_while_its_client_moves_is_not_lost(tmp_path: Path) -> None:
+    """The connection is closed, and whoever sends in that moment does not know it yet."""
+
+    async def story() -> None:
+        async with (
+            two(tmp_path) as (one, other),
+            heliograph.connect(f"helio://{one.place},{other.place}") as connection,
+        ):
+            session = await connection.session(acknowledge="transacted")
+            producer = await session.producer("queue:b")
+            here, there = await where_is(connection, one, other)
+            wire = connection._link.wire
+            assert wire is not None
+            assert wire._transport is not None
+            draining = asyncio.create_task(here.manager.drain(10))
+            while not wire._transport.is_closing():
+                await asyncio.sleep(0)
+            await producer.send(b"1")
+            await session.commit()
+            assert await draining
+            assert await where_is(connection, one, other) == (there, here)
 
     play(story())
 

@@ -13,7 +13,7 @@ import msgspec
 
 from heliograph.model.alert import AlertHeader, AlertView
 from heliograph.model.block import Block, Span
-from heliograph.model.claim import Claim, Ranges
+from heliograph.model.claim import Claim, Ranges, Tags
 from heliograph.model.destination import Address
 from heliograph.model.ids import ConsumerId, LaneId, SessionId
 
@@ -144,11 +144,16 @@ class ConsumerRetired(Command):
 
 
 class CreditGranted(Command):
-    """A consumer can take `count` messages more."""
+    """A consumer can take `count` messages more; or, below zero, fewer."""
 
     address: Address
     consumer: ConsumerId
     count: int
+
+
+# What becomes of messages that a consumer returns: what the policy says; as if they had not been handed out; or to
+# the dead at once, since nobody can do anything with them.
+BY_POLICY, UNSEEN, DEAD = 0, 1, 2
 
 
 class Settled(Command):
@@ -167,6 +172,7 @@ class Settled(Command):
     error: str = ""
     seen: int = -1  # with messages that are returned: the last tag that reached the application
     again: bool = False  # asked before, of a primary that may have carried it out
+    fate: int = BY_POLICY  # of messages that are returned
 
 
 class ConsumerDetached(Command):
@@ -274,7 +280,8 @@ class SessionOpened(Command):
 
 
 class SessionResumed(Command):
-    """A client came back with a session that it had before. Its consumers wait `lease_seconds` to be claimed."""
+    """A client came back with a session that it had before. Its consumers wait `lease_seconds` to be claimed. `kept`:
+    as when it was opened."""
 
     request: int
     session: SessionId
@@ -283,6 +290,7 @@ class SessionResumed(Command):
     connection: bytes = b""
     client: str = ""
     lease_seconds: float = 0.0
+    kept: bool = False
 
 
 class SessionLost(Command):
@@ -735,10 +743,17 @@ class FlowChanged(Command):
 
 
 class Answered(Command):
-    """The request was carried out; `body` says what there is to say."""
+    """The request was carried out; `body` says what there is to say.
+
+    `binds`: the view in which a promise was given, or an outcome decided, that whoever goes on from the view must
+    know of. It counts when most client managers have seen it (PROTOCOL 7.2). `is_history`: it tells what is in the
+    log, which whoever goes on must have too (PROTOCOL 5).
+    """
 
     request: int
     body: dict[str, Any]
+    binds: bytes = b""
+    is_history: bool = False
 
 
 class Rejected(Command):
@@ -769,6 +784,7 @@ class Standing(msgspec.Struct, array_like=True, gc=False):
     is_retired: bool = False
     lease_seconds: float = 0.0  # it is away, and is waited for this much longer
     given: Ranges = []  # tags that it had from those who led before
+    former: Tags = []  # the last that its client had of one that was forgotten, in whose place it came
 
 
 class Introduction(msgspec.Struct, array_like=True, gc=False):
@@ -784,6 +800,7 @@ class Introduction(msgspec.Struct, array_like=True, gc=False):
         tuple[LaneId, int]
     ] = []  # lanes of which something was taken up to there, and not confirmed yet
     marks: list[tuple[Address, LaneId, int]] = []  # lanes that have come further than the log says
+    resumed: list[tuple[Address, LaneId]] = []  # lanes on which nothing came since
 
 
 class Logged(Command):

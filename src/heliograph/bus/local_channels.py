@@ -1,7 +1,8 @@
 """Channels inside one process, with the contract of a real bus: members, configurations, flow control.
 
-A delivery is a function call and a command is passed as the object it is. What happens while something is being
-delivered waits its turn, members that come and go included, so that all see one order and nobody is entered twice.
+A delivery is a function call and a command is passed as the object it is, but for blocks that are published: whoever
+stores one notes in it where, so each member has its own. What happens while something is being delivered waits its
+turn, members that come and go included, so that all see one order and nobody is entered twice.
 """
 
 from __future__ import annotations
@@ -9,7 +10,9 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
-from heliograph.bus.commands import Command
+from msgspec.structs import replace
+
+from heliograph.bus.commands import Command, Published
 from heliograph.bus.interface import (
     INCARNATION_BYTES,
     NO_VIEW,
@@ -106,7 +109,7 @@ class LocalChannel:
     def multicast(self, origin: Origin, command: Command) -> None:
         def sent() -> None:
             for member in tuple(self._members):
-                member.listener.on_frame(origin, [command])
+                member.listener.on_frame(origin, [_own(command)])
 
         self.put(sent)
 
@@ -162,3 +165,8 @@ class LocalMembership:
 
     def ended(self) -> None:
         self.listener.on_ended(None)
+
+
+def _own(command: Command) -> Command:
+    """A member's own, as if it had come as bytes."""
+    return replace(command, block=replace(command.block)) if isinstance(command, Published) else command

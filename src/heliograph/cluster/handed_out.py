@@ -67,6 +67,10 @@ class HandedOut:
             self._marks.dispatched(place)
             self._unseen.extend(parts_of(decision, place))
 
+    def answered(self, place: int) -> None:
+        """A promise, or an outcome, was delivered in the view, at this place."""
+        self._marks.dispatched(place)
+
     def seen(self, who: Incarnation, place: int) -> None:
         """`DispatchSeen`, delivered with the stamp of the view."""
         self._marks.seen(who, place)

@@ -12,6 +12,7 @@ from typing import Final, Protocol
 import msgspec
 from crc32c import crc32c
 
+from heliograph.cluster.history import NOTHING_MISSING, HistoryMap, brought_in
 from heliograph.cluster.partition_state import Enrolment, UnrestrictedView
 from heliograph.journal.records import RecordKind
 from heliograph.model.block import CHECKSUM, HEADER_BYTES, Block
@@ -30,6 +31,9 @@ LOCAL: Final[dict[int, None]] = dict.fromkeys(
         RecordKind.VIEW,
         RecordKind.UNRESTRICTED,
         RecordKind.ENROLMENT,
+        RecordKind.PLACE,
+        RecordKind.HISTORY,
+        RecordKind.BROUGHT,
     )
 )
 
@@ -61,6 +65,7 @@ class LogPlace:
         "_left_at",
         "chain",
         "enrolment",
+        "history",
         "identity",
         "index",
         "proposed",
@@ -78,6 +83,7 @@ class LogPlace:
         self.enrolment: Enrolment | None = None
         self.proposed: Enrolment | None = None
         self.unrestricted: UnrestrictedView | None = None  # the newest that this journal has, of itself
+        self.history = NOTHING_MISSING  # where this journal is not simply the log
         self._is_in_force = False
         self._left_at = (0, 0)
 
@@ -94,7 +100,12 @@ class LogPlace:
     def state(self) -> tuple[int, int, list[bytes], bytes, bytes]:
         """As a snapshot keeps it."""
         standing = _Standing(
-            self._is_in_force, self._left_at, self.enrolment, self.proposed, self.unrestricted
+            self._is_in_force,
+            self._left_at,
+            self.enrolment,
+            self.proposed,
+            self.unrestricted,
+            self.history,
         )
         return (
             self.index,
@@ -114,6 +125,7 @@ class LogPlace:
                 self.enrolment,
                 self.proposed,
                 self.unrestricted,
+                self.history,
             ) = msgspec.structs.astuple(_decode_standing(standing))
 
     def enter(self, number: int, identity: bytes) -> bytes:
@@ -162,6 +174,8 @@ class LogPlace:
                 self.enrolment, self.proposed = record.enrolment, None
             else:
                 self.proposed = record.enrolment
+        elif kind == RecordKind.BROUGHT:
+            self.history = self.history.with_brought(brought_in(payload))
         elif kind == RecordKind.ENTERED:
             self._left_at, self._is_in_force = self.reach, False
         elif kind == RecordKind.IN_FORCE:
@@ -181,6 +195,7 @@ class _Standing(msgspec.Struct, frozen=True, array_like=True):
     enrolment: Enrolment | None
     proposed: Enrolment | None
     unrestricted: UnrestrictedView | None
+    history: HistoryMap = NOTHING_MISSING
 
 
 _OF_THE_CLUSTER = dict.fromkeys(
@@ -189,6 +204,7 @@ _OF_THE_CLUSTER = dict.fromkeys(
         RecordKind.IDENTITY,
         RecordKind.UNRESTRICTED,
         RecordKind.ENROLMENT,
+        RecordKind.BROUGHT,
         RecordKind.ENTERED,
         RecordKind.IN_FORCE,
     )
@@ -196,6 +212,7 @@ _OF_THE_CLUSTER = dict.fromkeys(
 _encode = msgspec.msgpack.Encoder().encode
 _decode_view = msgspec.msgpack.Decoder(ViewMark).decode
 _decode_standing = msgspec.msgpack.Decoder(_Standing).decode
+_decode_place = msgspec.msgpack.Decoder(int).decode
 _decode_enrolled = msgspec.msgpack.Decoder(Enrolled).decode
 decode_enrolment = msgspec.msgpack.Decoder(Enrolment).decode
 decode_unrestricted = msgspec.msgpack.Decoder(UnrestrictedView).decode
@@ -207,3 +224,20 @@ def name_of(block: Block) -> bytes:
         assert block.buffer is not None, "who names a block has its bytes"
         block.name = _NAME.pack(block.lane, block.first, block.size, block.buffer[CHECKSUM])
     return block.name
+
+
+def encode_place(index: int) -> bytes:
+    """The record PLACE."""
+    return _encode(index)
+
+
+def place_in(kind: int, payload: bytes | memoryview) -> int | None:
+    """The index at which a record stands, if it says so."""
+    if kind == RecordKind.PLACE:
+        return _decode_place(payload)
+    return _decode_view(payload).index if kind == RecordKind.VIEW else None
+
+
+def with_history(standing: bytes, history: HistoryMap) -> bytes:
+    """How the log stands that another manager has, as the journal of this one is to keep it."""
+    return _encode(msgspec.structs.replace(_decode_standing(standing), history=history))

@@ -12,7 +12,9 @@ enters the channel again with a new one.
     greeting   | hello of one set aside           | hello with it                            | greeting
     greeting   | HELLO_SECONDS passed             | hello again                              | greeting
     greeting   | nobody's hello for SILENCE       | set the silent aside, hello without them | greeting
+    greeting   | its nodes have news              | hello again                              | greeting
     greeting   | last matching hello              | restamp, install, beat                   | installed
+    greeting   | the same, and its news untold    | the same, regrouped                      | installed
     installed  | hello                            | suspend, force (MM)                      | gathering
     installed  | expelled, stamped with the view  | the same, without the expelled           | gathering
     installed  | regrouped, stamped with the view | suspend, force (MM)                      | gathering
@@ -105,6 +107,7 @@ class Views:
         self.phase = Phase.OUTSIDE
         self.view: View | None = None  # the one installed now, or else the last one
         self._nodes = nodes
+        self._has_news = False  # of its nodes, and no hello that says so has been delivered yet
         self._configuration: Configuration | None = None
         self._hellos: Hellos | None = None
         self._digest = b""  # of the configuration
@@ -189,6 +192,7 @@ class Views:
         effects: list[Effect] = [Suspend()] if self.phase is not Phase.OUTSIDE else []
         self.phase = Phase.GATHERING
         self._lineage.settle()
+        self._has_news = False  # the hello is still to be said
         self._attempt += 1
         self._began = self._carried
         if self._stores:
@@ -254,6 +258,8 @@ class Views:
         if not self._hellos.delivered(origin.incarnation, hello):
             return []
         self._hello_at[origin.incarnation] = self._carried
+        if origin.incarnation == self.incarnation and hello.nodes == self._nodes:
+            self._has_news = False
         effects: list[Effect] = []
         was_out = self._readmit(origin.place)
         if self.phase is Phase.INSTALLED:
@@ -287,7 +293,10 @@ class Views:
         self._arrived = {}
         self._expelled_at = {}
         self._heard_at = dict.fromkeys(view.members, self._carried)
-        return [Restamp(view.id), Install(view), *self._beat(at)]
+        # The hello that tells the news was said before the view, so it does not count in it.
+        news = [Multicast(Regrouped())] if self._has_news else []
+        self._has_news = False
+        return [Restamp(view.id), Install(view), *self._beat(at), *news]
 
     def _beat_delivered(self, origin: Origin, beat: Beat) -> list[Effect]:
         if beat.configuration == self._digest:
@@ -446,4 +455,7 @@ class Views:
         """PROTOCOL 1: a node's hello and bye count as configuration changes."""
         if self.phase is Phase.INSTALLED:
             return [Multicast(Regrouped())]
-        return self._hello_again(at) if self.phase is Phase.GREETING else []
+        if self.phase is not Phase.GREETING:
+            return []
+        self._has_news = True  # perhaps the hello that was said already makes the view
+        return self._hello_again(at)

@@ -169,6 +169,11 @@ class AlertDestination(Destination):
         super().end(effects)
         effects += self.channel.close("destination-deleted", f"{self.address} was deleted")
 
+    def counts(self) -> tuple[int, ...]:
+        figures = self.figures()
+        counted = (figures.depth, 0, figures.consumers, figures.delivered, figures.settled, 0)
+        return (*counted, figures.published, figures.bytes, figures.subscriptions, 0)
+
     def figures(self) -> Figures:
         """What is classified is not counted."""
         figures = super().figures()

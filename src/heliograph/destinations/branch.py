@@ -62,6 +62,8 @@ class Account(msgspec.Struct, array_like=True):
     bodies: dict[LaneId, list[Body]] = {}
     moved_bodies: dict[LaneId, list[Body]] = {}
     handed_out: dict[int, Ranges] = {}  # by list, as `done`
+    doubtful: dict[int, Ranges] = {}  # by list, numbers: consumed in transactions that may not have happened
+    perhaps: ByLane = {}  # sent in such transactions: not among what is known
 
 
 class Branch(msgspec.Struct, array_like=True):
@@ -81,7 +83,7 @@ class Branch(msgspec.Struct, array_like=True):
     documents: list[Document] = []
     placed: list[bytes] = []  # destinations of other sub-clusters, as the journal keeps them
     paths: list[bytes] = []  # units of distributed destinations, as the journal keeps them
-    files: list[bytes] = []  # that hold the content of large messages
+    files: list[bytes] = []  # that hold the content of large messages, as far as it is here
     alerts: list[tuple[str, bytes]] = []  # alert channels, as a snapshot has them
 
 
@@ -98,8 +100,8 @@ def key_of(terms: Terms) -> str:
 
 class Lying(msgspec.Struct):
     """What a destination holds, by number: in any list, and for each durable subscription; of both, what was handed
-    out before, or is; and the block at each position, by the number that its first message has. Of each list of a
-    topic, what it may still hand out for the first time."""
+    out before, or is; and the block at each position, by the number that its first message has. Of each list, what it
+    may still hand out for the first time."""
 
     waiting: Ranges = NONE
     seen: dict[str, Ranges] = {}
@@ -107,6 +109,7 @@ class Lying(msgspec.Struct):
     list_of: dict[str, int] = {}
     positions: dict[int, int] = {}
     unseen_by: dict[int, Ranges] = {}
+    marked: dict[int, Ranges] = {}  # by list, whatever its age: handed out, or comes marked if it is
 
 
 def lying_in(state: DestinationState, base: int) -> Lying:
@@ -121,11 +124,14 @@ def lying_in(state: DestinationState, base: int) -> Lying:
         )
     ]
     waiting = [_add(found, "", entries, base)]
+    found.marked[0] = _marked(entries)
+    if state.levels:
+        found.unseen_by[0] = minus(waiting[0], found.marked[0])
     for subscription in state.subscriptions:
         name = key_of(subscription.terms) if subscription.terms.durable else ""
         entries = list(_entries_for(state, subscription))
         numbers = _add(found, name, entries, base)
-        seen = union([(entry.number, entry.last) for entry in entries if entry.deliveries])
+        seen = found.marked[subscription.number] = _marked(entries)
         found.unseen_by[subscription.number] = minus(numbers, seen)
         waiting.append(numbers)
         if name:
@@ -133,6 +139,10 @@ def lying_in(state: DestinationState, base: int) -> Lying:
             found.list_of[name] = subscription.number
     found.waiting = union(*waiting)
     return found
+
+
+def _marked(entries: Iterable[Entry]) -> Ranges:
+    return union([(entry.number, entry.last) for entry in entries if entry.deliveries])
 
 
 def _out(entry: Entry) -> Entry:
@@ -229,15 +239,36 @@ class Layout:
 def account_of(catalogue: Catalogue, state: DestinationState, lying: Lying, layout: Layout) -> Account:
     """Of the lanes that the ledger knows."""
     ledger, address = catalogue.ledger, Address(state.address)
-    known = {
+    made, consumed = _doubtful_in(catalogue, state.number)
+    taken = {
         LaneId(lane): since(catalogue.known_of(address, LaneId(lane)), first)
         for lane, first in ledger.lanes_of(state.number).items()
     }
+    known = {lane: minus(ranges, made.get(lane, NONE)) for lane, ranges in taken.items()}
     moved = {LaneId(lane): ranges for lane, ranges in ledger.moved_to(state.number).items()}
-    account = Account(state.address, False, state.policy, known, moved, ledger.done_of(state.number))
+    done = {
+        number: minus(numbers, consumed.get(number, NONE))
+        for number, numbers in ledger.done_of(state.number).items()
+    }
+    account = Account(state.address, False, state.policy, known, moved, done, doubtful=consumed)
+    account.perhaps = {lane: common(ranges, made[lane]) for lane, ranges in taken.items() if lane in made}
     account.handed_out = ledger.handed_out_of(state.number)
     fill(account, lying, layout)
     return account
+
+
+def _doubtful_in(catalogue: Catalogue, destination: int) -> tuple[dict[bytes, Ranges], dict[int, Ranges]]:
+    """What transactions that may not have happened sent to a destination, by lane, and consumed of it, by list."""
+    made: dict[bytes, Ranges] = {}
+    consumed: dict[int, Ranges] = {}
+    for decided in catalogue.ledger.doubtful():
+        for place, lane, first, last in decided.made:
+            if place == destination:
+                made[lane] = union(made.get(lane, NONE), ((first, last),))
+        for place, list_number, numbers in decided.done:
+            if place == destination:
+                consumed[list_number] = union(consumed.get(list_number, NONE), numbers)
+    return made, consumed
 
 
 def account_like(catalogue: Catalogue, other: Account, number: int) -> Account:
@@ -245,9 +276,24 @@ def account_like(catalogue: Catalogue, other: Account, number: int) -> Account:
     address = Address(other.address)
     known = {lane: catalogue.known_of(address, lane) for lane in other.known}
     moved = {LaneId(lane): ranges for lane, ranges in catalogue.ledger.moved_to(number).items()}
-    account = Account(other.address, False, None, known, moved, catalogue.ledger.done_of(number))
-    account.handed_out = catalogue.ledger.handed_out_of(number)
-    return account
+    return Account(other.address, False, None, known, moved, catalogue.ledger.done_of(number))
+
+
+def as_known_to(ours: Account, theirs: Account) -> Account:
+    """What a transaction sent that may not have happened counts for those who know it: to them it is a message as any
+    other, and done if it is done anywhere (PROTOCOL 5). For the others there is none."""
+    known = {
+        lane: union(ranges, common(theirs.perhaps.get(lane, NONE), ours.known.get(lane, NONE)))
+        for lane, ranges in theirs.known.items()
+    }
+    return msgspec.structs.replace(theirs, known=known)
+
+
+def fill_like(account: Account, lying: Lying, layout: Layout) -> None:
+    """The same for one that a branch is compared with. The ledger says what was ever handed out; but what went back
+    unseen would come without a mark, and somebody in the branch may have had it."""
+    fill(account, lying, layout)
+    account.handed_out = lying.marked
 
 
 def fill(account: Account, lying: Lying, layout: Layout) -> None:
@@ -255,7 +301,8 @@ def fill(account: Account, lying: Lying, layout: Layout) -> None:
     for lane, ranges in layout.by_lane(lying.waiting).items():
         moved = common(ranges, account.moved.get(lane, NONE))
         account.moved_waiting[lane] = moved
-        account.waiting[lane] = common(minus(ranges, moved), account.known.get(lane, NONE))
+        known = union(account.known.get(lane, NONE), account.perhaps.get(lane, NONE))
+        account.waiting[lane] = common(minus(ranges, moved), known)
     account.seen = {name: layout.by_lane(numbers) for name, numbers in lying.seen.items()}
     account.wanted_by = {name: layout.by_lane(numbers) for name, numbers in lying.wanted_by.items()}
 

@@ -74,6 +74,7 @@ from heliograph.model.limits import (
 from heliograph.model.patterns import SEPARATOR, name_at, parse_pattern, pattern_in
 from heliograph.model.policy import Policy
 from heliograph.model.policy_rules import NO_RULES, PolicyRules
+from heliograph.model.session_token import is_proven
 
 
 class DestinationRecord(msgspec.Struct, array_like=True):
@@ -537,6 +538,16 @@ class Catalogue:
         """Whether the session is known, and belongs to whoever wants it."""
         session = self.sessions.get(command.session)
         return session is not None and (session.token, session.user) == (command.token, command.user)
+
+    def is_of_another_part(self, command: SessionResumed, key: bytes) -> bool:
+        """Whether the session was opened in a part of the cluster that is away, so that nobody here has heard of it.
+        A client that was told to open another would send again what that part may have, and what it sends would
+        overtake what is there (P7). `key`: of the cluster (`model/session_token.py`)."""
+        session = command.session
+        if session in self.sessions or not self.views.is_parted:
+            return False
+        was_closed = session in dict.fromkeys(self.ledger.closed())
+        return not was_closed and is_proven(command.token, session, command.user, key)
 
     def session_resumed(self, command: SessionResumed) -> list[AnyEffect]:
         """The answer says for each lane what is stored, and the client sends again what comes after; and which

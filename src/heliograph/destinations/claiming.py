@@ -49,14 +49,19 @@ class Claiming(Settling):
         for consumer in self.consumers.values():
             consumer.begin_tags(first)
 
-    def claim(self, event: ConsumerAttached, claim: Claim, effects: list[AnyEffect], now: int) -> Ranges:
-        """A consumer is back. Returns what its client thinks to hold and does not.
+    def claim(
+        self, event: ConsumerAttached, claim: Claim, effects: list[AnyEffect], now: int
+    ) -> Ranges | None:
+        """A consumer is back. Returns what its client thinks to hold and does not; None if it means one that was
+        forgotten, and has to start over with this one.
 
         Raises ClientFault, before anything is changed, for a claim that cannot be true.
         """
         consumer = self.consumers[event.consumer]
         if not consumer.away and consumer.session == event.session and consumer.inherited:
             # Asked again, of another server than the one that carried it out.
+            if consumer.is_unheard_of(claim):
+                return None
             return subtracted(claim.held, consumer.outstanding.among(claim.held))
         if not consumer.away or consumer.session != event.session:
             raise ClientFault(
@@ -64,6 +69,11 @@ class Claiming(Settling):
             )
         _check(claim, consumer.next_tag)
         consumer.away = False
+        if consumer.is_unheard_of(claim):
+            self._return_unseen(self._take_from(consumer, consumer.outstanding.but([])), effects)
+            consumer.credit = event.credit
+            self._queue(consumer)
+            return None
         done = self._take_from(consumer, consumer.outstanding.among(claim.settled))
         self.finish(done, effects)
         self._return_unclaimed(consumer, claim, effects, now)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from heliograph.destinations.outstanding import Outstanding
 from heliograph.model.block import Span
-from heliograph.model.claim import Ranges, first_of, part_of
+from heliograph.model.claim import Claim, Ranges, Tags, first_of, part_of
 from heliograph.model.ids import ConsumerId, SessionId
 from heliograph.model.limits import (
     CONSUMER_WINDOW_BYTES,
@@ -20,6 +20,7 @@ class Consumer:
     __slots__ = (
         "away",
         "credit",
+        "former",
         "given",
         "held_units",
         "identity",
@@ -44,6 +45,8 @@ class Consumer:
         self.prefetch = MAX_CREDIT
         self.next_tag = first_tag
         self.given: Ranges = []  # tags that it was given before those of this part, the latest last
+        # What its client had of a consumer that was forgotten, in whose place it came: the last tag of each part.
+        self.former: Tags = []
         self.inherited = (
             0  # tags up to here were given by another server, which may have lost some of it since
         )
@@ -76,6 +79,21 @@ class Consumer:
         if last := self._given_here:
             self.given = [*self.given, last][-MAX_CLAIM_PARTS:]
         self.next_tag = first
+
+    def begin_behind(self, claim: Claim) -> None:
+        """It comes in place of one that was forgotten. Its client may not hear of that, and claim it with the tags
+        that it had: none of them may be another message's."""
+        self.former = claim.last_named()[-MAX_CLAIM_PARTS:]
+        part = part_of(self.next_tag)
+        for last in (*claim.last_named(), *claim.seen_elsewhere):
+            if part_of(last) == part:
+                self.next_tag = max(self.next_tag, last + 1)
+
+    def is_unheard_of(self, claim: Claim) -> bool:
+        """Whether its client has yet to hear that it is a new one: whoever heard it names nothing of the former."""
+        before = {part_of(tag): tag for tag in self.former}
+        named = claim.last_named()
+        return bool(named) and all(tag <= before.get(part_of(tag), 0) for tag in named)
 
     @property
     def _given_here(self) -> tuple[int, int] | None:

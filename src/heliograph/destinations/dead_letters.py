@@ -49,7 +49,7 @@ def dress(span: Span, *, lane: LaneId, first: int, address: str, reason: str, no
             ORIGINAL_DESTINATION: address,
             ORIGINAL_ID: message_id(contents.lane, contents.first + index),
             REASON: reason,
-            DELIVERIES: span.deliveries + (1 if reason == "redelivery-limit" else 0),
+            DELIVERIES: span.deliveries + (1 if reason in ("redelivery-limit", "rejected") else 0),
             DIED_AT: now / 1_000_000,
             LAST_ERROR: error[:MAX_ERROR_LENGTH],
         }

@@ -282,6 +282,18 @@ class Destination:
             for messages in self.lists():
                 self.regate_list(messages, effects)
 
+    def held_since_it_came(self, list_number: int) -> Iterator[tuple[LaneId, int, int]]:
+        """Lanes of which a list has handed out nothing from a sequence on, as far as it came under this number or a
+        later one: it waits until the cluster is whole."""
+        messages = self.list_by_number(list_number)
+        if messages is None:
+            return
+        gets_each = not self._has_rules(messages)
+        for lane, held in self.stamps.held.items():
+            first = held.behind_gap if gets_each else held.first
+            if first:
+                yield lane, first, held.number
+
     def _published_in_part(self, event: Published, effects: list[AnyEffect], now: int) -> None:
         """What may have been sent before, and is not known here, may be known, and done, elsewhere (▲); so may what
         is missing before a message of its lane (P7)."""
@@ -417,9 +429,12 @@ class Destination:
         except ClientFault as fault:
             effects.append(Multicast(Rejected(event.request, fault.code, fault.sentence)))
             return
-        unknown = messages.never_given(event.consumer, gone)
-        answer = {"resumed": True, "gone": gone, **({"unknown": unknown} if unknown else {})}
-        effects.append(Answer(event.request, answer | self.how_it_stands))
+        if gone is None:
+            effects.append(Multicast(Answered(event.request, self.how_it_stands)))
+        else:
+            unknown = messages.never_given(event.consumer, gone)
+            answer = {"resumed": True, "gone": gone, **({"unknown": unknown} if unknown else {})}
+            effects.append(Answer(event.request, answer | self.how_it_stands))
         messages.dispatch(effects, now)
 
     def _detached(self, event: ConsumerDetached, effects: list[AnyEffect], now: int) -> None:
@@ -467,6 +482,7 @@ class Destination:
                 error=event.error,
                 seen=event.seen,
                 again=event.again,
+                fate=event.fate,
             )
         except ClientFault as fault:
             if event.request:
@@ -569,6 +585,31 @@ class Destination:
             0
             if any(messages.depth + messages.in_flight for messages in self.lists())
             else self.intake.next_number
+        )
+
+    def counts(self) -> tuple[int, ...]:
+        """The figures that are summed up over many thousand destinations: depth, in flight, consumers, delivered,
+        settled, stopped units, published, bytes, subscriptions, held back."""
+        depth = in_flight = consumers = delivered = settled = stopped = 0
+        for messages in self.lists():
+            depth += messages.depth
+            in_flight += messages.in_flight
+            consumers += len(messages.consumers)
+            delivered += messages.delivered
+            settled += messages.settled
+            stopped += messages.units.stopped
+        held_back = sum(self.held_back().values()) if self._situation is not None else 0
+        return (
+            depth,
+            in_flight,
+            consumers,
+            delivered,
+            settled,
+            stopped,
+            self._published,
+            self._bytes,
+            0,
+            held_back,
         )
 
     def figures(self) -> Figures:

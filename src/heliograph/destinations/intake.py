@@ -8,7 +8,8 @@ between was confirmed; it was not persistent and ended with the server that had 
 it.
 
 What a client manager says while a cluster changes its view may be lost with its place there, and what it says
-behind that not. Such a block is passed over: its client manager asks its clients to come again, and they resend.
+behind that not. Such a block is passed over: its client manager asks its clients to come again, and they resend. That
+its lane was resumed before says nothing then: what lies between need not have been confirmed.
 
 In a cluster that was in parts, what lies between may also be *missing*: another part has it, and it comes when they
 meet, behind what followed it. Until the cluster is whole again the intake remembers what is missing, what came from
@@ -65,6 +66,7 @@ class Intake:
         "_resumed",
         "_since",
         "_volatile",
+        "_was_volatile",
         "apart",
         "next_number",
         "pending",
@@ -78,6 +80,7 @@ class Intake:
         # Lanes that were heard in this view, None where there are no views. Of others something may be lost.
         self._heard: dict[LaneId, None] | None = None
         self._volatile: dict[LaneId, None] = {}  # lanes of which the last that was taken is not in the log
+        self._was_volatile = False  # whether the lane of the last block was one of these before it
         # Where another server had this destination before: lanes on which something new came since, None otherwise.
         self._since: dict[LaneId, None] | None = None
         # The last sequence of a lane that is on its way to the disk. Nothing behind it is confirmed before
@@ -102,10 +105,11 @@ class Intake:
         if self._heard is not None:
             self._heard[lane] = None
         self._marks[lane] = block.first + block.count - 1
+        self._was_volatile = lane in self._volatile
         if not block.persistent:
             self._volatile[lane] = None
-        elif self._volatile:
-            self._volatile.pop(lane, None)
+        elif self._was_volatile:
+            del self._volatile[lane]
         if number:
             block.number = self.next_number
             self.next_number += block.count
@@ -206,13 +210,20 @@ class Intake:
         for before in self.pending:
             if before.lane == block.lane and before.number not in self._adopted:
                 self._awaited[block.lane] = before.last
-        self._marks[block.lane] = block.first - 1
         self.next_number = block.number
-        self._refuse(block.lane, block.first, code, sentence, effects)
+        self._take_back(block, code, sentence, effects)
 
     def stage_refused(self, block: Block, code: str, sentence: str, effects: list[AnyEffect]) -> None:
-        """A block that was accepted for a transaction found no room."""
+        """The block that was accepted last, and has no number, is not taken after all."""
+        self._take_back(block, code, sentence, effects)
+
+    def _take_back(self, block: Block, code: str, sentence: str, effects: list[AnyEffect]) -> None:
+        """Its lane ends before it, with what was taken last then: that may not be in the log."""
         self._marks[block.lane] = block.first - 1
+        if self._was_volatile:
+            self._volatile[block.lane] = None
+        else:
+            self._volatile.pop(block.lane, None)
         self._refuse(block.lane, block.first, code, sentence, effects)
 
     def resume(self, lane: LaneId) -> int:
@@ -225,9 +236,24 @@ class Intake:
                 return block.first - 1
         return self._marks.get(lane, 0)
 
+    def resumed(self) -> list[LaneId]:
+        """Lanes on which nothing came since they were resumed."""
+        return list(self._resumed)
+
+    def went_on(self, lane: LaneId) -> None:
+        """Something came on a lane, and whoever leads has dealt with it."""
+        self._resumed.pop(lane, None)
+
     def begin_view(self) -> None:
         """What was said before may not have been heard here."""
         self._heard = {}
+
+    def may_lack(self, lane: LaneId) -> None:
+        """Something may be lost of what was said on a lane since it was resumed: before it is resumed once more,
+        what does not follow on the last that was taken is passed over."""
+        self._resumed.pop(lane, None)
+        if self._heard is not None:
+            self._heard.pop(lane, None)
 
     def advance(self, lane: LaneId, last: int) -> None:
         """A lane has come so far; the log need not say so."""

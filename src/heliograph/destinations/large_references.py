@@ -96,6 +96,10 @@ class LargeReferences:
         """Every record with a reference: (position, file)."""
         return [(position, held.file) for position, held in self._held.items()]
 
+    def position_of(self, file: FileId) -> int | None:
+        """Where one of the records is that refer to a file."""
+        return next((position for position, held in self._held.items() if held.file == file), None)
+
     def restore(self, pairs: Iterable[tuple[int, bytes]]) -> None:
         for position, file in pairs:
             self.persisted(position, FileId(file))

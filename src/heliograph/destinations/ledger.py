@@ -14,7 +14,9 @@ from collections.abc import Iterable
 
 import msgspec
 
+from heliograph.cluster.partition_state import State
 from heliograph.cluster.ranges import NONE, Ranges, minus, union
+from heliograph.destinations.standing import EnteredRecord
 from heliograph.destinations.subscriptions import SubscriptionRecord, Terms
 from heliograph.destinations.transactions import CommitRecord, PreparedRecord
 from heliograph.journal.records import RecordKind
@@ -24,6 +26,8 @@ from heliograph.model.ids import session_of
 _PAIR = struct.Struct("<QQ")
 # Ranges that are noted one by one before they are put together.
 _LOOSE_RANGES = 256
+# Of the transactions of a view, those that most client managers may not have seen when it ends are among these.
+_LAST_DECIDED = 1_000
 _ON_LANES = (RecordKind.PUBLISHED, RecordKind.STAGED, RecordKind.JOINED)
 
 
@@ -92,6 +96,15 @@ Stage = tuple[int, bytes, int, int]
 """Destination, lane, first and last sequence of a block."""
 
 
+class Decided(msgspec.Struct, array_like=True):
+    """A transaction: what it sent and what it consumed, by destination and list. Nothing, if it did not happen."""
+
+    session: bytes
+    number: int
+    made: list[Stage]
+    done: list[tuple[int, int, list[tuple[int, int]]]]
+
+
 class Chapter(msgspec.Struct, array_like=True):
     """From one WHOLE to the next."""
 
@@ -107,6 +120,9 @@ class Chapter(msgspec.Struct, array_like=True):
     promised: dict[bytes, list[Stage]] = {}  # the same, of prepared transactions
     placed: dict[str, bytes] = {}  # destinations of other sub-clusters: records of where they were placed
     paths: dict[str, bytes] = {}  # units of distributed destinations: records of where they are
+    is_restricted: bool = False  # the view that the log is in
+    # Since the last view came into force, but for what restricted ones did.
+    last_decided: list[Decided] = []
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -114,6 +130,7 @@ _decode = msgspec.msgpack.Decoder(list[Chapter]).decode
 _decode_destination = msgspec.msgpack.Decoder(_Destination).decode
 _decode_session = msgspec.msgpack.Decoder(_Session).decode
 _decode_subscription = msgspec.msgpack.Decoder(SubscriptionRecord).decode
+_decode_entered = msgspec.msgpack.Decoder(EnteredRecord).decode
 _decode_commit = msgspec.msgpack.Decoder(CommitRecord).decode
 _decode_prepared = msgspec.msgpack.Decoder(PreparedRecord).decode
 _decode_path = msgspec.msgpack.Decoder(_Path).decode
@@ -182,6 +199,11 @@ class Ledger:
             self._now.paths[f"{path.unit} {path.address}"] = bytes(payload)
         elif kind == RecordKind.MERGED:
             self._now.merged[bytes(payload)] = True
+        elif kind == RecordKind.ENTERED:
+            entered = _decode_entered(payload)
+            self._now.is_restricted = bool(entered.view) and entered.state is State.D
+        elif kind == RecordKind.IN_FORCE:
+            self._now.last_decided = []
 
     def _staged(self, destination: int, book: Book, payload: bytes | memoryview) -> None:
         """Nobody has it before its transaction is committed."""
@@ -194,6 +216,10 @@ class Ledger:
         now = self._now
         promise = now.promised.pop(_key(record.session, record.number), None)
         staged = promise if promise is not None else now.staged.pop(record.session, [])
+        if not now.is_restricted:
+            made = staged if record.committed else []
+            now.last_decided.append(Decided(record.session, record.number, made, record.done))
+            del now.last_decided[:-_LAST_DECIDED]
         if record.committed:
             for destination, lane, first, last in staged:
                 self._made(destination, lane, ((first, last),))
@@ -257,6 +283,7 @@ class Ledger:
         """The cluster is whole. `bases`: the number that the next message of each destination will have."""
         now = self._now
         self._before, self._now = now, Chapter(bases=bases, staged=now.staged, promised=now.promised)
+        self._now.is_restricted, self._now.last_decided = now.is_restricted, now.last_decided
 
     # ---- what it says
 
@@ -306,6 +333,12 @@ class Ledger:
                 older = [(first, min(last, base - 1)) for first, last in ranges if first < base]
                 found[list_number] = union(found.get(list_number, NONE), older)
         return found
+
+    def doubtful(self) -> list[Decided]:
+        """What was decided in the last view that was in force, or on the way from it. If the log parts from that of
+        those who went on from there, and they do not know of it, most client managers had not seen it: then it is
+        for them to decide (PROTOCOL 7.5)."""
+        return self._now.last_decided
 
     def deleted(self) -> list[Deleted]:
         return [*self._before.deleted, *self._now.deleted]

@@ -32,6 +32,7 @@ from heliograph.destinations.unit_rules import UnitRule, unit_rule
 from heliograph.destinations.waiting import Level, Residence, Waiting, number_of
 from heliograph.journal.records import RecordKind
 from heliograph.model.block import DELIVERIES, EXPIRIES, UNITS, Span, delivery_times_of, expiries_of
+from heliograph.model.claim import Claim, Tags
 from heliograph.model.ids import ConsumerId, LaneId, SessionId
 from heliograph.model.limits import (
     DISPATCH_SPANS_PER_TURN,
@@ -390,14 +391,22 @@ class MessageList(HoldingBack):
     # ---- consumers
 
     def attach(
-        self, identity: ConsumerId, session: SessionId, credit: int, *, prompt: bool = True
+        self,
+        identity: ConsumerId,
+        session: SessionId,
+        credit: int,
+        *,
+        prompt: bool = True,
+        claim: Claim | None = None,
     ) -> Consumer:
         """`prompt`: it settles each message as it goes. One that gathers what it settles is not limited in how much
-        it has, or it could never go on."""
+        it has, or it could never go on. `claim`: what its client had of one that is not known any more."""
         assert identity not in self.consumers, "consumer ids are issued once"
         consumer = self.consumers[identity] = Consumer(
             identity, session, credit, prompt=prompt, first_tag=self._first_tag
         )
+        if claim is not None:
+            consumer.begin_behind(claim)
         self._limit(consumer)
         self._queue(consumer)
         return consumer
@@ -413,12 +422,21 @@ class MessageList(HoldingBack):
             self.units.restore(span, keys, consumer)
 
     def restore_standing(
-        self, consumer: Consumer, credit: int, next_tag: int, given: Ranges, *, retired: bool, away: bool
+        self,
+        consumer: Consumer,
+        credit: int,
+        next_tag: int,
+        given: Ranges,
+        former: Tags,
+        *,
+        retired: bool,
+        away: bool,
     ) -> None:
         consumer.credit = credit
         consumer.away = away
         consumer.next_tag = next_tag
         consumer.given = given
+        consumer.former = former
         consumer.inherited = next_tag - 1
         consumer.retired = retired
         self._queue(consumer)

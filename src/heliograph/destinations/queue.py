@@ -134,7 +134,9 @@ class Queue(Destination):
         self._takers.add(event.consumer, selector)
         if self._takers.any_selective or self.messages.selective:
             self.messages.sort_by_takers(self._make_selective)
-        self.messages.attach(event.consumer, event.session, event.credit, prompt=event.prompt)
+        self.messages.attach(
+            event.consumer, event.session, event.credit, prompt=event.prompt, claim=event.claim
+        )
         effects.append(Multicast(Answered(event.request, self.how_it_stands)))
         self.messages.dispatch(effects, now)
 

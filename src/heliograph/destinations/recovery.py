@@ -40,6 +40,7 @@ from heliograph.destinations.subscriptions import SubscriptionRecord
 from heliograph.destinations.topic import Topic
 from heliograph.destinations.topic_replay import CursorReplay, TopicReplay
 from heliograph.destinations.transactions import (
+    BEFORE,
     CommitRecord,
     FinishedRecord,
     Key,
@@ -432,9 +433,13 @@ class CatalogueRecovery:
             block.buffer = bytes(payload)
 
     def _promise(self, record: PreparedRecord, staged: list[tuple[Destination, Block]]) -> None:
-        self._prepared[record.key] = Prepared(record, staged, record.since)
+        self._prepared[record.key] = Prepared(record, staged, record.since, view=self._present)
         for target, first, last in self._consumed_in(record):
             target.was_pledged(first, last)
+
+    @property
+    def _present(self) -> bytes:
+        return self._catalogue.views.present or BEFORE
 
     def _consumed_in(self, record: PreparedRecord) -> Iterator[tuple[LevelReplay | CursorReplay, int, int]]:
         for destination, list_number, ranges in record.consumed:
@@ -450,9 +455,9 @@ class CatalogueRecovery:
         staged = promise.staged if promise is not None else self._stages.pop(session, [])
         stages = self._still_wanted(staged)
         if record.number and promise is None:
-            transactions.restore_outcome(session, record.number, record.committed)
+            transactions.restore_outcome(session, record.number, record.committed, self._present)
         elif promise is not None and session in self._catalogue.sessions:
-            transactions.was_decided(session, record.number, record.committed)
+            transactions.was_decided(session, record.number, record.committed, self._present)
         if promise is not None and record.committed:
             transactions.is_decided(promise.record, promise.record.since)
         elif promise is not None:

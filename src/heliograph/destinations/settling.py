@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from heliograph.bus.commands import Answered, Recalled
+from heliograph.bus.commands import BY_POLICY, DEAD, UNSEEN, Answered, Recalled
 from heliograph.destinations.competing import Consumer
 from heliograph.destinations.effects import AnyEffect, Bury, Continue, Multicast, Note, Wake
 from heliograph.destinations.pages import records_of
@@ -32,6 +32,7 @@ Ranges = list[tuple[int, int]]
 # A message that could not be buried because the disk is full is tried again after so long.
 _BURY_AGAIN = 5 * SECOND
 TOO_OFTEN = "redelivery-limit"
+REJECTED = "rejected"
 
 
 class Settling:
@@ -77,6 +78,7 @@ class Settling:
         error: str = "",
         seen: int = UNKNOWN,
         again: bool = False,
+        fate: int = BY_POLICY,
     ) -> None:
         """Raises ClientFault for tags that are not outstanding; what came before them in the command
         holds. `again`: what is not outstanding any more was settled when this was asked the first time."""
@@ -98,10 +100,15 @@ class Settling:
             consumer.gave_up(spans)
             if replenish:
                 consumer.credit += sum(span.stop - span.start for span in spans)
-            if returned:
+            if returned and fate == UNSEEN:
+                tags, behind = self._recall_behind(consumer, spans, 0)
+                effects.append(Multicast(Recalled(consumer.identity, tags)))
+                self._return_unseen([*spans, *behind], effects)
+                self._note(RecordKind.UNSEEN, [], request, effects)
+            elif returned:
                 if not is_refused:
                     self._recall(consumer, spans, seen, effects)
-                self._return(spans, effects, now, request=request, error=error)
+                self._return(spans, effects, now, request=request, error=error, is_dead=fate == DEAD)
             else:
                 self.finish(spans, effects, request=request)
             self._queue(consumer)
@@ -294,8 +301,10 @@ class Settling:
         error: str = "",
         suspects: int | None = None,
         also: Sequence[Span] = (),
+        is_dead: bool = False,
     ) -> None:
-        """Handed out in vain: back to their place, later, or to the dead.
+        """Handed out in vain: back to their place, later, or to the dead (`is_dead`: all of them, since somebody said
+        so).
 
         Only the first `suspects` messages (None: all) can have had their last chance. `also` came back before,
         unseen, and its units have waited for these.
@@ -316,7 +325,7 @@ class Settling:
             is_suspect = suspects is None or suspects > 0
             if suspects is not None:
                 suspects -= span.stop - span.start
-            if is_suspect and limit and span.deliveries + 1 >= limit:
+            if is_dead or (is_suspect and limit and span.deliveries + 1 >= limit):
                 dead.append(span)
                 continue
             self._waits_again(span)
@@ -334,7 +343,7 @@ class Settling:
         for priority, level_spans in again.items():
             self._levels[priority].put_back(level_spans)
         self._note(RecordKind.RETURNED, ranges, request, effects)
-        self._dead(dead, touched, effects)
+        self._dead(dead, touched, effects, REJECTED if is_dead else TOO_OFTEN)
         self._set_heads_aside(due, effects)
         self.units.settle(touched)
         self.let_units_go_on()
@@ -353,7 +362,9 @@ class Settling:
                 self.units.put_aside(key, number_of(head))
                 self._set_aside(at, self._place(head), head, effects)
 
-    def _dead(self, dead: list[Span], touched: list[int], effects: list[AnyEffect]) -> None:
+    def _dead(
+        self, dead: list[Span], touched: list[int], effects: list[AnyEffect], reason: str = TOO_OFTEN
+    ) -> None:
         """Had their last chance: to the dead, or, where the policy says so, their units stop."""
         if not dead:
             return
@@ -378,7 +389,7 @@ class Settling:
                     self.units.given_up(part, part_keys)
                     burying.append(part)
         if burying:
-            self._bury(burying, TOO_OFTEN, effects)
+            self._bury(burying, reason, effects)
 
     def _set_aside(self, due: int, priority: int, span: Span, effects: list[AnyEffect]) -> None:
         self.schedule.add(due, priority, span)

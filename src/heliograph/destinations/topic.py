@@ -200,7 +200,9 @@ class Topic(Destination):
             effects.append(Multicast(Rejected(event.request, fault.code, fault.sentence)))
             return
         self._by_consumer[event.consumer] = subscription
-        subscription.messages.attach(event.consumer, event.session, event.credit, prompt=event.prompt)
+        subscription.messages.attach(
+            event.consumer, event.session, event.credit, prompt=event.prompt, claim=event.claim
+        )
         effects.append(Multicast(Answered(event.request, self.how_it_stands)))
         subscription.messages.dispatch(effects, now)
 
@@ -352,6 +354,12 @@ class Topic(Destination):
 
     def groups(self) -> Iterator[Group]:
         return iter(self._groups.values())
+
+    def counts(self) -> tuple[int, ...]:
+        depth, *rest, _, held_back = super().counts()
+        kept = self._kept_for_others()
+        away = (kept.depth, 1) if kept is not None else (0, 0)
+        return (depth - away[0], *rest, len(self.subscriptions) - away[1], held_back)
 
     def figures(self) -> Figures:
         figures = super().figures()

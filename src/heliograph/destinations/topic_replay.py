@@ -177,7 +177,10 @@ class TopicReplay:
         return found
 
     def begins(self, subscription: Subscription, number: int) -> None:
-        self._begins[subscription.messages.number] = number
+        of_list = subscription.messages.number
+        self._begins[of_list] = number
+        # One that ended may have had its number, and needed what was deleted since.
+        self._cursors = {key: cursor for key, cursor in self._cursors.items() if key[0] != of_list}
 
     def published(self, block: Block, position: int, runs: list[tuple[int, int, int]]) -> None:
         """`runs`: the block by priority. Only groups that somebody is in keep anything."""

@@ -17,13 +17,17 @@ everybody has done so (`Finishing`).
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import msgspec
 
-from heliograph.destinations.destination import Destination
 from heliograph.model.block import Block
 from heliograph.model.errors import ClientFault
 from heliograph.model.ids import SessionId
 from heliograph.model.limits import MAX_TRANSACTION_BYTES
+
+if TYPE_CHECKING:
+    from heliograph.destinations.destination import Destination
 
 
 class CommitRecord(msgspec.Struct, array_like=True):
@@ -38,6 +42,9 @@ class CommitRecord(msgspec.Struct, array_like=True):
 
 Key = tuple[SessionId, int]
 """A session, and the number of its transaction."""
+
+BEFORE = b"before"
+"""Some view in the past."""
 
 
 class PreparedRecord(msgspec.Struct, array_like=True):
@@ -75,6 +82,7 @@ class Prepared(msgspec.Struct):
     staged: list[tuple[Destination, Block]]
     asked_at: float
     has_asked: bool = False
+    view: bytes = BEFORE  # in which it was given
 
 
 class Finishing(msgspec.Struct, array_like=True):
@@ -105,6 +113,7 @@ class Deciding(msgspec.Struct):
     requests: list[int]
     body: dict[str, str] = {}  # of the answer
     was_prepared: bool = False
+    view: bytes = b""  # in which it is decided
 
 
 class Transactions:
@@ -114,6 +123,7 @@ class Transactions:
         self._open: dict[SessionId, Open] = {}
         self._deciding: dict[tuple[SessionId, int], Deciding] = {}
         self._outcomes: dict[SessionId, tuple[int, bool]] = {}
+        self._views: dict[SessionId, bytes] = {}  # in which these were decided; none: in the past
         self.prepared: dict[Key, Prepared] = {}
         self.finishing: dict[Key, Finishing] = {}
 
@@ -144,6 +154,11 @@ class Transactions:
         if last is not None and last[0] == number:
             return last[1]
         return True if (session, number) in self.finishing else None
+
+    def decided_in(self, session: SessionId, number: int) -> bytes:
+        """The view in which an outcome that is known was decided, empty if there are none."""
+        last = self._outcomes.get(session)
+        return self._views.get(session, BEFORE) if last is not None and last[0] == number else BEFORE
 
     def is_past(self, session: SessionId, number: int) -> bool:
         """Whether a later transaction of the session was decided: nothing can become of this one any more."""
@@ -180,47 +195,52 @@ class Transactions:
         return found.messages if found is not None else 0
 
     def decide(
-        self, session: SessionId, number: int, request: int
+        self, session: SessionId, number: int, request: int, view: bytes = b""
     ) -> tuple[Deciding, list[tuple[Destination, Block]]]:
         """Close the transaction for good; it takes effect when its record is stored. Returns what was
         staged."""
         transaction = self._open.pop(session, None)
-        deciding = self._deciding[session, number] = Deciding(session, number, [request])
+        deciding = self._deciding[session, number] = Deciding(session, number, [request], view=view)
         return deciding, transaction.staged if transaction is not None else []
 
     def committed(self, deciding: Deciding) -> None:
         del self._deciding[deciding.session, deciding.number]
         if deciding.was_prepared:
-            self.was_decided(deciding.session, deciding.number, True)
+            self.was_decided(deciding.session, deciding.number, True, deciding.view)
         else:
-            self.restore_outcome(deciding.session, deciding.number, True)
+            self.restore_outcome(deciding.session, deciding.number, True, deciding.view)
 
-    def roll_back(self, session: SessionId, number: int) -> list[tuple[Destination, Block]]:
+    def roll_back(
+        self, session: SessionId, number: int, view: bytes = b""
+    ) -> list[tuple[Destination, Block]]:
         """Forget the open transaction. Returns what had been staged."""
         if number:
-            self.restore_outcome(session, number, False)
+            self.restore_outcome(session, number, False, view)
         transaction = self._open.pop(session, None)
         return transaction.staged if transaction is not None else []
 
     def forget(self, session: SessionId) -> None:
         """The session is no more. What was promised in it stays."""
         self._outcomes.pop(session, None)
+        self._views.pop(session, None)
 
     # ---- over several sub-clusters
 
-    def prepare(self, record: PreparedRecord) -> None:
+    def prepare(self, record: PreparedRecord, view: bytes = b"") -> None:
         """The open transaction of a session is not the session's any more."""
         transaction = self._open.pop(record.key[0], None)
         staged = transaction.staged if transaction is not None else []
-        self.prepared[record.key] = Prepared(record, staged, record.since)
+        self.prepared[record.key] = Prepared(record, staged, record.since, view=view)
 
-    def decide_prepared(self, prepared: Prepared, requests: list[int], now: float) -> Deciding:
+    def decide_prepared(
+        self, prepared: Prepared, requests: list[int], now: float, view: bytes = b""
+    ) -> Deciding:
         """It is to be; that takes effect when its record is stored."""
         record = prepared.record
         del self.prepared[record.key]
         self.is_decided(record, now)
         self._deciding[record.key] = deciding = Deciding(
-            *record.key, requests, {"outcome": "committed"}, was_prepared=True
+            *record.key, requests, {"outcome": "committed"}, was_prepared=True, view=view
         )
         return deciding
 
@@ -231,25 +251,26 @@ class Transactions:
                 record.session, record.number, record.participants, record.participant, now, now
             )
 
-    def abort(self, prepared: Prepared) -> None:
+    def abort(self, prepared: Prepared, view: bytes = b"") -> None:
         """It is not to be."""
         record = prepared.record
         del self.prepared[record.key]
-        self.was_decided(*record.key, False)
+        self.was_decided(*record.key, False, view)
 
     # ---- recovery and snapshots
 
     def outcomes(self) -> dict[SessionId, tuple[int, bool]]:
         return self._outcomes
 
-    def restore_outcome(self, session: SessionId, number: int, committed: bool) -> None:
+    def restore_outcome(self, session: SessionId, number: int, committed: bool, view: bytes = BEFORE) -> None:
         self._outcomes[session] = (number, committed)
+        self._views[session] = view
 
-    def was_decided(self, session: SessionId, number: int, committed: bool) -> None:
+    def was_decided(self, session: SessionId, number: int, committed: bool, view: bytes = BEFORE) -> None:
         """The outcome of one that was prepared, perhaps for so long that its successors were decided before it. The
         last one counts."""
         if not self.is_past(session, number):
-            self.restore_outcome(session, number, committed)
+            self.restore_outcome(session, number, committed, view)
 
     def all_staged(self) -> list[tuple[Destination, Block]]:
         """Stages that are neither decided nor prepared, persistent ones only."""

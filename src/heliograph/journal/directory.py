@@ -108,7 +108,8 @@ class Directory:
         if len(lines) > 1 and lines[0] == _TITLE and lines[1] != f"version {FORMAT_VERSION}":
             raise HeliographError(
                 f"the journal in {self.path} has format {lines[1]!r}; this server reads and writes version "
-                f"{FORMAT_VERSION} only",
+                f"{FORMAT_VERSION} only, and has changed nothing: start the version that wrote it, and see"
+                " docs/guides/installation.md about upgrading",
                 code="journal-version",
             )
         if len(lines) == 4 and raw == _format_text(store_id := lines[2].removeprefix("store ")):

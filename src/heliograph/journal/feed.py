@@ -39,7 +39,7 @@ from heliograph.model.ids import session_of
 from heliograph.model.limits import FEED_CURSORS, FEED_LOOK_BYTES
 
 _BLOCKS: Final = (RecordKind.PUBLISHED, RecordKind.ADOPTED, RecordKind.JOINED)
-_OF_TRANSACTIONS: Final = (RecordKind.STAGED, RecordKind.PREPARED, RecordKind.COMMITTED)
+OF_TRANSACTIONS: Final = (RecordKind.STAGED, RecordKind.PREPARED, RecordKind.COMMITTED)
 _LOW_BITS: Final = (1 << 32) - 1
 
 
@@ -81,8 +81,8 @@ class Portion(NamedTuple):
     upto: int
 
 
-Stage = tuple[int, int]
-"""The number of the destination, and where the block stands."""
+Stage = tuple[int, int, int]
+"""The number of the destination, where the block stands, and its LSN."""
 
 
 class Cursor(msgspec.Struct):
@@ -101,25 +101,31 @@ class Cursor(msgspec.Struct):
     def floor(self) -> int:
         """The first segment that somebody needs who goes on from here."""
         groups = [*self.staged.values(), *self.prepared.values()]
-        positions = [position for stages in groups for _, position in stages]
+        positions = [position for stages in groups for _, position, _ in stages]
         return segment_of(min([self.position, *positions]))
+
+    @property
+    def needs(self) -> int:
+        """The LSN of the first record that somebody needs who goes on from here."""
+        groups = [*self.staged.values(), *self.prepared.values()]
+        return min([self.lsn, *(lsn for stages in groups for _, _, lsn in stages)])
 
 
 class FeedReader:
     """One owner at a time: the thread that it runs on."""
 
     def __init__(self, directory: Directory) -> None:
-        self._directory = directory
-        self._reader = Reader(directory)
-        self._seed = 0
+        self.directory = directory
+        self.reader = Reader(directory)
+        self.seed = 0
         self._at_segments: dict[int, Cursor] = {}
         self._recent: dict[int, Cursor] = {}  # by LSN, the one used last at the end
 
     def bind(self, seed: int) -> None:
-        self._seed = seed
+        self.seed = seed
 
     def close(self) -> None:
-        self._reader.close()
+        self.reader.close()
 
     def read(
         self,
@@ -135,7 +141,7 @@ class FeedReader:
         destination,
         kind and block, and records of `kinds` as they stand. Raises ClientFault `feed-gone` when that is not
         there any more."""
-        walk = _Walk(self._reader, after, until, limit, wants, frozenset(kinds), is_enough)
+        walk = Walk(self.reader, after, until, limit, wants, frozenset(kinds), is_enough)
         cursor = self._walk(segments, after, walk)
         if cursor is not None:
             self._remember(cursor)
@@ -143,7 +149,7 @@ class FeedReader:
 
     def floor(self, segments: Sequence[int], after: int) -> int:
         """The first segment that a reader needs who has everything up to `after`. Raises ClientFault `feed-gone`."""
-        walk = _Walk(self._reader, after, after, 0, lambda *_: False, frozenset(), lambda: False)
+        walk = Walk(self.reader, after, after, 0, lambda *_: False, frozenset(), lambda: False)
         cursor = self._walk(segments, after, walk)
         if cursor is None:
             return segments[-1]
@@ -153,8 +159,8 @@ class FeedReader:
     def first(self, segments: Sequence[int]) -> int:
         """The LSN before the first record that is there."""
         for number in segments:
-            with self._directory.disk.mapped(self._directory.segment_path(number)) as buffer:
-                header = read_frame_header(memoryview(buffer), number, 0, self._seed)
+            with self.directory.disk.mapped(self.directory.segment_path(number)) as buffer:
+                header = read_frame_header(memoryview(buffer), number, 0, self.seed)
             if header is not None:
                 return header.first_lsn - header.skipped - 1
         return 0
@@ -190,7 +196,7 @@ class FeedReader:
 
     # ---- walking
 
-    def _walk(self, segments: Sequence[int], after: int, walk: _Walk) -> Cursor | None:
+    def _walk(self, segments: Sequence[int], after: int, walk: Walk) -> Cursor | None:
         """Go through the log. Returns the place where it ended, None if there is nothing at all."""
         if not segments:
             return None
@@ -200,12 +206,12 @@ class FeedReader:
             if segment_of(cursor.position) != number:
                 cursor.position = position_of(number, 0)
                 self._remember(cursor.copy())
-            path = self._directory.segment_path(number)
+            path = self.directory.segment_path(number)
             try:
-                with self._directory.disk.mapped(path) as buffer:
+                with self.directory.disk.mapped(path) as buffer:
                     view = memoryview(buffer)
                     try:
-                        if walk.segment(view, number, cursor, self._seed):
+                        if walk.segment(view, number, cursor, self.seed):
                             return cursor
                     finally:
                         view.release()
@@ -217,7 +223,7 @@ class FeedReader:
         return cursor
 
 
-class _Walk:
+class Walk:
     """One walk: what is looked for, and what was found."""
 
     def __init__(
@@ -231,8 +237,8 @@ class _Walk:
         is_enough: Callable[[], bool],
     ) -> None:
         self._reader = reader
-        self._after = after
-        self._until = until
+        self.after = after
+        self.until = until
         self._limit = limit
         self._wants = wants
         self._kinds = kinds
@@ -244,7 +250,7 @@ class _Walk:
 
     def came_to_the_end(self) -> None:
         """Of the log. What is missing up to where it was asked for was refused for want of room."""
-        self.upto = max(self.upto, self._until)
+        self.upto = max(self.upto, self.until)
 
     def segment(self, view: memoryview, number: int, cursor: Cursor, seed: int) -> bool:
         """Go through a segment from the cursor on. Whether the walk is over."""
@@ -253,8 +259,8 @@ class _Walk:
             header = read_frame_header(view, number, offset, seed)
             if header is None or offset + FRAME_HEADER_BYTES + header.length > len(view):
                 return False
-            if header.records and header.first_lsn > self._until:
-                self.upto = max(self.upto, self._until)
+            if header.records and header.first_lsn > self.until:
+                self.upto = max(self.upto, self.until)
                 return True
             start = offset + FRAME_HEADER_BYTES
             end = header.first_lsn + header.records
@@ -263,14 +269,18 @@ class _Walk:
             offset = start + header.length
             cursor.position, cursor.lsn = number << OFFSET_BITS | offset, end
             self.upto = max(self.upto, end - 1)
-            self._looked += header.length if end > self._after else 0
-            if self._size >= self._limit > 0 or self._looked >= FEED_LOOK_BYTES or self._is_enough():
+            if self.is_over(header.length if end > self.after else 0):
                 return True
+
+    def is_over(self, looked: int) -> bool:
+        """Whether that was enough for now, having looked through so many bytes more."""
+        self._looked += looked
+        return self._size >= self._limit > 0 or self._looked >= FEED_LOOK_BYTES or self._is_enough()
 
     def _frame(self, view: memoryview, start: int, header: FrameHeader, base: int, cursor: Cursor) -> bool:
         """Whether it was gone through to its end."""
         stop = start + header.length
-        is_read = header.first_lsn + header.records > self._after + 1
+        is_read = header.first_lsn + header.records > self.after + 1
         if is_read and crc32c(view[start:stop]) != header.checksum:
             raise CorruptJournal(
                 "a stored frame is damaged", path=f"segment {base >> OFFSET_BITS}", position=start
@@ -280,16 +290,16 @@ class _Walk:
         while at < stop:
             size, kind, _, _, destination, list_number = RECORD_HEADER.unpack_from(view, at)
             at += RECORD_HEADER_BYTES
-            if lsn > self._until:
+            if lsn > self.until:
                 self._undo(cursor, before)
                 return False
-            if before is None and is_read and self._until < header.first_lsn + header.records - 1:
+            if before is None and is_read and self.until < header.first_lsn + header.records - 1:
                 before = cursor.copy()  # the walk will end in this frame
             payload = view[at : at + size]
-            if kind in _OF_TRANSACTIONS:
-                self._transaction(kind, destination, lsn, base | at, payload, cursor)
-            if lsn > self._after:
-                self._record(kind, destination, list_number, lsn, payload)
+            if kind in OF_TRANSACTIONS:
+                self.transaction(kind, destination, lsn, base | at, payload, cursor)
+            if lsn > self.after:
+                self.record(kind, destination, list_number, lsn, payload)
                 self.upto = lsn
             at += size + 7 & ~7
             lsn += 1
@@ -299,22 +309,22 @@ class _Walk:
         if before is not None:
             cursor.staged, cursor.prepared = before.staged, before.prepared
 
-    def _record(self, kind: int, destination: int, list_number: int, lsn: int, payload: memoryview) -> None:
+    def record(self, kind: int, destination: int, list_number: int, lsn: int, payload: memoryview) -> None:
         if kind in self._kinds or (kind in _BLOCKS and self._wants(destination, kind, payload)):
-            self._add(Fed(kind, destination, list_number, lsn, bytes(payload)))
+            self.add(Fed(kind, destination, list_number, lsn, bytes(payload)))
 
-    def _add(self, record: Fed) -> None:
+    def add(self, record: Fed) -> None:
         self.records.append(record)
         self._size += len(record.payload) + RECORD_HEADER_BYTES
 
     # ---- transactions
 
-    def _transaction(
+    def transaction(
         self, kind: int, destination: int, lsn: int, position: int, payload: memoryview, cursor: Cursor
     ) -> None:
         if kind == RecordKind.STAGED:
             session = session_of(lane_and_first(payload)[0])
-            cursor.staged.setdefault(session, []).append((destination, position))
+            cursor.staged.setdefault(session, []).append((destination, position, lsn))
         elif kind == RecordKind.PREPARED:
             promise = _decode_promise(payload)
             cursor.prepared[promise.session, promise.number] = cursor.staged.pop(promise.session, [])
@@ -323,12 +333,12 @@ class _Walk:
             stages = cursor.prepared.pop((outcome.session, outcome.number), None)
             if stages is None:
                 stages = cursor.staged.pop(outcome.session, [])
-            if outcome.committed and stages and lsn > self._after:
+            if outcome.committed and stages and lsn > self.after:
                 self._committed(outcome, stages, lsn)
 
     def _committed(self, outcome: _Outcome, stages: list[Stage], lsn: int) -> None:
         numbers = outcome.numbers if len(outcome.numbers) == len(stages) else [0] * len(stages)
-        for (destination, position), number in zip(stages, numbers, strict=True):
+        for (destination, position, _), number in zip(stages, numbers, strict=True):
             (block,) = self._reader.read([position])
             if RecordKind.PUBLISHED in self._kinds or self._wants(destination, RecordKind.PUBLISHED, block):
-                self._add(Fed(RecordKind.PUBLISHED, destination, number & _LOW_BITS, lsn, block))
+                self.add(Fed(RecordKind.PUBLISHED, destination, number & _LOW_BITS, lsn, block))

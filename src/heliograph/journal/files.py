@@ -392,6 +392,11 @@ class Journal:
         finally:
             reader.close()
 
+    def write_now(self) -> int:
+        """Hand what was appended to the system: whoever reads the files finds it. Returns the last LSN of it."""
+        self._writer.write_frame()
+        return self._writer.written_lsn
+
     def feed(
         self, job: Callable[[FeedReader, list[int]], Result], then: Callable[[Result | Exception], None]
     ) -> None:

@@ -72,6 +72,9 @@ class RecordKind(enum.IntEnum):
     MERGED = 32
     UNRESTRICTED = 34
     ENROLMENT = 35
+    PLACE = 36
+    HISTORY = 37
+    BROUGHT = 38
     ALERT = 40
     ALERT_HANDED = 41
     ALERT_TAKEN = 42

@@ -151,13 +151,19 @@ class Segments:
         return best
 
     def count_anew(self, held: Iterable[Holding], last_lsn: int) -> None:
-        """Nobody kept count: this is all that is live now, by the log up to `last_lsn`."""
+        """Nobody kept count: this is all that is live now, by the log up to `last_lsn`.
+
+        Some of it may be in segments that are gone: whoever has cut off the end of its log, which said that it was
+        done, gets it again from others as it catches up. Who leads is held to have everything by `settle`.
+        """
         self._is_replaying = False
         self.live = dict.fromkeys(self.sizes, 0)
         self._emptied_now.clear()
         for one in held:
             for position, messages in one.per_segment().items():
-                self.live[position >> OFFSET_BITS] += messages
+                number = position >> OFFSET_BITS
+                if number in self.live:
+                    self.live[number] += messages
         for number, live in self.live.items():
             self._total[number] = max(self._total[number], live)
             if not live:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 Ranges = list[tuple[int, int]]
+Tags = list[int]
 
 # A tag has 63 bits: the number of a view, who leads in it, and so many deliveries to one consumer.
 _VIEW_BITS, _MANAGER_BITS, _DELIVERY_BITS = 22, 8, 33
@@ -39,4 +40,9 @@ class Claim(msgspec.Struct, omit_defaults=True):
     held: Ranges = []
     settled: Ranges = []
     seen: int = -1
-    seen_elsewhere: list[int] = []
+    seen_elsewhere: Tags = []
+
+    def last_named(self) -> Tags:
+        """Of the tags that the client says it was given, the last of each part, in order."""
+        named = [self.seen, *(last for _, last in (*self.held, *self.settled))]
+        return list({part_of(tag): tag for tag in sorted(named) if tag > 0}.values())

@@ -19,6 +19,8 @@ bug is none of these: it is an `assert`.
 
 from __future__ import annotations
 
+from typing import Final
+
 
 class HeliographError(Exception):
     """The root of all errors a caller can meet."""
@@ -68,6 +70,9 @@ class Unavailable(HeliographError):
     """The world failed us; trying again later may work."""
 
     default_code = "unavailable"
+
+
+NO_ROOM: Final = "the disk, or the quota on it, is full"
 
 
 class StorageFull(Unavailable):
@@ -147,8 +152,19 @@ _FINER: dict[type[HeliographError], tuple[str, ...]] = {
         "bus-version-unknown",
         "protocol-unknown",
         "tls-unknown",
+        "tls-needed",
+        "sasl-malformed",
+    ),
+    NotAuthenticated: (
+        "mechanism-unknown",
+        "plain-refused",
+        "certificate-missing",
+        "certificate-user-unknown",
+        "server-not-proved",
     ),
     ClientFault: (
+        "certificate-invalid",
+        "key-exposed",
         "alert-invalid",
         "alert-unknown",
         "alerts-only",
@@ -203,6 +219,9 @@ _FINER: dict[type[HeliographError], tuple[str, ...]] = {
     ),
     OrderBroken: ("member-unreachable", "path-service-unreachable"),
     Unavailable: (
+        "certificate-refused",
+        "own-certificate-refused",
+        "tls-failed",
         "bus-command-too-large",
         "bus-full",
         "bus-gap",

@@ -10,6 +10,25 @@ MIB = 1024 * KIB
 MAX_FRAME_BYTES = 8 * MIB
 # Before a peer has proved who it is, it gets room for a greeting and nothing more (X2).
 MAX_GREETING_BYTES = 4 * KIB
+# What a peer may say until TLS has begun: a few certificates, each of one or two kilobytes, and some talk.
+MAX_TLS_HANDSHAKE_BYTES = 64 * KIB
+# How often it is looked whether the files of certificates have changed.
+CERTIFICATES_SECONDS = 10.0
+# Of so many addresses it is known how they behave; each takes some two hundred bytes.
+MAX_ADDRESSES_KNOWN = 50_000
+# From one address come at most half of all connections, so that nobody keeps everybody else out by accident.
+MAX_CONNECTIONS_PER_ADDRESS = 10_000
+# A machine that opens more in a second does nothing else.
+MAX_CONNECTION_RATE = 2_000
+# Peers that have not said who they are. When there are more, the one that has been silent longest has to go: a client
+# that means it is through in milliseconds.
+MAX_UNPROVED = 4_096
+# In a minute, from one address. Each costs a core 50 ms.
+MAX_FAILED_LOGINS = 100
+# Of one connection: whoever tries without end shall not push everything else out of the log.
+MAX_REFUSALS_NOTED = 100
+# A smaller frame would not take the chunks of very large messages, and blocks.
+MIN_FRAME_LIMIT_BYTES = 1 * MIB
 # A control frame is small by nature; a larger one is a mistake or an attack.
 MAX_CONTROL_BYTES = 64 * KIB
 # The header and columns of a block fit beside the largest message in a frame.
@@ -412,15 +431,22 @@ CLUSTERED_RESULTS = 16
 CLUSTERED_DONE_SECONDS = 0.02
 # A copy that its owner has not spoken of for so long is asked about; then after twice as long, and so on.
 CLUSTERED_ASK_SECONDS = 5.0
-CLUSTERED_ASK_IDS = 100
+# So many are asked about at a time, in words as long as those that tell what is done.
+CLUSTERED_ASK_MESSAGES = 2_048
+# To look for them means to look at everything that is held, so it is not done with every tick.
+CLUSTERED_ASK_PAUSE_SECONDS = 2.0
+# How often a member lets go of words that its middleware keeps for it: their copies are acknowledged long before.
+CLUSTERED_LET_GO_SECONDS = 10.0
 # Names of members that are gone and whose old copies are worth nothing.
 CLUSTERED_DEPARTED_NAMES = 1_000
 # How long a member is gone before its copies are thrown away at the middleware: nobody hurries, and it may be back.
 CLUSTERED_DISCARD_SECONDS = 60.0
 # Messages processed at the same time by one member; those of one value always one after the other.
 CLUSTERED_LANES = 8
-# Messages in one transaction of the transacted mode: a commit costs a sync of the disk, and who drains waits for one.
-CLUSTERED_TRANSACTION_MESSAGES = 50
+# Messages in one transaction of the transacted mode, and how long its handlers may take together before no more are
+# begun: a commit costs a sync of the disk, and who drains waits for one.
+CLUSTERED_TRANSACTION_MESSAGES = 250
+CLUSTERED_TRANSACTION_SECONDS = 0.25
 # How soon a member that lost its lease comes again, and how long it waits at most if that happens again and again.
 CLUSTERED_RETURN_SECONDS = (0.1, 5.0)
 # How long a member that leaves waits for its handlers and for the others.
@@ -440,11 +466,15 @@ FOREIGN_OUTGOING_BYTES = 256 * KIB
 # meanwhile, so they are fewer.
 FOREIGN_CREDIT = 1000
 FOREIGN_UNACKNOWLEDGED = 256
+# Alerts that such a client has sent and that are not stored yet, before it is not read from.
+FOREIGN_ALERTS_UNDER_WAY = 1_000
+# Alerts of such a connection whose receipts are sent on; of more, those published first are in the audit only.
+ALERT_RECEIPTS_AWAITED = 1_000
 # The headers of a STOMP frame become properties of a message, for which there is so much room; nobody writes so many.
 MAX_STOMP_HEAD_BYTES = MAX_HEAD_BYTES
 MAX_STOMP_HEADERS = 256
-# Transactions that a STOMP client has open at a time; what is in them is in memory until they end.
-MAX_STOMP_TRANSACTIONS = 64
+# Transactions that a client of STOMP or AMQP has open at a time; what is in them is in memory until they end.
+MAX_HELD_TRANSACTIONS = 64
 # How often a STOMP client is promised to hear something: connections are looked at every second.
 STOMP_PULSE_SECONDS = 2.0
 # What a client may say while it is found out who it is: one read of a socket.
@@ -470,6 +500,32 @@ ADDRESSES_REMEMBERED = 4096
 UNFINISHED_SECONDS = 5.0
 # Topics of one MQTT connection whose addresses are remembered.
 TOPICS_REMEMBERED = 1024
+# Lists and maps of an AMQP message inside each other; each level is a frame of Python's stack or two.
+MAX_AMQP_DEPTH = 32
+# Values in the body of an AMQP message whose exact types are noted where they are unusual; of more, only the values
+# are kept.
+MAX_AMQP_NOTES = 8 * KIB
+# An AMQP frame, of which a large message is many: small enough that others get their turn in between.
+AMQP_FRAME_BYTES = 64 * KIB
+# What a client may send ahead on an AMQP session: each frame is taken at once, so this many frames are a window and
+# no buffer.
+AMQP_WINDOW_BYTES = 2048 * AMQP_FRAME_BYTES
+# Sessions of an AMQP connection, and links over all of them: some KiB of Proton's memory each.
+MAX_AMQP_CHANNEL = 255
+MAX_AMQP_LINKS = 2000
+# Messages that a client may send ahead on an AMQP link, and how few it may have left before it is allowed more.
+AMQP_CREDIT = 1000
+AMQP_LOW_CREDIT = 500
+# A link of an AMQP client is given so many messages ahead, however many it allows.
+AMQP_GRANTED = 2000
+# Messages of an AMQP connection that have not come completely, over all its links.
+AMQP_UNFINISHED_BYTES = 4 * MAX_MESSAGE_BYTES
+# The content of a message in one section, whose size AMQP writes in 32 bits.
+MAX_AMQP_CONTENT_BYTES = 2**32 - 1
+# How long an AMQP client may be silent, and the shortest time in which it may want to hear something: connections are
+# looked at every second.
+AMQP_IDLE_SECONDS = 60.0
+AMQP_MIN_IDLE_SECONDS = 2.0
 
 # ---- data pipelines (docs/decisions/0024)
 
@@ -489,15 +545,12 @@ MAX_FEED_PORTION_BYTES = 6 * MIB
 FEED_LOOK_BYTES = 64 * MIB
 # Places in the journal that the feed remembers, so that readers go on where they were without looking for it.
 FEED_CURSORS = 64
-# What one lease of a queue takes: it is in memory until it is committed or returned.
+# What one lease of a queue takes, within the bytes of a transaction: it is in memory until it is done or returned.
 MAX_LEASE_MESSAGES = 1_000_000
-MAX_LEASE_BYTES = 256 * MIB
 # A lease, and rows that were staged, wait so long for a pipeline that is not heard of. Longer than a driver's
 # restart.
 LEASE_SECONDS = 3600.0
 MAX_LEASE_SECONDS = 7 * 24 * 3600.0
-# While a lease finds less than it was asked for it waits so long for pages to be read.
-LEASE_PATIENCE_SECONDS = 0.25
 # Tasks of one batch of a writer.
 MAX_BATCH_PARTS = 1_000
 
@@ -521,3 +574,42 @@ BRIDGE_BACKLOG_EVENTS = 200_000
 # silence after which members are expelled, far above a turn of a busy process. In ticks of so many seconds.
 BRIDGE_TICK_SECONDS = 0.1
 BRIDGE_PATIENCE_TICKS = 8
+
+# ---- HTTP: the API, the console, metrics (X3)
+
+# A request line with its headers: browsers send one or two kilobytes, cookies of other servers of the host included.
+MAX_HTTP_HEAD_BYTES = 16 * KIB
+# What a request may carry: messages that are sent by API are put together in memory. Larger ones have other ways.
+MAX_HTTP_BODY_BYTES = 1 * MIB
+# A body that is larger than this is taken in when it is known who sends it.
+HTTP_UNPROVED_BYTES = 64 * KIB
+# A client that asks again before it has its answer is not read from past this.
+HTTP_AHEAD_BYTES = 64 * KIB
+# Who began a request finishes it by then; who has asked for nothing for so long is let go.
+HTTP_REQUEST_SECONDS = 20.0
+HTTP_IDLE_SECONDS = 75.0
+# How long an answer is waited for: longer than a cluster takes to find a new primary.
+HTTP_ANSWER_SECONDS = 15.0
+# Streams of events of one server: each asks once a second.
+MAX_HTTP_STREAMS = 100
+HTTP_STREAM_SECONDS = 1.0
+# Log-ins that are remembered, and for how long from the last use, and at most.
+MAX_LOG_INS = 10_000
+LOG_IN_IDLE_SECONDS = 2 * 3600.0
+LOG_IN_SECONDS = 12 * 3600.0
+# A password that was right is not worked out again for so long: who asks by API sends it with every request.
+PASSWORD_REMEMBERED_SECONDS = 60.0
+# Messages that are looked at in one request: how many, how far from the first, and what of them is in memory.
+MAX_LOOKED_AT = 200
+MAX_LOOKED_PAST = 10_000
+LOOK_CREDIT = 20
+MAX_LOOK_BYTES = 4 * MIB
+# What is shown of a body in a list.
+PREVIEW_BYTES = 512
+# Dead messages that are sent again in one request: they travel in one transaction.
+MAX_REDRIVEN = 500
+# Destinations of one page of the API, and how many a scrape of all of them asks for at a time.
+FOUND_ENTRIES = 100
+# Destinations that are counted in one turn of the loop, about a millisecond; and how long a count is good for.
+TALLY_PORTION = 400
+TALLY_SECONDS = 0.5

@@ -14,10 +14,11 @@ import msgspec
 
 from heliograph.admin.administration import Administration, Outcome
 from heliograph.admin.by_message import ByMessage, commands_of, reply
+from heliograph.admin.finding import FindingHandlers
 from heliograph.admin.handlers import CatalogueHandlers
 from heliograph.admin.moving import DELETE, MOVE, MoveOrder
 from heliograph.admin.pausing import PauseHandlers
-from heliograph.admin.subjects import NODE, Arguments, nodes_meant, ordered_by
+from heliograph.admin.subjects import NODE, TOTALS, Arguments, nodes_meant, ordered_by
 from heliograph.admin.survey import Answer
 from heliograph.admin.transactions import TransactionHandlers
 from heliograph.bus.commands import Answered, Asked, Rejected
@@ -26,6 +27,7 @@ from heliograph.model.block import Block, unpack
 from heliograph.model.destination import TEMPORARY_PREFIX, Address, name_of, parse_address
 from heliograph.model.errors import ClientFault, HeliographError
 from heliograph.nodes.event_log import Record
+from heliograph.nodes.gauge import Gauge
 from heliograph.nodes.own_messages import OwnMessages
 
 if TYPE_CHECKING:
@@ -60,6 +62,8 @@ class Administrator:
         CatalogueHandlers(manager.catalogue).register_with(self.administration)
         PauseHandlers(manager.catalogue).register_with(self.administration)
         TransactionHandlers(manager.catalogue).register_with(self.administration)
+        FindingHandlers(manager.catalogue).register_with(self.administration)
+        self._gauge = Gauge(manager.catalogue)
         self.administration.register("server", self._server)
         # Changes that wait for the disk, and whom to tell then.
         self._storing: deque[tuple[int, Question, Outcome | HeliographError]] = deque()
@@ -83,6 +87,9 @@ class Administrator:
                 order = MoveOrder(subject, question.arguments, self._manager.catalogue)
                 self._manager.mover.begin(order, lambda outcome: self._tell_when_stored(question, outcome))
                 return
+            if subject == TOTALS:
+                self._gauge.ask(lambda body: self._tell_at_once(question, body))
+                return
             outcome = self.administration.ask(subject, question.arguments)
         except HeliographError as error:
             self._tell(question, error)
@@ -96,6 +103,10 @@ class Administrator:
             self._tell_when_stored(question, outcome)
         else:
             self._tell(question, outcome)
+
+    def _tell_at_once(self, question: Question, body: dict[str, Any]) -> None:
+        self._tell(question, Outcome(body))
+        self._manager.ask_for_tick()
 
     def _tell_when_stored(self, question: Question, outcome: Outcome | HeliographError) -> None:
         # Nothing is noted by this record: what is behind it is stored when it is.

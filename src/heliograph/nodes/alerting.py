@@ -17,13 +17,13 @@ from heliograph.destinations.destination import Destination
 from heliograph.destinations.effects import AnyEffect
 from heliograph.destinations.events import AlertRefused, AlertStored, AttendantsLost
 from heliograph.journal.records import RecordKind
-from heliograph.model.errors import HeliographError, StorageFull
+from heliograph.model.errors import NO_ROOM, HeliographError, StorageFull
 from heliograph.model.ids import SessionId
 
 if TYPE_CHECKING:
     from heliograph.nodes.message_manager import MessageManager
 
-_FULL = StorageFull("the disk, or the quota on it, is full: the alert was not stored")
+_FULL = StorageFull(f"{NO_ROOM}: the alert was not stored")
 
 
 class Alerting:

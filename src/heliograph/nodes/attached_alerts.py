@@ -57,7 +57,11 @@ class AttachedAlerts:
         elif isinstance(fact, AlertsDetached):
             self._of_session.get(fact.session, {}).pop(fact.number, None)
         elif isinstance(fact, SessionLost | SessionClosed):
-            self._of_session.pop(fact.session, None)
+            self.left(fact.session)
+
+    def left(self, session: SessionId) -> None:
+        """It is not here any more: what it wants is for another client manager to say."""
+        self._of_session.pop(session, None)
 
     def _find(self, session: SessionId, number: int) -> _Attached | None:
         return self._of_session.get(session, {}).get(number)
@@ -81,13 +85,7 @@ class AttachedAlerts:
             self._of_session.get(decision.session, {}).pop(decision.number, None)
 
     def answered(self, fact: Command | None, answer: Answered | Rejected) -> None:
-        """What a consumer was told to drop with an answer is not on its wire any more."""
-        if isinstance(fact, AlertTopicsChanged) and isinstance(answer, Answered):
-            attached = self._find(fact.session, fact.number)
-            for identity in answer.body.get("withdrawn", ()) if attached is not None else ():
-                assert attached is not None
-                attached.held.pop(identity, None)
-        elif isinstance(fact, AlertsAttached) and isinstance(answer, Rejected):
+        if isinstance(fact, AlertsAttached) and isinstance(answer, Rejected):
             self._of_session.get(fact.session, {}).pop(fact.number, None)
 
     def announcements(self) -> Iterator[AlertsAttached]:

@@ -147,7 +147,7 @@ class _Writing:
         self._descriptor = disk.open(path, MAKE)
         disk.truncate(self._descriptor, 0)
         self.size = 0
-        self.large: dict[FileId, None] = {}  # files that blocks refer to
+        self.large: dict[FileId, None] = {}  # files that blocks refer to, and that are here
 
     def append(self, piece: bytes) -> int:
         """Returns where it is."""
@@ -184,7 +184,7 @@ async def _account(manager: MessageManager, state: DestinationState, file: _Writ
         buffers = await read(manager, [block.position for block in batch])
         for block, buffer in zip(batch, buffers, strict=True):
             for whole in _wanted_parts(lying, block, buffer):
-                _keep(account, whole, file)
+                _keep(manager, account, whole, file)
     return account
 
 
@@ -203,10 +203,11 @@ def _wanted_parts(lying: Lying, block: Block, buffer: bytes) -> list[bytes]:
     return [part for span in spans for part in copies_of(span)]
 
 
-def _keep(account: Account, buffer: bytes, file: _Writing) -> None:
+def _keep(manager: MessageManager, account: Account, buffer: bytes, file: _Writing) -> None:
+    """A message may have come here before its content: then that is nothing to keep."""
     header = header_of(buffer)
-    if header.flags & LARGE:
-        file.large[file_in(buffer)] = None
+    if header.flags & LARGE and not manager.large.lacks([content := file_in(buffer)]):
+        file.large[content] = None
     is_moved = any(first <= header.first <= last for first, last in account.moved.get(header.lane, ()))
     bodies = account.moved_bodies if is_moved else account.bodies
     body = Body(header.first, header.last, file.append(buffer), len(buffer))
@@ -220,10 +221,11 @@ def _add_the_rest(manager: MessageManager, state: CatalogueState, branch: Branch
     concerned = {
         LaneId(lane)[:14]: None for number in ledger.destinations for lane in ledger.lanes_of(number)
     }
+    doubtful = {(each.session, each.number): None for each in ledger.doubtful()}
     branch.outcomes = [
         (session, number, is_committed)
         for session, (number, is_committed) in catalogue.transactions.outcomes().items()
-        if SessionId(session)[:14] in concerned
+        if SessionId(session)[:14] in concerned and (session, number) not in doubtful
     ]
     branch.subscribed = [each for each in _unlike(ledger.subscribed()) if _exists(manager, *each)]
     branch.ended = [each for each in _unlike(ledger.ended()) if not _exists(manager, *each)]

@@ -8,15 +8,22 @@ from __future__ import annotations
 
 import asyncio
 import resource
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
 
+import msgspec
+
 from heliograph import __version__
+from heliograph.admin.rest.answering import Answering
 from heliograph.admin.subjects import (
     ASK_NODES,
+    CERTIFICATE_RELOAD,
+    CONFIGURATION,
     OF_USERS,
     OWN_SUBSCRIPTIONS,
+    USER_ADD,
     argument,
     needed,
     nodes_meant,
@@ -58,26 +65,39 @@ from heliograph.bus.commands import (
 )
 from heliograph.bus.interface import Bus
 from heliograph.frontends.conversation import Keepsake
+from heliograph.frontends.detect import Tls
+from heliograph.frontends.http.front_desk import COOKIE, FrontDesk, host_in
 from heliograph.frontends.native import frames
 from heliograph.model.destination import Address
-from heliograph.model.errors import HeliographError, NotAllowed, NotAuthenticated, Unavailable
+from heliograph.model.errors import ClientFault, HeliographError, NotAllowed, NotAuthenticated, Unavailable
 from heliograph.model.ids import ConsumerId, IdIssuer, SessionId, session_of, text_of
 from heliograph.model.large import FILE_ID_BYTES
-from heliograph.model.limits import MAX_KEEPSAKES, MAX_WAITING_PASSWORDS, PASSWORD_THREADS
+from heliograph.model.limits import (
+    CERTIFICATES_SECONDS,
+    MAX_KEEPSAKES,
+    MAX_WAITING_PASSWORDS,
+    PASSWORD_THREADS,
+)
+from heliograph.model.session_token import TOKEN_BYTES, token_of
+from heliograph.nodes.certificates import Certificates
 from heliograph.nodes.clock import CLOCK, Clock
 from heliograph.nodes.configuration import Configuration
 from heliograph.nodes.connection import Connection, Link
+from heliograph.nodes.console_files import console_files
 from heliograph.nodes.event_log import Record, ignore
+from heliograph.nodes.login import NONCE_BYTES, Admitted, Login, OpenDoor
 from heliograph.nodes.node_facts import resident_bytes
+from heliograph.nodes.passwords import kept_of
 from heliograph.nodes.surveyor import Surveyor
 from heliograph.nodes.tick import Tick
 from heliograph.nodes.users import UserStore
 from heliograph.nodes.vigil import Vigil
-from heliograph.sessions.access import GUEST, AccessControl, Identity
+from heliograph.security.sasl import Channel, offered
+from heliograph.security.strangers import Strangers
+from heliograph.sessions.access import AccessControl, Identity, Right
 from heliograph.sessions.session import Session
 
 _SWEEP_SECONDS = 1.0
-_TOKEN_BYTES = 16
 _ANSWER_FIRST_SECONDS = 0.5
 REQUEST_BYTES = 3
 _OF_A_SESSION = (ChunkRead, UploadAdvanced, TransferFailed, AlertReceipted, AlertsClosed)
@@ -97,6 +117,7 @@ class ClientManager:
         users: UserStore | None,
         record: Record = ignore,
         clock: Clock = CLOCK,
+        certificates: Certificates | None = None,
     ) -> None:
         self._clock = clock
         self.surveyor: Surveyor | None = None  # by whom nodes are asked, each for itself
@@ -106,15 +127,29 @@ class ClientManager:
         self._issuer = issuer
         self._access = access
         self._users = users
+        self.certificates = certificates
+        self._certificates_at = 0.0  # when it is looked again whether they have changed
         self.record = record
         self._loop = asyncio.get_running_loop()
         self.vigil = Vigil(self._loop, clock.monotonic)
         self._started = clock.now()
         self.connections: dict[Connection, None] = {}
+        self._unproved: dict[
+            Connection, None
+        ] = {}  # those of whom nobody knows yet who they are, the oldest first
+        limits = configuration.limits
+        self.strangers = Strangers(
+            per_address=limits.max_connections_per_address,
+            per_second=limits.max_connection_rate,
+            failures_per_minute=limits.max_failed_logins,
+        )
         self._sessions: dict[SessionId, Link] = {}
         self._consumers: dict[ConsumerId, Link] = {}
         self._wildcards: dict[Link, None] = {}  # sessions that have had a consumer of many topics
         self._requests: dict[int, Link | _Question | _Opening] = {}
+        # Sessions whose clients have yet to hear that they are open: by connection, and who asked last for each.
+        self._openings: dict[Connection, list[_Opening]] = {}
+        self._arriving: dict[SessionId, _Opening] = {}
         self._distributions = configuration.distributions()
         # Answers are heard by every client manager: no two may ask under the same number.
         self._last_request = int.from_bytes(clock.secret(REQUEST_BYTES), "little") << 32
@@ -126,6 +161,14 @@ class ClientManager:
         self._sweep: asyncio.TimerHandle | None = None
         self._is_draining = False
         self.origins = tuple(place for place in configuration.server.origins.split(",") if place)
+        self.lacks: Callable[[], str] = lambda: ""  # what is waited for before clients are well served
+        self.key: Callable[[], bytes] = lambda: b""  # of the cluster, for the tokens of sessions
+        self.desk = FrontDesk(
+            Answering(console_files(), self._lacking),
+            secret=clock.secret,
+            is_open=users is None,
+            hosts=_hosts(configuration),
+        )
         self.more_listeners: list[asyncio.Server] = []
         self._emptied: asyncio.Future[None] | None = None
 
@@ -172,6 +215,9 @@ class ClientManager:
         for connection in list(self.connections):
             connection.check_life(moment)
         self._end_keepsakes(moment)
+        if self.certificates is not None and moment >= self._certificates_at:
+            self._certificates_at = moment + CERTIFICATES_SECONDS
+            self.certificates.look_again(self._clock.now())
         self._sweep = self._loop.call_later(_SWEEP_SECONDS, self._sweep_connections)
 
     # ---- from the bus
@@ -253,12 +299,19 @@ class ClientManager:
         """The time as messages carry it."""
         return self._clock.microseconds()
 
-    def opened(self, connection: Connection) -> bool:
-        """Whether there is room for one more connection."""
+    def opened(self, connection: Connection, host: str) -> None:
+        """One more connection, from a host. Raises Unavailable if there is no room for it."""
         if self._is_draining or len(self.connections) >= self.configuration.limits.max_connections:
-            return False
+            raise Unavailable("the server has as many connections as it takes", code="too-many-connections")
+        self.strangers.arrived(host, self._loop.time())
         self.connections[connection] = None
-        return True
+        self._unproved[connection] = None
+        if len(self._unproved) > self.configuration.limits.max_unproved:
+            next(iter(self._unproved)).give_way()
+
+    def proved(self, connection: Connection) -> None:
+        """It is known who it is."""
+        self._unproved.pop(connection, None)
 
     def claim(self, connection: Connection, name: str) -> bool:
         """Whether a name is this connection's now. Whoever had it goes, and says so if it has to finish something.
@@ -276,6 +329,13 @@ class ClientManager:
             former.depart(is_back=True)
         connection.name = name
         self._named[name] = connection
+        return True
+
+    def claim_alone(self, connection: Connection, name: str) -> bool:
+        """Whether a name is this connection's now: not if another has it."""
+        if self._named.setdefault(name, connection) is not connection:
+            return False
+        connection.name = name
         return True
 
     def keepsake_for(self, connection: Connection, name: str) -> Keepsake | None:
@@ -307,7 +367,10 @@ class ClientManager:
             self.tick.ask()
 
     def closed(self, connection: Connection) -> None:
-        self.connections.pop(connection, None)
+        if connection in self.connections:
+            del self.connections[connection]
+            self.strangers.left(connection.host)
+        self._unproved.pop(connection, None)
         self._keep(connection)
         self._dirty.pop(connection, None)
         for link in connection.links.values():
@@ -318,11 +381,35 @@ class ClientManager:
             self._lose(link)
             lost = SessionLost(link.session.identity, connection.lease_seconds, connection.facts.names[0])
             self._bus.multicast(lost)
+        for opening in self._openings.pop(connection, ()):
+            self._give_up(opening)
         for address in connection.facts.temporaries:
             self._bus.multicast(DestinationDeleted(address))
         if not self.connections and self._emptied is not None and not self._emptied.done():
             self._emptied.set_result(None)
         self.tick.ask()
+
+    def _give_up(self, opening: _Opening) -> None:
+        """Its client went before it heard that its session is open: message managers must not take it for there."""
+        self._requests.pop(opening.request, None)
+        identity, connection = opening.identity, opening.connection
+        if self._arriving.get(identity) is not opening:
+            return  # it has come again
+        del self._arriving[identity]
+        if not opening.message.resume:
+            self._bus.multicast(SessionClosed(identity))  # nobody has its token
+        else:
+            lost = SessionLost(identity, connection.lease_seconds, connection.facts.names[0])
+            self._bus.multicast(lost)
+
+    def opening_answered(self, opening: _Opening) -> None:
+        openings = self._openings.get(opening.connection, [])
+        if opening in openings:
+            openings.remove(opening)
+            if not openings:
+                del self._openings[opening.connection]
+        if self._arriving.get(opening.identity) is opening:
+            del self._arriving[opening.identity]
 
     def _leave(self, link: Link) -> None:
         """A session is closed."""
@@ -352,9 +439,16 @@ class ClientManager:
         if dirty:
             self.vigil.answered()
 
+    def _lacking(self) -> str:
+        return "the server is about to leave" if self._is_draining else self.lacks()
+
     def use(self, users: UserStore) -> None:
         """There are other users now, or other rules. Whoever is here as somebody else logs in again."""
         self._users = users
+        self.desk.is_open = False
+        self.desk.forget_passwords()
+        if [rule.text for rule in users.rules] != [rule.text for rule in self._access.rules]:
+            self.record("rights-changed", version=users.version, rules=len(users.rules))
         self._access.replace(users.rules)
         # A moment later: one of them may be who changed it, and waits for the answer.
         self._loop.call_later(_ANSWER_FIRST_SECONDS, self._end_strangers, users)
@@ -365,35 +459,81 @@ class ClientManager:
             if user is not None and users.identity(user.name) != user:
                 connection.end(Unavailable("the users of the server have changed", code="server-moved"))
 
+    def tls_of_port(self, tls_only: bool) -> Tls:
+        """What a port speaks; `tls_only`: it is one for TLS."""
+        if self.certificates is None:
+            return Tls.NONE
+        return Tls.NEEDED if tls_only or self.configuration.tls.required else Tls.OFFERED
+
+    def reload_certificates(self) -> dict[str, Any]:
+        """The server's certificate as it is in its files now. Raises ClientFault, and everything is as it was."""
+        if self.certificates is None:
+            raise ClientFault(
+                "this server has no certificate: name one in tls.certificate", code="certificate-invalid"
+            )
+        return self.certificates.reload()
+
     # ---- who is it?
 
-    async def authenticate(self, hello: frames.Hello) -> Identity:
-        """Raises NotAuthenticated, with one text for an unknown user and for a wrong password."""
+    def login(self, channel: Channel) -> Login | OpenDoor:
+        """Somebody comes on this way, and is about to say who it is."""
         if self._users is None:
-            return GUEST
-        if hello.mechanism != "plain":
-            raise NotAuthenticated("this server wants a user and a password: helio://USER:PASSWORD@HOST")
+            return OpenDoor()
+        return Login(
+            self._users,
+            self._check_password,
+            channel,
+            nonce=self._clock.secret(NONCE_BYTES),
+            plain_anywhere=self.configuration.identity.passwords_in_the_clear,
+            known=self._known_to_desk,
+        )
+
+    async def authenticate(self, hello: frames.Hello, channel: Channel) -> Identity:
+        """For who proves it in one step. Raises NotAuthenticated, with one text for an unknown user and for a wrong
+        password."""
+        outcome = await self.login(channel).begin(hello)
+        if not isinstance(outcome, Admitted):
+            raise NotAuthenticated("this way to log in takes more than one step", code="mechanism-unknown")
+        return outcome.user
+
+    def mechanisms(self, channel: Channel) -> list[str]:
+        """The ways to log in that make sense for a client that comes on this way, the best first."""
+        plain_anywhere = self.configuration.identity.passwords_in_the_clear
+        return offered(channel, has_users=self._users is not None, plain_anywhere=plain_anywhere)
+
+    async def _check_password(self, user: str, password: str) -> bool:
+        assert self._users is not None
         if self._waiting_passwords >= MAX_WAITING_PASSWORDS:
             raise Unavailable("too many log-ins at once: try again in a moment", code="too-many-logins")
         self._waiting_passwords += 1
         try:
-            found = await self._loop.run_in_executor(
-                self._passwords, self._users.verify, hello.user, hello.password
-            )
+            found = await self._loop.run_in_executor(self._passwords, self._users.verify, user, password)
         finally:
             self._waiting_passwords -= 1
-        if found is None:
-            raise NotAuthenticated("the user is not known or the password is wrong")
-        return found
+        return found is not None
 
-    def welcome(self, user: Identity, heartbeat_seconds: float) -> frames.Welcome:
+    def _known_to_desk(self, users: UserStore, hello: frames.Hello) -> Identity | None:
+        """Who logged in before, or sent this password a moment ago. Raises NotAuthenticated."""
+        now = self._clock.now()
+        if hello.mechanism == COOKIE:
+            found = users.identity(self.desk.who(hello.password, now))
+            if found is None:
+                raise NotAuthenticated("the user is not known any more")
+            return found
+        if hello.client == "http" and self.desk.remembers(hello.user, hello.password, now):
+            return users.identity(hello.user)
+        return None
+
+    def welcome(self, user: Identity, heartbeat_seconds: float, proof: bytes = b"") -> frames.Welcome:
         return frames.Welcome(
             version=frames.PROTOCOL_VERSION,
             server=f"heliograph {__version__}",
             user=user.name,
             heartbeat_seconds=heartbeat_seconds,
+            max_frame_bytes=self.configuration.limits.max_frame_bytes,
             addresses=[place for place in self.configuration.server.advertise.split(",") if place],
             sub_clusters=list(names) if len(names := self.configuration.cluster.all_sub_clusters) > 1 else [],
+            proof=proof,
         )
 
     # ---- sessions
@@ -403,16 +543,23 @@ class ClientManager:
         user = connection.user
         assert user is not None
         identity = SessionId(message.resume) if message.resume else self._issuer.session()
-        token = message.token if message.resume else self._clock.secret(_TOKEN_BYTES)
+        token = message.token if message.resume else self._new_token(identity, user)
         opening = _Opening(self, connection, message, identity, token)
-        request = self._request(opening)
+        request = opening.request = self._request(opening)
+        self._openings.setdefault(connection, []).append(opening)
+        self._arriving[identity] = opening
         if message.resume:
             lease = self.configuration.sessions.reconnect_seconds
             names = connection.facts.names
-            self._bus.multicast(SessionResumed(request, identity, user.name, token, *names, lease))
+            self._bus.multicast(
+                SessionResumed(request, identity, user.name, token, *names, lease, kept=message.keep)
+            )
         else:
             names = connection.facts.names
             self._bus.multicast(SessionOpened(request, identity, user.name, token, *names, kept=message.keep))
+
+    def _new_token(self, session: SessionId, user: Identity) -> bytes:
+        return token_of(self._clock.secret(TOKEN_BYTES), session, user.name, self.key())
 
     def session_ready(self, opening: _Opening, body: dict[str, Any]) -> None:
         connection = opening.connection
@@ -457,6 +604,16 @@ class ClientManager:
             self.record("session-resumed", session=text_of(opening.identity), user=connection.user.name)
             connection.carry_out(link, link.session.restore_blocks(body.get("blocked", {})))
 
+    def session_taken(self, identity: SessionId) -> None:
+        """Another client manager has it. Whoever is still here comes again."""
+        link = self._sessions.get(identity)
+        if link is not None:
+            link.connection.end(
+                Unavailable("the session was resumed elsewhere: come again", code="server-moved")
+            )
+            self._lose(link)
+            link.connection.links.pop(link.number, None)
+
     def close_session(self, connection: Connection, message: frames.CloseSession) -> None:
         link = connection.links.pop(message.number, None)
         if link is None:
@@ -480,20 +637,53 @@ class ClientManager:
             for right, over in needed(message.subject, message.arguments):
                 plain = self._distributions.split(Address(over))[0]
                 self._access.check(connection.user, right, plain)
+            if message.subject == CERTIFICATE_RELOAD:
+                connection.send_control(frames.Answer(message.request, self.reload_certificates()))
+                return
             if message.subject == ASK_NODES and self.surveyor is not None:
                 self._ask_nodes(self.surveyor, connection, message)
+                return
+            if message.subject == CONFIGURATION:
+                settings: dict[str, Any] = msgspec.to_builtins(self.configuration)
+                connection.send_control(frames.Answer(message.request, settings))
+                return
+            if message.subject == USER_ADD and "plain" in message.arguments:
+                self._hash_first(connection, message)
                 return
             if message.subject in OF_USERS and self.surveyor is not None:
                 self._ask_keeper(self.surveyor, connection, message)
                 return
         except HeliographError as error:
+            if isinstance(error, NotAllowed):
+                connection.note_refusal(error.sentence)
             connection.send_control(frames.Failed(message.request, error.code, error.sentence))
             return
         request = self._request(_Question(self, connection, message))
         self._bus.multicast(Asked(request, message.subject, message.arguments))
 
+    def _hash_first(self, connection: Connection, message: frames.Ask) -> None:
+        """A password that came as it is, from a browser, goes on as its hash, which takes a thread a moment."""
+        password = argument(message.arguments, "plain", str)
+        future = self._loop.run_in_executor(self._passwords, kept_of, password)
+
+        def hashed(done: asyncio.Future[dict[str, str]]) -> None:
+            if done.cancelled() or connection not in self.connections:
+                return
+            rest = {name: value for name, value in message.arguments.items() if name != "plain"}
+            self.ask(
+                connection,
+                frames.Ask(message.request, message.subject, {**rest, **done.result()}),
+            )
+            self.tick.ask()
+
+        future.add_done_callback(hashed)
+
     def _ask_own(self, connection: Connection, message: frames.Ask) -> None:
         """A client may always know what is kept for it."""
+        assert connection.user is not None
+        if not self._access.allows_somewhere(connection.user, Right.RECEIVE):
+            connection.send_control(frames.Answer(message.request, {"subscriptions": []}))
+            return
         own = {"client": connection.facts.client_id}
         request = self._request(_Question(self, connection, message))
         self._bus.multicast(Asked(request, OWN_SUBSCRIPTIONS, own))
@@ -544,6 +734,14 @@ class ClientManager:
         }
 
 
+def _hosts(configuration: Configuration) -> list[str]:
+    """Under which names a server without users may be asked by HTTP, besides those of its own machine."""
+    server = configuration.server
+    places = [server.host, *server.advertise.split(",")]
+    places += [origin.partition("://")[2] for origin in server.origins.split(",")]
+    return [host_in(place) for place in places if place]
+
+
 class _Opening:
     """A session that waits for the message managers to know it."""
 
@@ -560,8 +758,10 @@ class _Opening:
         self.message = message
         self.identity = identity
         self.token = token
+        self.request = 0
 
     def answered(self, answer: Answered | Rejected) -> None:
+        self._manager.opening_answered(self)
         if isinstance(answer, Rejected):
             self.connection.send_control(frames.Failed(self.message.request, answer.code, answer.sentence))
         else:

@@ -14,7 +14,17 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from heliograph.admin.administration import Outcome
-from heliograph.admin.subjects import BUS, LOG, NODE, OVERRIDE, REMOVE_NODE, USERS, Arguments, argument
+from heliograph.admin.subjects import (
+    BUS,
+    CERTIFICATE_RELOAD,
+    LOG,
+    NODE,
+    OVERRIDE,
+    REMOVE_NODE,
+    USERS,
+    Arguments,
+    argument,
+)
 from heliograph.bus.commands import Command, DocumentTold, Happened, NodesAsked
 from heliograph.bus.interface import Incarnation
 from heliograph.bus.presence import CLIENT_MANAGER, MESSAGE_MANAGER
@@ -75,6 +85,7 @@ class ClusterAdministration:
         answers.register(BUS, self.bus_figures)
         answers.register(REMOVE_NODE, self._remove_node)
         answers.register(OVERRIDE, self._override)
+        answers.register(CERTIFICATE_RELOAD, lambda _: Outcome(server.reload_certificates()))
 
     def register_with(self, manager: MessageManager) -> None:
         """What is asked of the cluster, and not of one of its nodes: whoever leads says it."""

@@ -36,6 +36,8 @@ from heliograph.bus.commands import (
     RollbackAsked,
     SessionClosed,
     SessionLost,
+    SessionOpened,
+    SessionResumed,
     Settled,
     Supplied,
 )
@@ -44,6 +46,7 @@ from heliograph.cluster.handed_out import needs_majority
 from heliograph.cluster.log import name_of
 from heliograph.model.errors import Unavailable
 from heliograph.model.ids import ConsumerId, SessionId
+from heliograph.model.limits import MAX_RETURNING
 from heliograph.nodes.attached_alerts import AttachedAlerts
 from heliograph.nodes.handing_out import AT_ONCE, HandingOut
 from heliograph.nodes.tick import Tick
@@ -70,10 +73,14 @@ class _Consumer(msgspec.Struct):
 class ClusterClients:
     """One sub-cluster, for the client manager of this process."""
 
-    def __init__(self, tick: Tick, on_anew: Callable[[], None]) -> None:
-        """`on_anew`: the primary knows of nothing that is under way here."""
+    def __init__(
+        self, tick: Tick, on_anew: Callable[[], None], on_taken: Callable[[SessionId], None] = lambda _: None
+    ) -> None:
+        """`on_anew`: the primary knows of nothing that is under way here. `on_taken`: a session is with another
+        client manager now."""
         self._tick = tick
         self._on_anew = on_anew
+        self._on_taken = on_taken
         self.channel: Channel | None = None
         self._receivers: list[tuple[Receiver, Collection[type[Command]] | None]] = []
         self.handing_out = HandingOut(self._tell, self._want)
@@ -81,9 +88,13 @@ class ClusterClients:
         self._of_session: dict[SessionId, dict[ConsumerId, None]] = {}
         self._browsers: dict[ConsumerId, None] = {}
         self._unanswered: dict[int, Command] = {}
+        self._opening: dict[SessionId, int] = {}  # sessions whose opening is not answered: the last request
+        self._resumed_elsewhere: dict[int, SessionId] = {}  # by others who have no answer yet
         self._downloads: dict[tuple[SessionId, int], FetchBegun] = {}
         self._alerts = AttachedAlerts()
         self._unsaid: deque[Command] = deque()
+        # Promises and outcomes that most client managers of the view have not seen, by place (PROTOCOL 7.2).
+        self._unseen: deque[tuple[int, Answered]] = deque()
         self.may_speak = True  # somebody hears it who will act upon it
         self.has_spoken = False  # since it is who it is in the channel
 
@@ -105,10 +116,14 @@ class ClusterClients:
             self._note_download(fact)
             if isinstance(fact, SessionLost):
                 self._lost(fact.session)
+            if isinstance(fact, SessionLost | SessionClosed):
+                self._no_longer_opens(fact)
         self._alerts.said(fact)
         request = getattr(fact, "request", 0)
         if request:
             self._unanswered[request] = fact
+            if isinstance(fact, SessionOpened | SessionResumed):
+                self._opening[fact.session] = request
         self._unsaid.append(fact)
         self.go_on()
 
@@ -117,8 +132,7 @@ class ClusterClients:
     ) -> None:
         """Another primary knows nothing of downloads: they are begun again where they are."""
         if isinstance(fact, SessionLost | SessionClosed):
-            for key in [key for key in self._downloads if key[0] == fact.session]:
-                del self._downloads[key]
+            self._end_downloads(fact.session)
         elif isinstance(fact, FetchBegun):
             self._downloads[fact.session, fact.transfer] = msgspec.structs.replace(fact, request=0)
         elif isinstance(fact, FetchEnded):
@@ -126,14 +140,30 @@ class ClusterClients:
         elif (download := self._downloads.get((fact.session, fact.transfer))) is not None:
             download.allowed = max(download.allowed, fact.allowed)
 
+    def _end_downloads(self, session: SessionId) -> None:
+        for key in [key for key in self._downloads if key[0] == session]:
+            del self._downloads[key]
+
     def has(self, consumer: ConsumerId) -> bool:
         """Whether it is one of this client manager's."""
         return consumer in self._consumers
+
+    def has_asked(self, request: int) -> bool:
+        return request in self._unanswered
 
     def _lost(self, session: SessionId) -> None:
         """Nobody is there any more to hand anything to. Who claims its consumers says what came through."""
         for consumer in self._of_session.pop(session, ()):
             self._forget(consumer)
+
+    def _no_longer_opens(self, fact: SessionLost | SessionClosed) -> None:
+        """Its client went before it was open. It must not be opened for it when another leads."""
+        asked = self._unanswered.get(self._opening.pop(fact.session, 0))
+        if isinstance(asked, SessionOpened | SessionResumed):
+            if isinstance(fact, SessionClosed) or fact.connection in (b"", asked.connection):
+                del self._unanswered[asked.request]
+            else:
+                self._opening[fact.session] = asked.request  # it has come again
 
     def _forget(self, consumer: ConsumerId) -> None:
         known = self._consumers.pop(consumer, None)
@@ -164,7 +194,7 @@ class ClusterClients:
 
     # ---- deliveries
 
-    def on_apply(self, _origin: Origin, commands: list[Command], place: int = AT_ONCE) -> None:
+    def on_apply(self, origin: Origin, commands: list[Command], place: int = AT_ONCE) -> None:
         """`place`: of the view; `AT_ONCE` if nobody waits for others in it."""
         for command in commands:
             kind = type(command)
@@ -173,8 +203,24 @@ class ClusterClients:
             elif isinstance(command, Logged):
                 self.on_decisions(command.decisions, place)
             elif kind in DECISIONS:
-                self._other(command)
+                self._other(command, place)
+            elif isinstance(command, SessionResumed):
+                self._note_resumed(origin, command)
         self._tick.ask()
+
+    def _note_resumed(self, origin: Origin, fact: SessionResumed) -> None:
+        if self.channel is not None and origin.incarnation != self.channel.incarnation:
+            self._resumed_elsewhere[fact.request] = fact.session
+            if len(self._resumed_elsewhere) > MAX_RETURNING:
+                del self._resumed_elsewhere[next(iter(self._resumed_elsewhere))]
+
+    def _taken(self, session: SessionId) -> None:
+        """Another client manager has it now. If that was long ago stopped in the middle of it, the client is still
+        here, and nobody hears it any more: it is to come again, and takes its session back."""
+        self._lost(session)
+        self._alerts.left(session)
+        self._end_downloads(session)
+        self._on_taken(session)
 
     def on_decisions(self, decisions: list[Command], place: int = AT_ONCE) -> None:
         """What the primary decided in one tick."""
@@ -184,9 +230,13 @@ class ClusterClients:
                 if consumer is not None:  # else another client manager's, or gone
                     self.handing_out.hand_out(decision, place if consumer.waits else AT_ONCE)
             else:
-                self._other(decision)
+                self._other(decision, place)
 
-    def _other(self, command: Command) -> None:
+    def _other(self, command: Command, place: int = AT_ONCE) -> None:
+        if isinstance(command, Answered) and command.binds and place > self.handing_out.seen_place:
+            if command.request in self._unanswered:
+                self._unseen.append((place, command))
+            return
         if isinstance(command, Supplied):
             self.handing_out.keep(command.name, command.block)
             self.handing_out.supplied()
@@ -205,6 +255,9 @@ class ClusterClients:
                 download.offset += len(command.data)
         self._alerts.heard(command)
         if isinstance(command, Answered | Rejected):
+            taken = self._resumed_elsewhere.pop(command.request, None)
+            if taken is not None and isinstance(command, Answered):
+                self._taken(taken)
             asked = self._unanswered.pop(command.request, None)
             self._answered(asked)
             self._alerts.answered(asked, command)
@@ -222,6 +275,10 @@ class ClusterClients:
                 self.handing_out.drop(consumer)
         elif isinstance(fact, ConsumerRetired):
             self.handing_out.drop(fact.consumer)
+        elif isinstance(fact, SessionOpened | SessionResumed) and (
+            self._opening.get(fact.session) == fact.request
+        ):
+            del self._opening[fact.session]
 
     def _want(self, consumer: ConsumerId, tag: int) -> None:
         self.multicast(BodyWanted(consumer, tag))
@@ -234,8 +291,20 @@ class ClusterClients:
 
     # ---- another view, another leads
 
+    def seen(self, place: int) -> None:
+        """Most client managers of the view have delivered everything up to there."""
+        self.handing_out.seen(place)
+        while self._unseen and self._unseen[0][0] <= self.handing_out.seen_place:
+            self._other(self._unseen.popleft()[1])
+
     def view_ended(self) -> None:
-        """What was handed out in it and most client managers have not seen goes back: the managers know the same."""
+        """What was handed out in it and most client managers have not seen goes back: the managers know the same.
+        Promises and outcomes that they have not seen are asked for again."""
+        unseen, self._unseen = self._unseen, deque()
+        for _, answer in unseen:
+            fact = self._unanswered.get(answer.request)
+            if fact is not None:
+                self._unsaid.append(fact)
         self.handing_out.view_ended()
         self._tick.ask()
 
@@ -263,7 +332,10 @@ class ClusterClients:
         self._of_session.clear()
         self._browsers.clear()
         self._unanswered.clear()
+        self._opening.clear()
+        self._resumed_elsewhere.clear()
         self._downloads.clear()
         self._alerts.clear()
         self._unsaid.clear()
+        self._unseen.clear()
         self.has_spoken = False

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from functools import partial
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 from heliograph import __version__
 from heliograph.bus.commands import Command
@@ -19,8 +20,8 @@ from heliograph.bus.presence import CLIENT_MANAGER, MESSAGE_MANAGER
 from heliograph.cluster.roles import Roles
 from heliograph.cluster.view import View
 from heliograph.journal.disk import DISK, Disk
-from heliograph.model.errors import HeliographError, Unavailable
-from heliograph.model.ids import IdIssuer
+from heliograph.model.errors import ClientFault, HeliographError, Unavailable
+from heliograph.model.ids import IdIssuer, SessionId
 from heliograph.model.limits import DRAIN_SECONDS, LEAVING_SECONDS, NOBODY_LEADS_SECONDS
 from heliograph.nodes.buses import channel_of
 from heliograph.nodes.client_manager import REQUEST_BYTES, ClientManager
@@ -34,7 +35,7 @@ from heliograph.nodes.event_log import ON_THE_BUS, EventLog
 from heliograph.nodes.message_manager import MessageManager
 from heliograph.nodes.node_file import Folder
 from heliograph.nodes.replica import ManagerBus, Replica
-from heliograph.nodes.serving import admission, listen, settle_memory
+from heliograph.nodes.serving import admission, certificates, listen, settle_memory
 from heliograph.nodes.station import Station
 from heliograph.nodes.sub_clusters import SubClusters
 from heliograph.nodes.tick import Tick
@@ -130,8 +131,9 @@ class ClusterServer:
         cluster = self.configuration.cluster
         serves_clients = cluster.role != MESSAGE_MANAGER
         for name in cluster.all_sub_clusters if serves_clients else (cluster.sub_cluster,):
-            clients = ClusterClients(self._tick, partial(self._lost_track, name)) if serves_clients else None
-            if clients is not None:
+            clients = None
+            if serves_clients:
+                clients = ClusterClients(self._tick, partial(self._lost_track, name), self._session_taken)
                 clients.may_speak = False  # until there is a view in which somebody leads
             self.stations[name] = Station(
                 name,
@@ -210,8 +212,11 @@ class ClusterServer:
             users=users,
             record=self._events.record,
             clock=self._clock,
+            certificates=certificates(configuration, self._events.record),
         )
         clients.surveyor = self._administration.surveyor
+        clients.lacks = lambda: self.lacks
+        clients.key = lambda: self._key
         store = users or UserStore(configuration.users_path)
         copy = UsersCopy(
             clients,
@@ -252,6 +257,18 @@ class ClusterServer:
         lacking = [station.lacks for station in self.stations.values()]
         return "" if not all(lacking) else own
 
+    @property
+    def _key(self) -> bytes:
+        """By which message managers know a session as the cluster's: of the first sub-cluster that hears of it."""
+        return next((key for _, station in sorted(self.stations.items()) if (key := station.key)), b"")
+
+    @property
+    def _counts(self) -> bool:
+        """Whether `lacks` would be empty."""
+        if self.replica is not None:
+            return self.own.counts
+        return any(station.counts for station in self.stations.values())
+
     def note_waiting(self, lacks: str) -> None:
         """Whoever reads the log later sees what this node waited for."""
         self._events.record("server-waits", sentence=lacks)
@@ -263,7 +280,7 @@ class ClusterServer:
         self._administration.on_install(station, view)
 
     def changed(self, station: Station) -> None:
-        if not self._ready.is_set() and not self.lacks:
+        if not self._ready.is_set() and self._counts:
             self._ready.set()
         self._note_reachability(station)
 
@@ -308,6 +325,12 @@ class ClusterServer:
             self._server.close()
         if self.replica is not None:
             await self.replica.stop()
+
+    def reload_certificates(self) -> dict[str, Any]:
+        """Raises ClientFault."""
+        if self._clients is None:
+            raise ClientFault("no clients come to this node", code="certificate-invalid")
+        return self._clients.reload_certificates()
 
     @property
     def clients(self) -> ClientManager | None:
@@ -361,6 +384,10 @@ class ClusterServer:
     def _lost_track(self, sub_cluster: str) -> None:
         """Who leads there knows of nothing that is under way here."""
         self.begin_anew(self.stations[sub_cluster])
+
+    def _session_taken(self, session: SessionId) -> None:
+        if self._clients is not None:
+            self._clients.session_taken(session)
 
     def _drop_clients(self) -> None:
         if self._clients is not None:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from heliograph.admin.finding import merged
+from heliograph.admin.subjects import FIND, TOTALS
 from heliograph.bus.commands import Answered, Asked, Command, Rejected, SubscriptionEnded, TopicsWanted
 from heliograph.model.distribution import Distribution, all_members, member_of
+from heliograph.model.limits import FOUND_ENTRIES
 
 Answers = dict[str, Answered | Rejected]
 
@@ -16,10 +19,13 @@ def combined(fact: Command, answers: Answers) -> Answered | Rejected:
     refusals = [answer for answer in ordered if isinstance(answer, Rejected)]
     bodies = {name: answer.body for name, answer in sorted(answers.items()) if isinstance(answer, Answered)}
     request = ordered[0].request
-    if refusals and (not bodies or not isinstance(fact, SubscriptionEnded)):
+    is_enough = isinstance(fact, SubscriptionEnded) or (
+        isinstance(fact, Asked) and fact.subject == "pipeline.release"
+    )
+    if refusals and not (bodies and is_enough):  # what one of them knew is over
         return refusals[0]
     if isinstance(fact, Asked):
-        return Answered(request, _of_question(fact.subject, bodies))
+        return Answered(request, _of_question(fact, bodies))
     if isinstance(fact, TopicsWanted):
         return Answered(request, {"topics": [topic for body in bodies.values() for topic in body["topics"]]})
     return Answered(request, _of_session(list(bodies.values())))
@@ -77,10 +83,16 @@ def _of_session(bodies: list[dict[str, Any]]) -> dict[str, Any]:
     return result
 
 
-def _of_question(subject: str, bodies: dict[str, dict[str, Any]]) -> dict[str, Any]:
+def _of_question(fact: Asked, bodies: dict[str, dict[str, Any]]) -> dict[str, Any]:
     """Lists are put one behind the other, each entry with its sub-cluster; of everything else the first says it for
     all, and `sub_clusters` has what each said."""
+    subject = fact.subject
+    if subject == FIND:
+        # Behind the end of a page there may be others that a longer one would have brought.
+        return merged(list(bodies.values()), fact.arguments.get("limit", FOUND_ENTRIES))
     first = next(iter(bodies.values()))
+    if subject == TOTALS:
+        return {**_summed(list(bodies.values())), "sub_clusters": bodies}
     result = dict(first)
     for key, value in first.items():
         if isinstance(value, list):

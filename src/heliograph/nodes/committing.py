@@ -17,7 +17,7 @@ from heliograph.journal.records import RecordKind
 from heliograph.model.block import LARGE, Block
 from heliograph.model.claim import part_of
 from heliograph.model.destination import Address
-from heliograph.model.errors import ClientFault, HeliographError, StorageFull
+from heliograph.model.errors import NO_ROOM, ClientFault, HeliographError, StorageFull
 from heliograph.model.ids import ConsumerId, SessionId, session_of
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class Committing:
         kind = RecordKind.STAGED if block.persistent else RecordKind.SPILLED
         if (block.persistent or block.flags & LARGE) and not manager.store(kind, destination, block):
             self._transactions.unstage(session, block)
-            sentence = "the disk, or the quota on it, is full: nothing was stored"
+            sentence = f"{NO_ROOM}: nothing was stored"
             destination.intake.stage_refused(block, "storage-full", sentence, effects)
         else:
             # The commit's record comes behind it in the log: that is early enough to be sure of it.
@@ -67,7 +67,7 @@ class Committing:
         transactions = self._transactions
         outcome = transactions.outcome(command.session, command.number)
         if outcome is not None:
-            self._answer(command.request, committed=outcome)
+            self._answer_again(command, committed=outcome)
         elif (command.session, command.number) in transactions.prepared:
             sentence = "the transaction is prepared here, and not yet decided: ask again"
             self._manager.multicast(Rejected(command.request, "transaction-in-doubt", sentence))
@@ -79,8 +79,7 @@ class Committing:
             except HeliographError as error:
                 if error.code in _MISSING and self.may_be_known_elsewhere:
                     self.drop(command.session, 0)  # what became of it is not decided here
-                    sentence = "another part of the cluster may have committed the transaction: look later"
-                    self._manager.multicast(Rejected(command.request, "transaction-in-doubt", sentence))
+                    self._manager.multicast(in_doubt(command.request))
                     return
                 self.drop(command.session, command.number)
                 self._manager.multicast(Rejected(command.request, error.code, error.sentence))
@@ -130,7 +129,8 @@ class Committing:
             ended = messages.finish(spans, effects, note=False)
             if ended:
                 done.append((destination.number, messages.number, ended))
-        deciding, staged = transactions.decide(command.session, command.number, command.request)
+        view = self._manager.view_of_decisions
+        deciding, staged = transactions.decide(command.session, command.number, command.request, view)
         self.take_effect(deciding, staged, done, effects)
         for destination, _, _, _ in consumed:
             self._manager.hand_out(destination)
@@ -186,7 +186,7 @@ class Committing:
         for destination, block in staged:
             stays = block.position or destination.has_ended or destination.needs_no_disk(block)
             if not stays and not self._manager.store(RecordKind.SPILLED, destination, block):
-                raise StorageFull("the disk, or the quota on it, is full: the transaction was rolled back")
+                raise StorageFull(f"{NO_ROOM}: the transaction was rolled back")
 
     def committed(self, deciding: Deciding) -> None:
         """The record is stored: it has happened."""
@@ -194,7 +194,7 @@ class Committing:
         if deciding.session not in self._manager.catalogue.sessions:
             self._transactions.forget(deciding.session)  # it was in doubt for longer than its session lived
         for request in deciding.requests:
-            self._manager.multicast(Answered(request, deciding.body))
+            self._manager.multicast(Answered(request, deciding.body, deciding.view))
 
     def roll_back(self, command: RollbackAsked) -> None:
         """What was sent is dropped; what was received returns, in order.
@@ -210,7 +210,7 @@ class Committing:
             messages = destination.list_of(consumer) if destination is not None else None
             if messages is not None:
                 messages.return_all(consumer, touched.setdefault(address, []), manager.microseconds(), seen)
-        self._answer(command.request, committed=True)
+        self._manager.multicast(Answered(command.request, {}))
         # Whoever is buried now may be handed out at once, to a consumer of the dead in this very session.
         for address, effects in touched.items():
             manager.run(manager.catalogue.by_address[address], effects)
@@ -226,18 +226,28 @@ class Committing:
         """The open transaction of a session is rolled back; not one that was promised, if it is of that number."""
         if self._transactions.is_promised(session, number):
             number = 0
-        held = releases(self._transactions.roll_back(session, number))
+        view = self._manager.view_of_decisions
+        held = releases(self._transactions.roll_back(session, number, view))
         self._manager.run(None, held)
         if held or number:
             record = CommitRecord(session, number, False, [], [])
             self._manager.append(RecordKind.COMMITTED, 0, 0, _encode(record))
 
-    def _answer(self, request: int, *, committed: bool) -> None:
+    def _answer_again(self, command: CommitAsked, *, committed: bool) -> None:
+        view = self._transactions.decided_in(command.session, command.number)
         if committed:
-            self._manager.multicast(Answered(request, {}))
+            self._manager.multicast(Answered(command.request, {}, view))
+        elif self.is_restricted and view != self._manager.catalogue.views.present:
+            self._manager.multicast(in_doubt(command.request))
         else:
             sentence = "the transaction was rolled back"
-            self._manager.multicast(Rejected(request, "transaction-rolled-back", sentence))
+            self._manager.multicast(Rejected(command.request, "transaction-rolled-back", sentence))
+
+
+def in_doubt(request: int) -> Rejected:
+    """PROTOCOL 7.6: nobody here can say."""
+    sentence = "another part of the cluster may have committed the transaction: look later"
+    return Rejected(request, "transaction-in-doubt", sentence)
 
 
 def _by_consumer(

@@ -65,9 +65,9 @@ class ServerSettings(_Section, frozen=True):
     more_ports: Annotated[
         str,
         Meta(
-            pattern=r"^(\d{1,5}(,\d{1,5})*)?$",
+            pattern=r"^(\d{1,5}(/tls)?(,\d{1,5}(/tls)?)*)?$",
             description="Further ports to listen on, with commas between them, such as 1883,61613: each speaks every"
-            " protocol, as the first does.",
+            " protocol, as the first does. 8883/tls: only with TLS.",
         ),
     ] = ""
     origins: Annotated[
@@ -77,6 +77,43 @@ class ServerSettings(_Section, frozen=True):
             " between them. Pages from the host that they connect to always may.",
         ),
     ] = ""
+
+
+Clients = Literal["ignored", "wanted", "needed"]
+Version = Literal["1.2", "1.3"]
+
+
+class TlsSettings(_Section, frozen=True):
+    """Encryption: with a certificate, each port speaks TLS with whoever begins so. Changed files are read again."""
+
+    certificate: Annotated[
+        str,
+        Meta(description="The server's certificate, with those that signed it behind it. Empty: no TLS."),
+    ] = ""
+    key: Annotated[
+        str,
+        Meta(description="Its key, without a password, which only its owner reads. Empty: in the same file."),
+    ] = ""
+    required: Annotated[
+        bool, Meta(description="Whoever connects without TLS is told to use it, and nothing else.")
+    ] = False
+    clients: Annotated[
+        Clients,
+        Meta(
+            description="Certificates of clients. ignored: nobody is asked for one. wanted: who shows one is known by"
+            " it and needs no password. needed: nobody comes in without."
+        ),
+    ] = "ignored"
+    client_authority: Annotated[
+        str, Meta(description="Who may have signed the certificates of clients: certificates of authorities.")
+    ] = ""
+    revoked: Annotated[
+        str,
+        Meta(
+            description="Lists of revoked certificates, one for each authority. Empty: nothing was revoked."
+        ),
+    ] = ""
+    minimum: Annotated[Version, Meta(description="The oldest version of TLS that is spoken.")] = "1.2"
 
 
 class JournalSettings(_Section, frozen=True):
@@ -202,6 +239,62 @@ class LimitSettings(_Section, frozen=True):
         float,
         Meta(ge=0.1, le=3600, description="A client that has not said who it is by then is disconnected."),
     ] = limits.HANDSHAKE_SECONDS
+    max_connections_per_address: Annotated[
+        int,
+        Meta(ge=0, le=1_000_000, description="Connections at the same time from one address. 0: as many."),
+    ] = limits.MAX_CONNECTIONS_PER_ADDRESS
+    max_connection_rate: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=1_000_000,
+            description="New connections in a second from one address. 0: as many as come.",
+        ),
+    ] = limits.MAX_CONNECTION_RATE
+    max_unproved: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=1_000_000,
+            description="Connections that have not said who they are. When there are more, the oldest of them goes.",
+        ),
+    ] = limits.MAX_UNPROVED
+    max_failed_logins: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=1_000_000,
+            description="Log-ins in a minute that may fail from one address before it has to wait. 0: any number.",
+        ),
+    ] = limits.MAX_FAILED_LOGINS
+    max_frame_bytes: Annotated[
+        int,
+        Meta(
+            ge=limits.MIN_FRAME_LIMIT_BYTES,
+            le=limits.MAX_FRAME_BYTES,
+            description="The longest frame that a client may send. Very large messages come in many.",
+        ),
+    ] = limits.MAX_FRAME_BYTES
+    max_bytes_per_second: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=2**40,
+            description="Bytes in a second that are read from one connection; more waits in the network. 0: all.",
+        ),
+    ] = 0
+    max_sessions_per_connection: Annotated[
+        int,
+        Meta(ge=1, le=limits.MAX_SESSIONS_PER_CONNECTION, description="Sessions of one connection."),
+    ] = limits.MAX_SESSIONS_PER_CONNECTION
+    max_consumers_per_session: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=limits.MAX_CONSUMERS_PER_SESSION,
+            description="Consumers and subscriptions of one session.",
+        ),
+    ] = limits.MAX_CONSUMERS_PER_SESSION
     heartbeat_seconds: Annotated[
         float,
         Meta(
@@ -223,6 +316,13 @@ class IdentitySettings(_Section, frozen=True):
             " data folder."
         ),
     ] = ""
+    passwords_in_the_clear: Annotated[
+        bool,
+        Meta(
+            description="Whether clients of other machines may send their passwords as they are, without TLS. Only"
+            " where nobody else can listen; our own clients do without, by SCRAM-SHA-256."
+        ),
+    ] = False
     site: Annotated[
         int,
         Meta(ge=0, le=65535, description="Part of every message id: give each installation its own number."),
@@ -406,6 +506,7 @@ class Configuration(_Section, frozen=True):
     """Everything that can be set, with the defaults that hold when it is not."""
 
     server: ServerSettings = ServerSettings()
+    tls: TlsSettings = TlsSettings()
     journal: JournalSettings = JournalSettings()
     memory: MemorySettings = MemorySettings()
     large: LargeSettings = LargeSettings()
@@ -559,7 +660,13 @@ def _accepts(kind: types.Type) -> str:
             return f"a number from {low:g} to {high:g}"
         case types.LiteralType(values=values):
             # msgspec sorts them; the declaration has them from safest to fastest.
-            declared = (*get_args(Durability), *get_args(Role), *get_args(Layout))
+            declared = (
+                *get_args(Durability),
+                *get_args(Role),
+                *get_args(Layout),
+                *get_args(Clients),
+                *get_args(Version),
+            )
             return "one of " + ", ".join(toml_of(value) for value in declared if value in values)
         case types.StrType(pattern=str()):
             return "a name of at most 40 letters, digits, dots, dashes and underscores"

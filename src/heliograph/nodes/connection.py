@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Awaitable, Iterable
 from typing import TYPE_CHECKING, cast
 
 from heliograph.bus.commands import Confirmed, Decision, Refused
@@ -20,27 +20,37 @@ from heliograph.frontends.conversation import (
     Claimed,
     Commanded,
     Conversation,
+    Encrypted,
     Greeted,
     Keepsake,
     Left,
+    Named,
     Parts,
     Recognised,
     Requested,
+    Responded,
+    Wondered,
 )
-from heliograph.frontends.detect import Detecting
+from heliograph.frontends.detect import Detecting, Tls
 from heliograph.frontends.native import frames
-from heliograph.model.errors import ClientFault, HeliographError, ProtocolFault, Unavailable
+from heliograph.model.errors import ClientFault, HeliographError, NotAllowed, ProtocolFault, Unavailable
 from heliograph.model.ids import SessionId, text_of
 from heliograph.model.limits import (
     CONNECTION_OUTGOING_BYTES,
     FOREIGN_OUTGOING_BYTES,
     HANDSHAKE_SECONDS,
     MAX_NAME_BYTES,
+    MAX_REFUSALS_NOTED,
     MAX_SESSIONS_PER_CONNECTION,
     UNFINISHED_SECONDS,
 )
+from heliograph.nodes.login import Admitted, Login, OpenDoor
+from heliograph.nodes.tls_transport import TlsTransport
+from heliograph.security.hosts import is_loopback
+from heliograph.security.sasl import Challenge, Channel
+from heliograph.security.strangers import Allowance
 from heliograph.sessions.access import Identity
-from heliograph.sessions.commands import AnySessionEffect, Multicast, Publish
+from heliograph.sessions.commands import AnySessionEffect, Fail, Multicast, Publish
 from heliograph.sessions.connection_facts import ConnectionFacts
 from heliograph.sessions.session import Session
 from heliograph.sessions.window import Window
@@ -52,6 +62,7 @@ _MIN_HEARTBEAT_SECONDS = 0.1
 # One of its sessions was resumed elsewhere; its client is about to do so with the others.
 _SESSION_MOVED = "session-moved"
 _COME_AGAIN = "server-moved"
+_STOPPING = "server-stopping"
 
 
 class Link:
@@ -69,13 +80,14 @@ class Link:
 class Connection(asyncio.Protocol):
     """A client, whatever it speaks."""
 
-    def __init__(self, manager: ClientManager) -> None:
+    def __init__(self, manager: ClientManager, tls: Tls = Tls.NONE) -> None:
         self._manager = manager
         self._loop = asyncio.get_running_loop()
-        self._conversation: Conversation = Detecting(manager.origins)
+        self._conversation: Conversation = Detecting(manager.origins, manager.desk, tls)
         self._happenings: deque[AnyHappening] = deque()
         self._is_carrying_out = False
         self._transport: asyncio.Transport | None = None
+        self._tls: TlsTransport | None = None
         self._outgoing: Parts = []
         self._window = Window()
         self._reading = True
@@ -83,29 +95,40 @@ class Connection(asyncio.Protocol):
             0  # the size of the frame, if the last that was heard is one message and nothing else
         )
         self._clogged = False
+        most = manager.configuration.limits.max_bytes_per_second
+        self._allowance = Allowance(most, self._loop.time()) if most else None
+        self._is_throttled = False
+        self._refusals = 0
         self._close_by = 0.0
         self._lingering: asyncio.TimerHandle | None = None
         self._has_departed = False
         self._successors: list[tuple[Connection, str]] = []
         self.name = ""  # that only one connection has at a time, if it has one
-        self._address = ""
+        self.host = ""  # where the client is
+        self._address = ""  # the same, and its port
         self._parting = ""  # why it ends, if anybody said so
         self._heartbeat_seconds = manager.configuration.limits.heartbeat_seconds
         self._handshake_by = self._loop.time() + manager.configuration.limits.handshake_seconds
         self._heard_at = self._loop.time()
         self._sent_at = self._loop.time()
         self._proving: asyncio.Task[None] | None = None
+        self._login: Login | OpenDoor | None = None
+        self._hello: frames.Hello | None = None
         self.links: dict[int, Link] = {}
         self.user: Identity | None = None
-        self.facts = ConnectionFacts(manager.new_connection_id(), "")
+        most = manager.configuration.limits.max_consumers_per_session
+        self.facts = ConnectionFacts(manager.new_connection_id(), "", max_consumers=most)
 
     # ---- the socket
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(CONNECTION_OUTGOING_BYTES)
-        if not self._manager.opened(self):
-            full = Unavailable("the server has as many connections as it takes", code="too-many-connections")
+        name = self._transport.get_extra_info("peername")
+        self.host = str(name[0]) if isinstance(name, tuple) else ""
+        try:
+            self._manager.opened(self, self.host)
+        except Unavailable as full:
             self._manager.record("connection-refused", address=self.peer, code=full.code)
             self.end(full)
 
@@ -116,7 +139,7 @@ class Connection(asyncio.Protocol):
         return f"{name[0]}:{name[1]}" if isinstance(name, tuple) else ""
 
     def connection_lost(self, _error: Exception | None) -> None:
-        if self.user is not None:
+        if self.user is not None and not self._conversation.is_visit:
             event = "connection-closed" if self._parting == "closed" else "connection-lost"
             self._manager.record(
                 event, address=self._address, user=self.user.name, code=self._parting or "connection-lost"
@@ -166,12 +189,19 @@ class Connection(asyncio.Protocol):
             self._happen(self._conversation.claimed(name, self._manager.keepsake_for(self, name)))
             self._manager.tick.ask()
 
+    def _named(self, happening: Named) -> None:
+        self.facts.client_id = happening.name[:MAX_NAME_BYTES]
+        if happening.sole and not self._manager.claim_alone(self, happening.name):
+            raise ClientFault("another connection has this client id", code="client-id-in-use")
+
     @property
     def keepsake(self) -> Keepsake | None:
         return self._conversation.keepsake
 
     def data_received(self, data: bytes) -> None:
-        self._heard_at = self._loop.time()
+        self._heard_at = now = self._loop.time()
+        if self._allowance is not None:
+            self._throttle(self._allowance.spend(len(data), now))
         self._happen(self._conversation.receive(data, self._manager.microseconds()))
         if self._window.full or self._conversation.is_waiting:
             self._mind_window()
@@ -181,6 +211,17 @@ class Connection(asyncio.Protocol):
             self._manager.vigil.heard_more()
         self._heard_lone = 0
         self._manager.tick.ask()
+
+    def _throttle(self, seconds: float) -> None:
+        """It has sent more than it may in a second: nothing is read until it has waited."""
+        if seconds > 0.0 and not self._is_throttled:
+            self._is_throttled = True
+            self._loop.call_later(seconds, self._go_on_reading)
+            self._mind_window()
+
+    def _go_on_reading(self) -> None:
+        self._is_throttled = False
+        self._mind_window()
 
     def _happen(self, happenings: Iterable[AnyHappening]) -> None:
         """Carry out what happened, after all that happened before: one may cause others, which come behind."""
@@ -219,12 +260,32 @@ class Connection(asyncio.Protocol):
             self._manager.tick.ask()
         elif isinstance(happening, Recognised):
             self._recognised(happening)
+        elif isinstance(happening, Encrypted):
+            self._encrypt(happening.heard)
         elif isinstance(happening, Claimed):
             name = happening.name or text_of(self.facts.identity)
             self.facts.client_id = name[:MAX_NAME_BYTES]
             self.claim(name)
+        elif isinstance(happening, Named):
+            self._named(happening)
         elif isinstance(happening, Greeted):
-            self._proving = self._loop.create_task(self._prove(happening.hello))
+            self._hello = happening.hello
+            try:
+                self._manager.strangers.check_log_in(self.host, self._loop.time())
+            except Unavailable as wait:
+                self._manager.record(
+                    "login-failed", address=self.peer, user=happening.hello.user, code=wait.code
+                )
+                self.end(wait)
+                return
+            self._login = self._manager.login(self.channel)
+            self._proving = self._loop.create_task(self._prove(self._login.begin(happening.hello)))
+        elif isinstance(happening, Wondered):
+            self._outgoing.append(self._conversation.offer(self._manager.mechanisms(self.channel)))
+            self.flush()
+        elif isinstance(happening, Responded):
+            assert self._login is not None, "it was challenged"
+            self._proving = self._loop.create_task(self._prove(self._login.respond(happening.data)))
         elif isinstance(happening, Requested):
             self._requested(happening.message)
         elif isinstance(happening, Left):
@@ -232,6 +293,7 @@ class Connection(asyncio.Protocol):
             self._close(b"")
         elif isinstance(happening, Broken):
             self._parting = happening.error.code
+            happening.error.__traceback__ = None  # which refers to this connection
             if self.user is None:
                 self._manager.record("connection-refused", address=self.peer, code=happening.error.code)
             self._close(happening.farewell)
@@ -247,6 +309,19 @@ class Connection(asyncio.Protocol):
             if system is not None and system.type == socket.SOCK_STREAM:
                 system.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
 
+    def _encrypt(self, heard: bytes) -> None:
+        """From here on TLS stands between the socket and this."""
+        if self._transport is None or self._manager.certificates is None:
+            return
+        self._conversation = Detecting(self._manager.origins, self._manager.desk, Tls.WITHIN)
+        context = self._manager.certificates.context
+        self._tls = self._transport = TlsTransport(self._transport, context, self, self._not_encrypted)
+        self._tls.begin(heard)
+
+    def _not_encrypted(self, sentence: str) -> None:
+        self._parting = "tls-failed"
+        self._manager.record("tls-refused", address=self.peer, sentence=sentence)
+
     # ---- out
 
     def carry_out(self, link: Link, effects: list[AnySessionEffect]) -> None:
@@ -254,6 +329,8 @@ class Connection(asyncio.Protocol):
             if type(effect) is Multicast:
                 self._manager.multicast(link, effect.command)
             else:
+                if type(effect) is Fail and effect.code == NotAllowed.default_code:
+                    self.note_refusal(effect.sentence)
                 caused = self._conversation.tell(link.number, effect, self._outgoing)
                 self._manager.wants_flush(self)
                 if caused:
@@ -263,6 +340,12 @@ class Connection(asyncio.Protocol):
             self.depart()
         if not self._reading:
             self._mind_window()  # it may have waited for just this
+
+    def note_refusal(self, sentence: str) -> None:
+        """Who tries what it may not is written down, but it does not fill the log."""
+        self._refusals += 1
+        if self.user is not None and self._refusals <= MAX_REFUSALS_NOTED:
+            self._manager.record("refused", address=self._address, user=self.user.name, sentence=sentence)
 
     def forget_session(self, session: SessionId) -> None:
         """Nothing of a closed session will be confirmed any more."""
@@ -314,7 +397,7 @@ class Connection(asyncio.Protocol):
 
     def _mind_window(self) -> None:
         """Stop reading from a client that is too far ahead of its confirmations; go on when it is not."""
-        stop = self._window.full or self._clogged or self._conversation.is_waiting
+        stop = self._window.full or self._clogged or self._is_throttled or self._conversation.is_waiting
         if stop == self._reading and self._transport is not None and not self._transport.is_closing():
             self._reading = not stop
             if self._reading:
@@ -324,31 +407,67 @@ class Connection(asyncio.Protocol):
 
     # ---- beginning, requests, end
 
-    async def _prove(self, hello: frames.Hello) -> None:
+    @property
+    def channel(self) -> Channel:
+        """What is known about the way on which the client comes."""
+        if self._tls is not None:
+            return Channel(True, self._tls.certificate_user)
+        return Channel(is_loopback(self.host))
+
+    async def _prove(self, proving: Awaitable[Admitted | Challenge]) -> None:
+        hello, login = self._hello, self._login
+        assert hello is not None
+        assert login is not None
         try:
-            self.user = await self._manager.authenticate(hello)
-            self.facts.client_id = hello.client_id[:MAX_NAME_BYTES]
+            outcome = await proving
         except HeliographError as error:
-            self._manager.record("login-failed", address=self.peer, user=hello.user, code=error.code)
+            user = login.claimed or hello.user
+            self._manager.record("login-failed", address=self.peer, user=user, code=error.code)
+            if isinstance(error, ClientFault):
+                self._manager.strangers.failed(self.host, self._loop.time())
             self.end(error)
             return
+        if isinstance(outcome, Challenge):
+            self._outgoing.append(self._conversation.challenge(outcome.data))
+            self.flush()
+            self._mind_window()
+        else:
+            self._admit(hello, outcome)
+        self._proving = None  # a task that is done still takes room
+
+    def _admit(self, hello: frames.Hello, admitted: Admitted) -> None:
+        self.user = admitted.user
+        self._manager.proved(self)
+        self.facts.client_id = hello.client_id[:MAX_NAME_BYTES]
+        self._hello = self._login = None
         self._address = self.peer
-        self._manager.record(
-            "connection-opened", address=self._address, user=self.user.name, client=hello.client
-        )
+        if not self._conversation.is_visit:
+            self._manager.record(
+                "connection-opened",
+                address=self._address,
+                user=self.user.name,
+                client=hello.client,
+                mechanism=hello.mechanism.lower(),
+                tls=self._tls is not None,
+            )
         wished = max(hello.heartbeat_seconds, _MIN_HEARTBEAT_SECONDS)
         self._heartbeat_seconds = min(self._heartbeat_seconds, wished)
-        welcome = self._manager.welcome(self.user, self._heartbeat_seconds)
+        welcome = self._manager.welcome(self.user, self._heartbeat_seconds, admitted.proof)
         self._outgoing.append(self._conversation.admit(welcome))
         self._happen(self._conversation.begin())
         self.flush()
-        self._proving = None  # a task that is done still takes room
+        self._mind_window()
 
     def _requested(self, message: frames.OpenSession | frames.CloseSession | frames.Ask) -> None:
         if isinstance(message, frames.OpenSession):
             if message.number in self.links or not 0 <= message.number < MAX_SESSIONS_PER_CONNECTION:
                 sentence = f"sessions are numbered 0 to {MAX_SESSIONS_PER_CONNECTION - 1}, each once"
                 self.send_control(frames.Failed(message.request, "session-number-invalid", sentence))
+                return
+            most = self._manager.configuration.limits.max_sessions_per_connection
+            if len(self.links) >= most:
+                sentence = f"a connection has at most {most} sessions here"
+                self.send_control(frames.Failed(message.request, "too-many-sessions", sentence))
                 return
             self._manager.open_session(self, message)
         elif isinstance(message, frames.CloseSession):
@@ -364,9 +483,9 @@ class Connection(asyncio.Protocol):
     @property
     def lease_seconds(self) -> float:
         """How long what its consumers have is kept for a client that is gone: not at all if it left on purpose, or
-        was shown the door. One that was asked to come again comes."""
+        was shown the door. One that was asked to come again comes; later, if it has to find another server."""
         sessions = self._manager.configuration.sessions
-        if self._parting == frames.MOVING:
+        if self._parting in (frames.MOVING, _STOPPING):
             return sessions.lease_seconds
         return sessions.reconnect_seconds if self._parting in ("", _SESSION_MOVED, _COME_AGAIN) else 0.0
 
@@ -378,6 +497,13 @@ class Connection(asyncio.Protocol):
             self.send_control(frames.Move(seconds))
         else:
             self.end(Unavailable("the server is about to leave: try another", code="server-stopping"))
+
+    def give_way(self) -> None:
+        """Others come who may mean it, and this one has not said who it is."""
+        self._manager.proved(self)
+        if self._transport is not None:
+            self._parting = "too-many-connections"
+            self._transport.abort()
 
     def end(self, error: HeliographError) -> None:
         """Say why, and close."""
@@ -392,10 +518,20 @@ class Connection(asyncio.Protocol):
             self._transport.close()
             self._close_by = self._loop.time() + HANDSHAKE_SECONDS
 
+    def show_life(self) -> None:
+        """For tests that set the clock forward: the client was not silent all that time."""
+        self._heard_at = self._loop.time()
+
     def check_life(self, moment: float) -> None:
         """Called about every second: end what is dead, show that we are not."""
         if self._transport is None:
             return
+        caused = self._conversation.time_passed(self._manager.microseconds())
+        if caused:
+            self._happen(caused)
+            self._manager.tick.ask()
+            if self._transport is None:
+                return
         if not self._conversation.is_open:
             if moment > (self._close_by or self._handshake_by):
                 self._transport.abort()

@@ -6,10 +6,11 @@ from __future__ import annotations
 import asyncio
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from heliograph import __version__
 from heliograph.admin.administration import Outcome
-from heliograph.admin.subjects import LOG, NODE, Arguments
+from heliograph.admin.subjects import CERTIFICATE_RELOAD, LOG, NODE, Arguments
 from heliograph.bus.local import LocalBus
 from heliograph.bus.presence import CLIENT_MANAGER, MESSAGE_MANAGER
 from heliograph.destinations.effects import AnyEffect
@@ -24,7 +25,7 @@ from heliograph.nodes.configuration import Configuration
 from heliograph.nodes.event_log import ON_THE_BUS, EventLog
 from heliograph.nodes.message_manager import MessageManager
 from heliograph.nodes.node_facts import client_manager_facts, process_facts, store_facts
-from heliograph.nodes.serving import admission, listen, settle_memory
+from heliograph.nodes.serving import admission, certificates, listen, settle_memory
 from heliograph.nodes.surveyor import Surveyor
 from heliograph.nodes.tick import Tick
 from heliograph.nodes.user_handlers import UserHandlers
@@ -59,16 +60,21 @@ class EmbeddedServer:
         host, port = self._server.sockets[0].getsockname()[:2]
         return host, port
 
+    @property
+    def clients(self) -> ClientManager | None:
+        return self._clients
+
     async def start(self) -> None:
         """Raises HeliographError, with a sentence that says what to do, and has then left nothing behind."""
         configuration = self.configuration
         access, users = admission(configuration)
-        loop = asyncio.get_running_loop()
-        bus, tick = LocalBus(), Tick(loop, self._broke)
         node = f"{configuration.identity.site}.{configuration.identity.node}"
         events = self._events = EventLog(
             Path(configuration.server.data) / "log", node=node, disk=self._disk, clock=self._clock
         )
+        tls = certificates(configuration, events.record)
+        loop = asyncio.get_running_loop()
+        bus, tick = LocalBus(), Tick(loop, self._broke)
         bus.join(events.on_command, ON_THE_BUS)
         issuer = IdIssuer(
             site=configuration.identity.site,
@@ -108,6 +114,7 @@ class EmbeddedServer:
             users=users,
             record=events.record,
             clock=self._clock,
+            certificates=tls,
         )
         self._clients.surveyor = surveyor
         self._clients.start()
@@ -153,6 +160,7 @@ class EmbeddedServer:
         for answers in (surveyor.administration, messages.administrator.administration):
             answers.register(NODE, node_facts)
         surveyor.administration.register(LOG, events.ask)
+        surveyor.administration.register(CERTIFICATE_RELOAD, lambda _: Outcome(self.reload_certificates()))
         path = self.configuration.users_path
         UserHandlers(lambda: UserStore.load(path), self._keep_users).register_with(
             messages.administrator.administration
@@ -164,6 +172,11 @@ class EmbeddedServer:
         store.adopt(store.content)
         self._clients.use(store)
         return []
+
+    def reload_certificates(self) -> dict[str, Any]:
+        """Raises ClientFault."""
+        assert self._clients is not None
+        return self._clients.reload_certificates()
 
     async def stop(self) -> None:
         """No confirmed message is lost: everything is on disk when this returns."""

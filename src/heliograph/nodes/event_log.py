@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Protocol
 
 import msgspec
 
 from heliograph.admin.administration import Outcome
-from heliograph.admin.subjects import Arguments
+from heliograph.admin.subjects import Arguments, argument
 from heliograph.bus.commands import Command, DestinationGone, DestinationMade, FlowChanged
 from heliograph.journal.disk import DISK, MAKE, Disk
 from heliograph.model.destination import EVENT_LOG, name_of
@@ -47,6 +47,13 @@ class Record(Protocol):
 
 def ignore(_event: str, /, **_fields: object) -> None:
     """For those who have no event log."""
+
+
+def last_events(remembered: Iterable[Event], arguments: Arguments) -> list[Event]:
+    """As many as fit an answer; `events` names those that somebody looks for, of all that happen. Raises
+    ClientFault."""
+    wanted: list[str] = argument(arguments, "events", list, [])
+    return [event for event in remembered if not wanted or event["event"] in wanted][-EVENTS_PER_ANSWER:]
 
 
 class EventLog:
@@ -84,9 +91,9 @@ class EventLog:
             event = "destination-blocked" if command.reason else "destination-unblocked"
             self.record(event, destination=command.address, reason=command.reason)
 
-    def ask(self, _arguments: Arguments) -> Outcome:
+    def ask(self, arguments: Arguments) -> Outcome:
         """The last events that fit an answer."""
-        return Outcome({"events": list(self.remembered)[-EVENTS_PER_ANSWER:]})
+        return Outcome({"events": last_events(self.remembered, arguments)})
 
     # ---- the task
 

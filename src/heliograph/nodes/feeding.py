@@ -6,9 +6,8 @@ saw once stays (PROTOCOL 5).
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from heliograph.admin.pipelines import name_in, number_in, seconds_in
 from heliograph.admin.subjects import argument
@@ -26,13 +25,13 @@ from heliograph.model.limits import (
     MAX_FEED_PORTION_BYTES,
     MAX_HOLD_SECONDS,
 )
+from heliograph.model.portions import FED
+from heliograph.nodes.log_history import Known, LogHistory
 
 if TYPE_CHECKING:
     from heliograph.nodes.message_manager import MessageManager
     from heliograph.nodes.pipelines import Pipelines
 
-FED: Final = struct.Struct("<IBIIQ")
-"""Before each record of a portion: bytes of the payload, kind, destination, list, LSN."""
 EVENTS: Final = (
     RecordKind.PUBLISHED,
     RecordKind.ADOPTED,
@@ -45,9 +44,13 @@ EVENTS: Final = (
     RecordKind.STARTED,
     RecordKind.DESTINATION,
     RecordKind.SUBSCRIPTION,
+    RecordKind.MERGED,
     RecordKind.TIME,
 )
 """What an audit looks at."""
+Result = TypeVar("Result")
+History = FeedReader | LogHistory
+"""By LSN, where a server is alone; or by the index of the log that several have."""
 _MOST: Final = 1 << 62
 _NEVER: Final = 0
 
@@ -59,46 +62,82 @@ class Feeding:
         self._manager = manager
         self._pipelines = pipelines
         self._floors: dict[str, int] = {}  # by the name of the hold: the first segment that it needs
+        self._log = LogHistory() if manager.catalogue.is_replicated else None
+        self._is_following = False
+        self._follows_again = False
+        self._is_over = False
+        self.on_lack: Callable[[], None] = lambda: None  # what readers hold is not all here
+
+    def stop(self) -> None:
+        """Whoever leads next answers what this one is still looking for."""
+        self._is_over = True
+
+    def look(
+        self, job: Callable[[History, list[int]], Result], then: Callable[[Result | Exception], None]
+    ) -> None:
+        """Read the history on its thread."""
+        journal, log, place = self._manager.journal, self._log, self._manager.place
+
+        def found(result: Result | Exception) -> None:
+            if not self._is_over:
+                then(result)
+
+        if log is None:
+            journal.feed(job, found)
+            return
+        known = Known(journal.write_now(), place.index, place.history)
+        journal.feed(lambda feed, numbers: job(log.on(feed, numbers, known), numbers), found)
+
+    def look_at_log(
+        self, job: Callable[[LogHistory], Result], then: Callable[[Result | Exception], None]
+    ) -> None:
+        """The same for who wants to know what this journal has of the log."""
+
+        def at_log(history: History, _numbers: list[int]) -> Result:
+            assert isinstance(history, LogHistory), "several have this log"
+            return job(history)
+
+        self.look(at_log, then)
 
     # ---- reading
 
     def positions(self, question: Asked) -> None:
         """The first position that can be read from, and the last."""
-        stable = self._manager.stable_lsn
+        stable = self._manager.stable_position
 
         def found(first: int | Exception) -> None:
             if isinstance(first, Exception):
                 self._pipelines.refuse(question.request, _error(first))
             else:
-                self._pipelines.answer(question.request, {"first": first, "last": stable})
+                self._pipelines.tell(question.request, {"first": first, "last": stable})
 
-        self._manager.journal.feed(lambda reader, numbers: reader.first(numbers), found)
+        self.look(lambda reader, numbers: reader.first(numbers), found)
 
     def read(self, question: Asked) -> None:
         """A portion of the history of a destination, or of what happened to messages."""
         arguments = question.arguments
         after = number_in(arguments, "after", 0, _MOST)
-        until = min(number_in(arguments, "until", 0, _MOST, _MOST), self._manager.stable_lsn)
+        until = min(number_in(arguments, "until", 0, _MOST, _MOST), self._manager.stable_position)
         limit = number_in(arguments, "bytes", 1, MAX_FEED_PORTION_BYTES, FEED_PORTION_BYTES)
         kinds = EVENTS if argument(arguments, "events", bool, False) else ()
         wants = self._wants(arguments)
 
-        def job(reader: FeedReader, numbers: list[int]) -> Portion:
+        def job(reader: History, numbers: list[int]) -> Portion:
             return reader.read(numbers, after, max(after, until), limit, wants, kinds)
 
         def done(portion: Portion | Exception) -> None:
             if isinstance(portion, Exception):
                 self._pipelines.refuse(question.request, _error(portion))
             else:
-                self._pipelines.answer(question.request, self._body(portion))
+                self._pipelines.tell(question.request, self._body(portion))
 
-        self._manager.journal.feed(job, done)
+        self.look(job, done)
 
     def measure(self, question: Asked) -> None:
         """How far `messages` messages reach behind a position, and how many there are."""
         arguments = question.arguments
         after = number_in(arguments, "after", 0, _MOST)
-        until = min(number_in(arguments, "until", 0, _MOST, _MOST), self._manager.stable_lsn)
+        until = min(number_in(arguments, "until", 0, _MOST, _MOST), self._manager.stable_position)
         most = number_in(arguments, "messages", 1, _MOST, _MOST)
         numbers = self._numbers(argument(arguments, "destination", str))
         counted = 0
@@ -109,7 +148,7 @@ class Feeding:
                 counted += parse_trusted(payload, keep=False).count
             return False
 
-        def job(reader: FeedReader, segments: list[int]) -> Portion:
+        def job(reader: History, segments: list[int]) -> Portion:
             return reader.read(
                 segments, after, max(after, until), 0, counts, is_enough=lambda: counted >= most
             )
@@ -120,9 +159,9 @@ class Feeding:
             else:
                 is_all = portion.upto >= until
                 body = {"upto": portion.upto, "messages": counted, "is_all": is_all}
-                self._pipelines.answer(question.request, body)
+                self._pipelines.tell(question.request, body)
 
-        self._manager.journal.feed(job, done)
+        self.look(job, done)
 
     def _wants(self, arguments: dict[str, Any]) -> Callable[[int, int, memoryview | bytes], bool]:
         numbers = self._numbers(argument(arguments, "destination", str))
@@ -163,7 +202,7 @@ class Feeding:
         """Keep the journal behind `after` for a reader. Asked again, it goes on from there, or is only renewed."""
         arguments, manager = question.arguments, self._manager
         name = name_in(arguments)
-        after = number_in(arguments, "after", 0, manager.stable_lsn)
+        after = number_in(arguments, "after", 0, manager.last_position)
         seconds = seconds_in(arguments, HOLD_SECONDS, MAX_HOLD_SECONDS)
         self._pipelines.marks.check_room(Kind.HOLD, name)
         destination = argument(arguments, "destination", str)
@@ -186,9 +225,9 @@ class Feeding:
             self._pipelines.write(mark, wait=True)
             self._apply()
             manager.journal.unpin()
-            manager.answer_when_stored(question.request, {"after": after})
+            self._pipelines.tell_when_stored(question.request, {"after": after})
 
-        manager.journal.feed(lambda reader, numbers: reader.floor(numbers, after), found)
+        self.look(lambda reader, numbers: reader.floor(numbers, after), found)
 
     def release(self, question: Asked) -> None:
         """A reader needs it no more."""
@@ -198,7 +237,7 @@ class Feeding:
             raise ClientFault(f"nothing is held for {name[:60]!r}", code="hold-unknown")
         self._pipelines.write(Mark(Kind.HOLD, name, held.number, 0.0, ended=True), wait=True)
         self.ended(held, "released")
-        self._manager.answer_when_stored(question.request, {})
+        self._pipelines.tell_when_stored(question.request, {})
 
     def ended(self, held: Mark, why: str) -> None:
         self._floors.pop(held.name, None)
@@ -219,38 +258,77 @@ class Feeding:
     def recovered(self) -> None:
         """What was held before a start is held again. Until it is known from where on, nothing goes."""
         manager = self._manager
+        self._floors.clear()
         for held in self._pipelines.marks.holds():
             manager.journal.pin()
-            manager.journal.feed(
-                lambda reader, numbers, after=held.number: reader.floor(numbers, after),  # type: ignore[misc]
+            self.look(
+                lambda reader, numbers, after=held.number: _floor_here(reader, numbers, after),  # type: ignore[misc]
                 lambda floor, held=held: self._held_again(held, floor),  # type: ignore[misc]
             )
 
     def _held_again(self, held: Mark, floor: int | Exception) -> None:
         if isinstance(floor, int):
             self._floors[held.name] = floor
-        else:  # it ended a moment before the server did
+        elif self._log is None:  # it ended a moment before the server did
             self._pipelines.write(Mark(Kind.HOLD, held.name, held.number, 0.0, ended=True))
         self._apply()
         self._manager.journal.unpin()
+
+    def follow(self) -> None:
+        """What whoever leads holds for its readers is held here too, so far as it is here."""
+        if self._is_following:
+            self._follows_again = True
+            return
+        holds = self._pipelines.marks.holds()
+        if not holds:
+            self._manager.journal.hold_from(_NEVER)
+            return
+        after = min(held.number for held in holds)
+        self._is_following, self._follows_again = True, False
+        self._manager.journal.pin()
+        self.look_at_log(lambda log: (log.floor_of_rest([], after), log.lacks(after)), self._follow_from)
+
+    def _follow_from(self, found: tuple[int, bool] | Exception) -> None:
+        manager = self._manager
+        self._is_following = False
+        if manager.recovery is not None and not isinstance(found, Exception):
+            floor, is_lacking = found
+            if manager.journal.is_tight:  # messages come before history, here too
+                manager.record("history-let-go", disk_bytes=manager.journal.disk_bytes)
+                floor = _NEVER
+            elif is_lacking:
+                self.on_lack()
+            manager.journal.hold_from(floor)
+        manager.journal.unpin()
+        if manager.recovery is not None and self._follows_again:
+            self.follow()
 
     def _apply(self) -> None:
         self._manager.journal.hold_from(min(self._floors.values(), default=_NEVER))
 
     def shown(self) -> list[dict[str, Any]]:
-        now, stable = self._manager.now(), self._manager.stable_lsn
+        now, last = self._manager.now(), self._manager.last_position
         return [
             {
                 "name": held.name,
                 "destination": held.destination or "*",
                 "after": held.number,
-                "behind": stable - held.number,
+                "behind": last - held.number,
                 "seconds_left": round(held.until - now, 1),
                 "segment": self._floors.get(held.name, 0),
                 "held_bytes": self._manager.journal.held_bytes,
             }
             for held in self._pipelines.marks.holds()
         ]
+
+
+def _floor_here(reader: History, numbers: list[int], after: int) -> int:
+    """In a cluster others may have what is missing here: the hold stands."""
+    return (
+        reader.floor_of_rest(numbers, after)
+        if isinstance(reader, LogHistory)
+        else reader.floor(numbers, after)
+    )
 
 
 def _error(error: Exception) -> HeliographError:

@@ -7,7 +7,7 @@ covers them, so that whoever leads next can handle those that it does not.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
 
 import msgspec
@@ -39,19 +39,25 @@ from heliograph.cluster.handed_out import Handed, needs_majority
 from heliograph.cluster.log import LOCAL, LogPlace, name_of
 from heliograph.cluster.requests import RecentRequests
 from heliograph.destinations.recovery import Given
-from heliograph.journal.records import Record, RecordKind
+from heliograph.journal.records import RECORD_HEADER_BYTES, Record, RecordKind
 from heliograph.model.block import LARGE, Block, Span, parse_trusted
 from heliograph.model.destination import Address
-from heliograph.model.errors import HeliographError, Unavailable
-from heliograph.model.ids import ConsumerId, LaneId, SessionId, lane_number, session_of
+from heliograph.model.errors import NO_ROOM, HeliographError, Unavailable
+from heliograph.model.ids import ConsumerId, LaneId, SessionId, lane_number, lane_of, session_of
 from heliograph.model.large import FileId, LargeReference, reference_of
 from heliograph.nodes.large_store import CONCERNED, FETCHES
 from heliograph.nodes.leading import Leading
 from heliograph.nodes.message_manager import MessageManager
 
 _BLOCKS = (RecordKind.PUBLISHED, RecordKind.STAGED, RecordKind.ADOPTED, RecordKind.JOINED)
+_RECORD_BYTES = RECORD_HEADER_BYTES + 8
+"""What a record takes beside its payload, at most."""
 # Hand-outs that are looked through for those that are over.
 _PRUNE_AT = 2_000
+
+
+Fact = tuple[Incarnation, int, Command]
+"""Who said it, the number of its frame, and what."""
 
 
 class LostPlace(HeliographError):
@@ -87,11 +93,16 @@ class Following:
         self.has_log = False  # records are applied as they come; before, it is behind
         self.is_synchronised = False  # and it knows all that is not in the log
         self.is_announced = False  # it has said that it has the log: an introduction may be meant for it
-        self.sessions: dict[SessionId, Incarnation] = {}  # with which client manager each is
+        self.sessions: dict[
+            SessionId, Incarnation
+        ] = {}  # with which client manager each is, as was heard last
+        # The same, as far as the primary has handled the facts: it is by this that it judges those that follow.
+        self._served: dict[SessionId, Incarnation] = {}
         self._marks: deque[tuple[int, int]] = deque()  # index, and the LSN it has here
         self._stored = manager.place.index
         self._said = 0
-        self._facts: deque[tuple[Incarnation, int, Command]] = deque()
+        self._facts: deque[Fact] = deque()
+        self._older_facts = 0  # how many of these, at most, were heard before this view
         self._blocks: dict[bytes, list[Block]] = {}  # as often as they were heard and not yet handled
         self._blocked: dict[Address, str] = {}
         self._refused: dict[LaneId, None] = {}
@@ -126,11 +137,15 @@ class Following:
         if isinstance(fact, Published):
             self._blocks.setdefault(name_of(fact.block), []).append(fact.block)
 
+    def view_began(self) -> None:
+        """Whoever leads in it has handled all that it had heard by now."""
+        self._older_facts = len(self._facts)
+
     def _note_session(self, sender: Incarnation, fact: Command) -> None:
         """With which client manager a session is: with the last one that said so."""
         if isinstance(fact, SessionOpened | SessionResumed):
             self.sessions[fact.session] = sender
-        elif isinstance(fact, SessionClosed):
+        elif isinstance(fact, SessionClosed) and self.sessions.get(fact.session, sender) == sender:
             self.sessions.pop(fact.session, None)
 
     def logged(self, logged: Logged) -> None:
@@ -140,10 +155,14 @@ class Following:
             self._drop_handled(logged.through)  # somebody else was introduced before this one had caught up
             return
         records = self._behind(logged)
-        for shipped in records:
+        for at, shipped in enumerate(records):
+            if shipped.kind == RecordKind.PIPELINE:
+                self._keep_together(records[at:])
             self._write(shipped)
         if records:
             self._marks.append((place.index, self._manager.journal.next_lsn - 1))
+        if any(shipped.kind == RecordKind.PIPELINE for shipped in records):
+            self._manager.pipelines.follow_holds()
         self._drop_handled(logged.through)
         for address, lane, last, staged in logged.beside:
             self._came_so_far(address, lane, last, staged=staged)
@@ -162,6 +181,16 @@ class Following:
         for decision in logged.decisions:
             self.decided(decision)
         self._manager.ask_for_tick()
+
+    def _keep_together(self, records: list[Shipped]) -> None:
+        """The note that a batch took effect stands in one frame with all of the batch, here too: after a crash of
+        everybody this journal may be all that is left (docs/decisions/0024)."""
+        size = upto_last = 0
+        for shipped in records:
+            size += len(self._payload_of(shipped)) + _RECORD_BYTES
+            if shipped.kind == RecordKind.COMMITTED:
+                upto_last = size
+        self._manager.journal.reserve(upto_last)  # if that is too much, whoever writes it says so
 
     def _is_older(self, logged: Logged) -> bool:
         return logged.first + len(logged.records) <= self._manager.place.index
@@ -186,18 +215,22 @@ class Following:
         return logged.records[known:]
 
     def _introduced(self, introduction: Introduction) -> None:
-        self.sessions.clear()
-        for session, where, connection in introduction.sessions:
-            self.sessions[session] = Incarnation(where)
+        for session, _, connection in introduction.sessions:
             known = self._manager.catalogue.sessions.get(session)
             if known is not None:
                 known.lost_at, known.connection = 0.0, connection
         self._drop_handled(introduction.handled)
+        self._served = {session: Incarnation(where) for session, where, _ in introduction.sessions}
+        self.sessions = dict(self._served)
         self._facts = deque(
             heard
-            for heard in self._facts
-            if heard[1] > self._handled.get(heard[0], 0) or not self._forget(heard[2])
+            for place, heard in enumerate(self._facts)
+            if (place >= self._older_facts and heard[1] > self._handled.get(heard[0], 0))
+            or not self._forget(
+                heard[2]
+            )  # what was heard elsewhere, and the primary never hears, is nobody's
         )
+        self._older_facts = 0
         for sender, _, fact in self._facts:  # the primary may be slow: what it has yet to handle is newer
             self._note_session(sender, fact)
         self._refused = {lane: None for _, lane in introduction.refused}
@@ -209,6 +242,11 @@ class Following:
             destination = self._manager.catalogue.by_address.get(address)
             if destination is not None:
                 destination.intake.advance(lane, last)
+        for destination in self._manager.catalogue.all_destinations():
+            for lane in destination.intake.resumed():
+                destination.intake.went_on(lane)
+        for address, lane in introduction.resumed:
+            self._was_resumed(address, lane)
         self._given.clear()
         self._dropped.clear()
         for consumer, tag, first, last in introduction.given:
@@ -249,7 +287,7 @@ class Following:
             bulky=is_block,
         )
         if not position:
-            raise LostPlace("the disk, or the quota on it, is full")
+            raise LostPlace(NO_ROOM)
         assert manager.recovery is not None, "a manager that leads follows nobody"
         record = Record(shipped.kind, shipped.destination, shipped.list, lsn, position, payload)
         manager.recovery.record(record)
@@ -286,28 +324,49 @@ class Following:
             self._handled[Incarnation(sender)] = sequence
         facts = self._facts
         while facts and facts[0][1] <= self._handled.get(facts[0][0], 0):
+            self._older_facts = max(self._older_facts - 1, 0)
             self._was_handled(*facts.popleft())
 
     def _was_handled(self, sender: Incarnation, _sequence: int, fact: Command) -> None:
         """What a fact leads to beside the log."""
         catalogue = self._manager.catalogue
         self._forget(fact)
-        if isinstance(fact, SessionOpened | SessionResumed):
-            self.sessions[fact.session] = (
-                sender  # an introduction since it was heard may have said what was before
-            )
+        if isinstance(fact, Published):
+            destination = catalogue.by_address.get(fact.address)
+            if destination is not None and self._served.get(session_of(fact.block.lane)) == sender:
+                destination.intake.went_on(fact.block.lane)
+        elif isinstance(fact, SessionResumed) and not catalogue.may_resume(fact):
+            if fact.session in self._served and self.sessions.get(fact.session) == sender:
+                self.sessions[fact.session] = self._served[fact.session]  # it was not theirs to take
+        elif isinstance(fact, SessionOpened | SessionResumed):
+            self._served[fact.session] = sender
             if isinstance(fact, SessionResumed):
                 self._refused = {lane: None for lane in self._refused if session_of(lane) != fact.session}
             session = catalogue.sessions.get(fact.session)
             if session is not None:
                 session.lost_at, session.connection, session.client = 0.0, fact.connection, fact.client
-        elif isinstance(fact, SessionClosed):
-            self._manager.large.session_closed(fact.session)
-        elif isinstance(fact, SessionLost):
-            catalogue.session_lost(fact, self._manager.now())
+                if isinstance(fact, SessionResumed):
+                    for number, address in session.lanes.items():
+                        self._was_resumed(address, lane_of(fact.session, number))
+        elif isinstance(fact, SessionClosed | SessionLost):
+            if self._served.get(fact.session, sender) != sender:
+                return  # the primary passed it over: the session was with another client manager
+            if isinstance(fact, SessionClosed):
+                self._served.pop(fact.session, None)
+                self._manager.large.session_closed(fact.session)
+            elif not catalogue.is_elsewhere(fact):
+                catalogue.session_lost(fact, self._manager.now())
         elif isinstance(fact, DestinationWanted):
             self._refused.pop(fact.lane, None)
             catalogue.lane_used(fact.lane, fact.address)
+            self._was_resumed(fact.address, fact.lane)
+
+    def _was_resumed(self, address: Address, lane: LaneId) -> None:
+        """Its client was told how far the lane has come, perhaps less far than was confirmed: it may begin further on
+        with whoever leads then."""
+        destination = self._manager.catalogue.by_address.get(address)
+        if destination is not None:
+            destination.intake.resume(lane)
 
     def _came_so_far(self, address: Address, lane: LaneId, last: int, *, staged: bool) -> None:
         """A lane came further than the log says. It may be confirmed later than it was taken."""
@@ -394,6 +453,13 @@ class Following:
 
         return target_of
 
+    def only_these_came(self, came: Collection[Incarnation]) -> None:
+        """Of what the others said something may be lost: their clients come again, and resume their lanes."""
+        for destination in self._manager.catalogue.all_destinations():
+            for lane in destination.intake.resumed():
+                if self._served.get(session_of(lane)) not in came:
+                    destination.intake.may_lack(lane)
+
     def was_dropped(self, dropped: list[Handed]) -> None:
         """The client managers of these consumers have dropped what they were to hand out. The primary takes it back;
         if it ends before anybody hears of that, whoever takes over does."""
@@ -467,10 +533,10 @@ class Following:
 
     # ---- taking over
 
-    def take_over(self, lead: Leading) -> None:
-        """Be the primary, where the last one stopped."""
+    def take_over(self, lead: Leading) -> list[Fact]:
+        """Be the primary, where the last one stopped. Returns what was said, and nobody has handled yet."""
         manager = self._manager
-        lead.sessions = self.sessions
+        lead.sessions = self._served
         lead.handled_before(self._handled)
         lead.answered_before(self._answered)
         inheritance = manager.take_over(self._given)
@@ -493,6 +559,7 @@ class Following:
                 standing.credit,
                 standing.next_tag,
                 standing.given,
+                standing.former,
                 retired=standing.is_retired,
                 away=standing.lease_seconds > 0,
             )
@@ -502,10 +569,7 @@ class Following:
         self._restore_producers(lead)
         for lane, last in self._unconfirmed.items():
             lead.multicast(Confirmed(lane, last))
-        for sender, sequence, fact in self._facts:
-            if sequence > self._handled.get(sender, 0):
-                lead.handle(sender, sequence, fact)
-        manager.begin_turns()
+        return [heard for heard in self._facts if heard[1] > self._handled.get(heard[0], 0)]
 
     def _restore_producers(self, lead: Leading) -> None:
         """Lanes that were refused stay so, and whoever was told to wait hears whether it still has to."""

@@ -152,6 +152,11 @@ class HandingOut:
             for handed in parts_of(decision, place)
         )
 
+    @property
+    def seen_place(self) -> int:
+        """Most client managers of the view, this one included, have delivered everything up to there."""
+        return self._seen
+
     def seen(self, place: int) -> None:
         """Most client managers of the view, this one included, have delivered everything up to there."""
         self._seen = max(place, self._seen)

@@ -17,7 +17,7 @@ import msgspec
 from crc32c import crc32c
 
 from heliograph.journal.disk import CHANGE, DISK, MAKE_NEW, READ, READ_PAST_CACHE, Disk
-from heliograph.model.errors import StorageFull
+from heliograph.model.errors import NO_ROOM, StorageFull
 from heliograph.model.ids import SessionId
 from heliograph.model.large import FILE_ID_BYTES, FileId
 from heliograph.model.limits import LARGE_REMOVE_BYTES, LARGE_SYNC_BYTES, MAX_CHUNK_BYTES, MIB
@@ -54,6 +54,7 @@ class LargeFiles:
         self._reserve = reserve_bytes
         self._names: dict[FileId, str] = {}
         self._whole: dict[FileId, None] = {}  # those that nothing is missing of, and a loss of power leaves
+        self._doubtful: dict[FileId, None] = {}  # those that were not what they should be when they were read
         self._writing: dict[FileId, _Writing] = {}
         self._reading: dict[FileId, int] = {}
         self._hurries = False
@@ -101,6 +102,19 @@ class LargeFiles:
         if found == checksum:
             self._whole[file] = None
         return found == checksum
+
+    def is_not_whole(self, file: FileId, size: int) -> None:
+        """What an upload left, and was read, is not what a message refers to. If as much is there, it stays until
+        that is brought, and nobody gets it: a disk may once give back something else than it has, and it may be the
+        only one."""
+        if self.disk.size_of(self._path(file)) == size:
+            self._doubtful[file] = None
+        else:
+            self.discard(file)
+
+    def is_known_whole(self, file: FileId) -> None:
+        """Nothing was missing of it when somebody wrote down that it is kept, whatever its name is."""
+        self._whole[file] = None
 
     # ---- writing
 
@@ -162,7 +176,7 @@ class LargeFiles:
         if (self._quota and self.used_bytes + LARGE_SYNC_BYTES > self._quota) or (
             free - LARGE_SYNC_BYTES < self._reserve
         ):
-            raise StorageFull("the disk, or the quota on it, is full: the large message was not stored")
+            raise StorageFull(f"{NO_ROOM}: the large message was not stored")
 
     def store(self, file: FileId) -> int:
         """Force the whole file, and its name, to disk. Returns the CRC-32C of what was written."""
@@ -236,6 +250,7 @@ class LargeFiles:
         """What there is of it is worth nothing: it goes at once, and the same may come again."""
         self.close_writing(file)
         self._whole.pop(file, None)
+        self._doubtful.pop(file, None)
         name = self._names.pop(file, None)
         if name is not None:
             self._removed_bytes += self.disk.size_of(self._folder / name)
@@ -248,6 +263,7 @@ class LargeFiles:
             return
         del self._names[file]
         self._whole.pop(file, None)
+        self._doubtful.pop(file, None)
         path = self._folder / name
         size = self.disk.size_of(path)
         self._removed_bytes += size
@@ -277,7 +293,7 @@ class LargeFiles:
 
     def _path(self, file: FileId) -> Path:
         name = self._names.get(file)
-        if name is None:
+        if name is None or file in self._doubtful:
             raise FileNotFoundError(errno.ENOENT, "the file of a large message is missing", file.hex()[:8])
         return self._folder / name
 
@@ -294,5 +310,5 @@ def storage_fault(error: Exception) -> tuple[str, str]:
     if isinstance(error, StorageFull):
         return error.code, error.sentence
     if isinstance(error, OSError) and error.errno in _FULL:
-        return "storage-full", "the disk, or the quota on it, is full: the large message was not stored"
+        return "storage-full", f"{NO_ROOM}: the large message was not stored"
     return "disk-failed", f"a file of the large store failed: {error}"

@@ -91,6 +91,7 @@ class LargeStore:
         # Content that messages refer to and that is not here yet, and who is told whether it came.
         self._awaited: dict[FileId, tuple[LargeReference, Callable[[bool], None]]] = {}
         self._stored_lsn = 0
+        self._has_stopped = False
         self.has_lost_some = False  # files of messages that were there at the start
 
     # ---- life
@@ -109,9 +110,11 @@ class LargeStore:
             if self._references.is_referenced(file):
                 reference = refers_to(file) if session and refers_to is not None else None
                 if reference is not None and not self._is_whole(reference):
-                    self._files.discard(file)
+                    self._files.is_not_whole(file, reference.size)
                     del found[file]
                     continue
+                if file in self._references.kept:
+                    self._files.is_known_whole(file)
                 self._publish(file)
             elif is_remembered(session):
                 self._uploads.found(file, session)
@@ -129,6 +132,7 @@ class LargeStore:
 
     def stop(self) -> None:
         """What was begun is finished; unfinished uploads stay for the next start."""
+        self._has_stopped = True
         self._files.hurry()
         for worker in (self._examiner, self._writer, self._reader, self._remover):
             worker.stop()
@@ -191,6 +195,7 @@ class LargeStore:
         """Take in a file that another manager has. Raises StorageFull, OSError, and Unavailable if what came is not
         what the message refers to."""
         file = FileId(reference.file)
+        self._uploads.published(file)  # whatever was sent of it here
         await answer_to(partial(self._examiner.post, _nothing))  # behind whatever it looks at
         await self._do(lambda: self._files.discard(file))
         await self._do(lambda: self._files.make(file, _FROM_ANOTHER))
@@ -202,8 +207,11 @@ class LargeStore:
             checksum = await self._do(lambda: self._files.store(file))
             if (offset, checksum) != (reference.size, reference.checksum):
                 raise Unavailable("the content of a large message came damaged", code="large-damaged")
-        except BaseException:
-            self._writer.post(lambda: self._files.discard(file), _ignore)  # before it is brought again
+        except BaseException as error:
+            if not self._has_stopped:  # else the folder is another's, who looks at what is there
+                self._writer.post(lambda: self._files.discard(file), _ignore)  # before it is brought again
+            if isinstance(error, KeyError):
+                raise Unavailable("nobody refers to it any more", code="large-unknown") from None
             raise
         self._publish(file)
         self._came(file, reference.checksum)
@@ -296,7 +304,9 @@ class LargeStore:
             case CloseFile(file):
                 self._reader.post(lambda: files.close_reading(file), _ignore)
             case RemoveFile(file):
-                self._remove(file)
+                # The session of an upload may end when its message came another way, from another part.
+                is_needed = self._references.is_referenced(file)
+                self._publish(file) if is_needed else self._remove(file)
 
     def _write(self, file: FileId, job: Callable[[], _Outcome | None], worker: Worker | None = None) -> None:
         def then(result: _Outcome | Exception | None) -> None:

@@ -15,6 +15,7 @@ import msgspec
 
 from heliograph.bus.commands import (
     Answered,
+    Asked,
     ChunkRead,
     Command,
     CommitAsked,
@@ -46,7 +47,9 @@ from heliograph.bus.interface import Incarnation
 from heliograph.cluster.bodies import Bodies
 from heliograph.cluster.handed_out import Handed, needs_majority, parts_of
 from heliograph.cluster.log import LOCAL, name_of
+from heliograph.cluster.partition_state import State
 from heliograph.cluster.requests import RecentRequests
+from heliograph.cluster.said_again import as_one
 from heliograph.destinations.competing import Consumer
 from heliograph.destinations.message_list import MessageList
 from heliograph.model.block import LANES, SEQUENCES, Block, Span
@@ -55,8 +58,13 @@ from heliograph.model.destination import name_of as name_of_address
 from heliograph.model.errors import Unavailable
 from heliograph.model.ids import ConsumerId, LaneId, SessionId, session_of, text_of
 from heliograph.model.limits import BODY_CACHE_BYTES, DOUBT_SECONDS
-from heliograph.nodes.message_manager import MessageManager
+from heliograph.nodes.committing import in_doubt
+from heliograph.nodes.message_manager import NOT_YET, MessageManager
+from heliograph.nodes.pipelines import OF_THE_FEED, RESTRICTED
+from heliograph.nodes.preparing import PROMISES
 
+# Their answer may have to be given again: when most client managers have not seen it, it did not count.
+_ASKED_AGAIN = (CommitAsked, *PROMISES)
 _OF_A_CONSUMER = (ConsumerDetached, ConsumerRetired, CreditGranted, Settled)
 
 
@@ -85,6 +93,9 @@ class Leading:
         self._here = 0
         self._there: dict[Incarnation, int] = {}  # what synchronised backups have stored, by index
         self._lsn_there = 0
+        self._ticks: deque[tuple[int, int]] = deque()  # index and LSN, of what is not stored as "yes" asks
+        self._stable = 0  # the index up to which it is
+        self._inherited = manager.place.index
         self._handled: dict[Incarnation, int] = {}  # through which frame of each sender
         self._newly_handled: dict[Incarnation, int] = {}
         self._requests = RecentRequests()  # that were carried out
@@ -97,12 +108,14 @@ class Leading:
         self._consumers: dict[ConsumerId, ConsumerAttached] = {}
         self.sessions: dict[SessionId, Incarnation] = {}  # with which client manager each is
         self._introduces = False
+        self._introduces_again = False  # an introduction was not delivered before its view ended
         self._bodies: Bodies[None] = Bodies(BODY_CACHE_BYTES // 2)
         self._names = itertools.count(1)
         self._decisions: list[Command] = []
         self._unsaid: deque[Command] = deque()
         self._flying: deque[Command] = deque()
         self._may_say = False
+        self._takes_back = False  # something that was said, and not heard, was taken back since
         manager.shipping = self
 
     # ---- taking in a branch (docs/decisions/0018)
@@ -135,6 +148,7 @@ class Leading:
         self._attached, self._touched = [], {}
         self._here = manager.journal.stored_lsn
         manager.shipping = self
+        self._is_stable(0)
 
     def ships(self, kind: int, destination: int, list_number: int, payload: bytes) -> None:
         """A record that is written by who takes in a branch, and counted there."""
@@ -148,9 +162,12 @@ class Leading:
 
     def handle(self, sender: Incarnation, sequence: int, fact: Command) -> None:
         """A fact of a frame that was delivered."""
-        self._handled[sender] = self._newly_handled[sender] = sequence
+        # What waited for something has the number that it had; what was said since counts as handled all the same.
+        self._handled[sender] = self._newly_handled[sender] = max(sequence, self._handled.get(sender, 0))
         if not self._is_new(fact) or not self._is_of_sender(fact, sender):
             return
+        if isinstance(fact, SessionResumed):
+            fact = self._opened_elsewhere(fact) or fact
         kind = type(fact)
         if isinstance(fact, Published):
             name = name_of(fact.block)
@@ -166,11 +183,27 @@ class Leading:
         elif isinstance(fact, RollbackAsked):
             self._touched.update((consumer, None) for _, consumer, _ in fact.consumers)
         elif isinstance(fact, SessionOpened | SessionResumed):
-            self.sessions[fact.session] = sender
+            if isinstance(fact, SessionOpened) or self._manager.catalogue.may_resume(fact):
+                self.sessions[fact.session] = sender
         elif isinstance(fact, SessionClosed):
             self.sessions.pop(fact.session, None)
         self._manager.on_command(fact)
         self._manager.ask_for_tick()
+
+    def may_lack_some(self, sender: Incarnation, fact: Published) -> None:
+        """Its client manager was elsewhere in between: something that it said before may not have come here."""
+        destination = self._manager.catalogue.by_address.get(fact.address)
+        if destination is not None and self._is_of_sender(fact, sender):
+            destination.intake.may_lack(fact.block.lane)
+
+    def _opened_elsewhere(self, fact: SessionResumed) -> SessionOpened | None:
+        """A session that another part of the cluster knows goes on here all the same, behind what is there (P7)."""
+        manager = self._manager
+        if not manager.catalogue.is_of_another_part(fact, manager.place.identity):
+            return None
+        return SessionOpened(
+            fact.request, fact.session, fact.user, fact.token, fact.connection, fact.client, fact.kept
+        )
 
     def handled_before(self, through: dict[Incarnation, int]) -> None:
         """What primaries before this one handled: whoever is introduced must not think that nobody did."""
@@ -185,7 +218,9 @@ class Leading:
     def _is_new(self, fact: Command) -> bool:
         """A request may come twice: under way when another led, and asked again."""
         request = getattr(fact, "request", 0)
-        if not request:
+        if not request or isinstance(fact, _ASKED_AGAIN):
+            return True
+        if isinstance(fact, Asked) and fact.subject in OF_THE_FEED:
             return True
         if request in self._requests:
             return False
@@ -221,7 +256,11 @@ class Leading:
         them to come again, and who knows where they are. `came`: those who were not."""
         for session, where in list(self.sessions.items()):
             if where not in came:
-                self._lost(session, self.lease_seconds if has_ended(where) else DOUBT_SECONDS)
+                self._lost(session, self.lease_after(where, has_ended))
+
+    def lease_after(self, where: Incarnation, has_ended: Callable[[Incarnation], bool]) -> float:
+        """For how long what clients of a client manager have that is gone is kept for them."""
+        return self.lease_seconds if has_ended(where) else DOUBT_SECONDS
 
     def _lost(self, session: SessionId, lease_seconds: float) -> None:
         del self.sessions[session]
@@ -251,8 +290,18 @@ class Leading:
             self._touched.update(dict.fromkeys(command.consumers))
         elif isinstance(command, Answered | Rejected):
             self._answered.add(command.request)
+            command = self._as_may_be_said(command)
         self._decisions.append(command)
         self._manager.ask_for_tick()
+
+    def _as_may_be_said(self, answer: Answered | Rejected) -> Answered | Rejected:
+        """PROTOCOL 7.5: what was promised, or decided, before a part was cut off is in doubt there: the others may
+        know nothing of it."""
+        views = self._manager.catalogue.views
+        is_restricted = views.situation is not None and views.situation.state is State.D
+        if isinstance(answer, Answered) and answer.binds and is_restricted and answer.binds != views.present:
+            return _not_here(answer)
+        return answer
 
     def wrote_block(self, kind: int, destination: int, list_number: int, block: Block) -> None:
         assert block.buffer is not None, "it was written just now"
@@ -311,7 +360,18 @@ class Leading:
         self._manager.log_stored(self._stored())
 
     def _stored(self) -> int:
-        """PROTOCOL 5: here, and with one synchronised backup if there is one."""
+        """PROTOCOL 5: here, and with one synchronised backup if there is one. Readers of the history see as much."""
+        lsn = self._stored_by_both()
+        self._is_stable(lsn)
+        return lsn
+
+    def _is_stable(self, lsn: int) -> None:
+        """Whoever takes over tells nothing before all that it has inherited is stored: who reads may have read it."""
+        while self._ticks and self._ticks[0][1] <= lsn:
+            self._stable = self._ticks.popleft()[0]
+        self._manager.stable_index = self._stable if self._stable >= self._inherited else NOT_YET
+
+    def _stored_by_both(self) -> int:
         if not self._there:
             return self._here
         index = max(self._there.values())
@@ -330,10 +390,12 @@ class Leading:
         if lsn > self._last_lsn:
             self._last_lsn = lsn
             self._marks.append((self._manager.place.index, lsn))
+            self._ticks.append((self._manager.place.index, lsn))
             if self._there and self._marks[0][0] <= max(self._there.values()):
                 self._manager.soon(
                     self._tell
                 )  # it concerns this journal alone: nobody will say more about it
+            self._is_stable(self._stored_by_both())  # a quick disk has it by now
         if self._records or self._newly_handled or self._touched or self._introduces or self._decisions:
             for command in self._decisions:
                 self._supply(command)
@@ -407,11 +469,14 @@ class Leading:
         refused: list[tuple[Address, LaneId]] = []
         unconfirmed: list[tuple[LaneId, int]] = []
         marks: list[tuple[Address, LaneId, int]] = []
+        resumed: list[tuple[Address, LaneId]] = []
         for destination in self._manager.catalogue.all_destinations():
             marks += [(destination.address, *mark) for mark in destination.intake.beyond_log()]
             refused += [(destination.address, lane) for lane in destination.intake.refused()]
             unconfirmed += destination.intake.unconfirmed()
-        return Introduction(sessions, given, handled, refused, list(self._answered), unconfirmed, marks)
+            resumed += [(destination.address, lane) for lane in destination.intake.resumed()]
+        answered = list(self._answered)
+        return Introduction(sessions, given, handled, refused, answered, unconfirmed, marks, resumed)
 
     def _find(self, identity: ConsumerId) -> tuple[MessageList | None, Consumer | None]:
         attached = self._consumers.get(identity)
@@ -432,6 +497,7 @@ class Leading:
             consumer.retired,
             self._manager.lease_of(identity),
             consumer.given,
+            consumer.former,
         )
 
     def _supply(self, command: Command) -> None:
@@ -470,16 +536,25 @@ class Leading:
             return None
         return self.sessions.get(attached.session)
 
-    def decide_afresh(self, dropped: list[Handed]) -> None:
+    def decide_afresh(self, dropped: list[Handed], *, is_restricted: bool) -> None:
         """PROTOCOL 2 and 4: a view that does not go on from the last one. What was handed out and no client has goes
-        back: what was `dropped`, and what nobody has heard of yet, which must not be said again."""
+        back: what was `dropped`, and what nobody has heard of yet, which must not be said again. Nor must, in a
+        restricted view, what became of transactions before it."""
         unheard: list[Handed] = []
+        if is_restricted:
+            self._decisions = _in_doubt(self._decisions)
+            for said in (self._unsaid, self._flying):
+                for at, command in enumerate(said):
+                    if isinstance(command, Logged):
+                        doubtful = _in_doubt(command.decisions)
+                        said[at] = msgspec.structs.replace(command, decisions=doubtful)
         self._decisions = self._without_dispatches(self._decisions, unheard)
         for waiting in (self._unsaid, self._flying):
             for at, command in enumerate(waiting):
                 if isinstance(command, Logged):
                     kept = self._without_dispatches(command.decisions, unheard)
                     waiting[at] = msgspec.structs.replace(command, decisions=kept)
+        self._takes_back = self._takes_back or bool(unheard)
         self.take_back(dropped + unheard)
 
     def _without_dispatches(self, decisions: list[Command], unheard: list[Handed]) -> list[Command]:
@@ -523,15 +598,43 @@ class Leading:
     def suspend(self) -> None:
         """PROTOCOL 2: nothing is decided between views; what was not delivered is not going to be."""
         self._may_say = False
+        self._introduces_again = self._introduces or self._introduces_again
+        self._introduces = False
+        for waiting in (self._unsaid, self._flying):
+            for at, command in enumerate(waiting):
+                if isinstance(command, Logged) and command.introduction is not None:
+                    # By then it would say what was, and whoever is introduced goes by what is.
+                    waiting[at] = msgspec.structs.replace(command, introduction=None)
+                    self._introduces_again = True
 
     def install(self, *, forget_bodies: bool) -> None:
         """Say again what nobody took. `forget_bodies`: somebody is new, and has heard nothing yet."""
-        self._unsaid = self._flying + self._unsaid
+        if self._takes_back:
+            self._takes_back = False
+            self._manager.end_of_tick()
+            self.end_of_tick()
+            self._unsaid = as_one(self._flying + self._unsaid)
+        else:
+            self._unsaid = self._flying + self._unsaid
         self._flying = deque()
         if forget_bodies:
             self._bodies.clear()
         self._may_say = True
+        if self._introduces_again:
+            self._introduces_again = False
+            self.introduces_all()
         self.go_on()
+
+
+def _in_doubt(decisions: list[Command]) -> list[Command]:
+    return [_not_here(each) if isinstance(each, Answered) and each.binds else each for each in decisions]
+
+
+def _not_here(answer: Answered) -> Rejected:
+    """What is said instead in a part that was cut off while it answered."""
+    if answer.is_history:
+        return Rejected(answer.request, RESTRICTED.code, RESTRICTED.sentence)
+    return in_doubt(answer.request)
 
 
 def _count(span: Span) -> int:

@@ -9,7 +9,6 @@ consumer would get, in the same order; nobody is sent anything meanwhile.
 from __future__ import annotations
 
 import asyncio
-import struct
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -18,7 +17,9 @@ from heliograph.admin.handlers import destination_named
 from heliograph.admin.pipelines import name_in, number_in, seconds_in
 from heliograph.admin.subjects import argument
 from heliograph.bus.commands import Answered, Asked, ConsumerAttached, ConsumerDetached, Dispatched, Parcelled
-from heliograph.destinations.effects import AnyEffect, Multicast
+from heliograph.destinations.competing import Consumer
+from heliograph.destinations.effects import AnyEffect, Continue, Multicast
+from heliograph.destinations.moving import wants_another_turn
 from heliograph.destinations.pipelines import DECIDER, Kind, session_named
 from heliograph.destinations.queue import Queue
 from heliograph.destinations.transactions import Key, Prepared, PreparedRecord
@@ -29,22 +30,19 @@ from heliograph.model.hash_ranges import VALUES, stretches_in
 from heliograph.model.ids import IdIssuer
 from heliograph.model.limits import (
     FEED_PORTION_BYTES,
-    LEASE_PATIENCE_SECONDS,
     LEASE_SECONDS,
     MAX_FEED_PORTION_BYTES,
-    MAX_LEASE_BYTES,
     MAX_LEASE_MESSAGES,
     MAX_LEASE_SECONDS,
     MAX_PREPARED_TRANSACTIONS,
 )
+from heliograph.model.portions import LENT
 from heliograph.model.selector import parse_selector
 
 if TYPE_CHECKING:
     from heliograph.nodes.message_manager import MessageManager
     from heliograph.nodes.pipelines import Pipelines
 
-LENT: Final = struct.Struct("<IIQ")
-"""Before each block of a portion: its bytes, earlier deliveries, the number of its first message."""
 _LOOK_AGAIN_SECONDS: Final = 0.002
 _MOST: Final = 1 << 62
 _encode = msgspec.msgpack.Encoder().encode
@@ -57,7 +55,7 @@ class Leasing:
         self._manager = manager
         self._pipelines = pipelines
         self._issuer = issuer
-        self._taking: dict[Key, None] = {}
+        self._taking: dict[Key, _Taking] = {}
 
     def depth(self, question: Asked) -> None:
         """How many messages wait in a queue, for a reader that wants to end when it has them."""
@@ -67,10 +65,11 @@ class Leasing:
     # ---- taking
 
     def lease(self, question: Asked) -> None:
-        """Lend up to `messages` messages under a name and an epoch. Asked again, it is what it was."""
+        """Lend up to `messages` messages under a name and an epoch. Asked again, it is what it was, and the
+        answer says so (`again`). Who asks for 0 messages wants to know just that."""
         arguments, manager = question.arguments, self._manager
         name, epoch = name_in(arguments), number_in(arguments, "epoch", 0, _MOST)
-        wanted = number_in(arguments, "messages", 1, MAX_LEASE_MESSAGES)
+        wanted = number_in(arguments, "messages", 0, MAX_LEASE_MESSAGES)
         seconds = seconds_in(arguments, LEASE_SECONDS, MAX_LEASE_SECONDS)
         selector = argument(arguments, "selector", str, "")
         parse_selector(selector)
@@ -83,15 +82,24 @@ class Leasing:
         prepared = manager.catalogue.transactions.prepared.get(key)
         if prepared is not None:
             prepared.asked_at = manager.now()
-            manager.answer_when_stored(question.request, {"messages": self._messages(prepared)})
+            body = {"messages": self._messages(prepared), "again": True}
+            manager.answer_when_stored(question.request, body)
         elif key in self._taking:
             raise Unavailable("the lease is being made: ask again", code="lease-busy")
+        elif not wanted:
+            self._pipelines.answer(question.request, {"messages": 0, "again": False})
         elif len(manager.catalogue.transactions.prepared) >= MAX_PREPARED_TRANSACTIONS:
             raise Unavailable("too many leases and transactions wait here", code="too-many-transactions")
         else:
-            self._taking[key] = None
             taking = _Taking(self, manager, self._issuer, queue, question.request, key, name, wanted, seconds)
+            self._taking[key] = taking
             taking.begin(selector)
+
+    def stop(self) -> None:
+        """This manager decides nothing any more: what was not written down was not lent."""
+        for taking in self._taking.values():
+            taking.is_over = True
+        self._taking.clear()
 
     def taken(self, taking: _Taking) -> None:
         """Write down what was lent; nobody hears of it before that is stored."""
@@ -110,7 +118,7 @@ class Leasing:
             )
             manager.catalogue.transactions.prepare(record)
             manager.append(RecordKind.PREPARED, 0, 0, _encode(record), wait=True)
-        manager.answer_when_stored(taking.request, {"messages": taking.messages})
+        manager.answer_when_stored(taking.request, {"messages": taking.messages, "again": False})
 
     # ---- reading
 
@@ -231,8 +239,7 @@ class _Taking:
         self._consumer = issuer.consumer()
         self.queue, self.request, self.key, self.name = queue, request, key, name
         self._wanted, self.seconds = wanted, seconds
-        self._bytes = 0
-        self._until = manager.now() + LEASE_PATIENCE_SECONDS
+        self.is_over = False
         self.messages = 0
         self.numbers: list[tuple[int, int]] = []
 
@@ -247,53 +254,60 @@ class _Taking:
             selector=selector,
             prompt=False,
         )
-        self._run(self.queue.handle(attached, self._manager.microseconds()))
-        self._step()
+        effects = self.queue.handle(attached, self._manager.microseconds())
+        self._run(effects)
+        self._go_on(again=wants_another_turn(effects))
 
     def _step(self) -> None:
-        """Take what the queue gave, and look again as long as there may be more."""
-        while self._take():
-            if self.messages >= self._wanted or self._bytes >= MAX_LEASE_BYTES:
-                break
-            effects: list[AnyEffect] = []
-            self.queue.dispatch(effects, self._manager.microseconds())
-            self._run(effects)
-        is_over = self.messages >= self._wanted or self._bytes >= MAX_LEASE_BYTES
-        has_more = not self.queue.has_ended and self.queue.messages.depth > 0
-        if self._manager.is_loading(self.queue):
-            self._until = self._manager.now() + LEASE_PATIENCE_SECONDS  # the disk takes as long as it takes
-        if is_over or not has_more or self._manager.now() >= self._until:
-            self._end()
-        else:  # pages are being read, or what waits is not for anybody now
-            asyncio.get_running_loop().call_later(_LOOK_AGAIN_SECONDS, self._step)
+        """One turn of the queue; between two of them everybody else has one, too."""
+        if self.is_over:
+            return
+        effects: list[AnyEffect] = []
+        self.queue.dispatch(effects, self._manager.microseconds())
+        self._run(effects)
+        self._go_on(again=wants_another_turn(effects))
+        self._manager.ask_for_tick()
 
-    def _take(self) -> int:
-        messages = self.queue.messages
-        consumer = messages.consumers.get(self._consumer)
-        if consumer is None:
-            return 0
-        spans = consumer.outstanding.tagged()
-        taken = consumer.outstanding.messages
-        if taken:
-            self._bytes += consumer.outstanding_bytes
-            ranges = [(tag, tag + span.stop - span.start - 1) for tag, span in spans]
-            self.numbers += messages.pledge(self.key, self._consumer, ranges)
-            self.messages += taken
-            consumer.credit = self._wanted - self.messages  # what was taken from it is not to be replaced
-        return taken
+    def _go_on(self, *, again: bool) -> None:
+        """As long as there may be more: whatever else waits is not for anybody now."""
+        has_more = self._has_room and self.queue.messages.depth > 0
+        if has_more and again:
+            self._manager.soon(self._step)
+        elif has_more and self._manager.is_loading(self.queue):
+            asyncio.get_running_loop().call_later(_LOOK_AGAIN_SECONDS, self._step)
+        else:
+            self._end()
+
+    @property
+    def _has_room(self) -> bool:
+        consumer = self._found()
+        return consumer is not None and consumer.room > 0  # a lease is as large as a transaction may be
+
+    def _found(self) -> Consumer | None:
+        """None: the queue has ended meanwhile."""
+        return None if self.queue.has_ended else self.queue.messages.consumers.get(self._consumer)
 
     def _end(self) -> None:
-        if not self.queue.has_ended:
+        """Everything at once: as soon as a transaction has something of a unit, nobody is given more of it."""
+        consumer = self._found()
+        if consumer is not None:
+            self.messages = consumer.outstanding.messages
+            spans = consumer.outstanding.tagged()
+            ranges = [(tag, tag + span.stop - span.start - 1) for tag, span in spans]
+            self.numbers = self.queue.messages.pledge(self.key, self._consumer, ranges)
             left = ConsumerDetached(self.queue.address, self._consumer)
             self._run(self.queue.handle(left, self._manager.microseconds()))
+            self._manager.hand_out(self.queue)  # others waited for their turn
         self._leasing.taken(self)
         self._manager.ask_for_tick()
 
     def _run(self, effects: list[AnyEffect]) -> None:
-        """Nobody is to hear of a consumer that is only there for a moment."""
+        """Nobody is to hear of a consumer that is only there for a moment, and its turns come from here."""
         self._manager.run(self.queue, [effect for effect in effects if not self._is_for_nobody(effect)])
 
     def _is_for_nobody(self, effect: AnyEffect) -> bool:
+        if isinstance(effect, Continue):
+            return True
         command = effect.command if isinstance(effect, Multicast) else None
         if isinstance(command, Dispatched | Parcelled):
             return command.consumer == self._consumer

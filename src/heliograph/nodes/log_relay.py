@@ -15,13 +15,12 @@ from heliograph.admin.subjects import Arguments
 from heliograph.bus.commands import Command, Happened
 from heliograph.model.errors import Unavailable
 from heliograph.model.limits import (
-    EVENTS_PER_ANSWER,
     EVENTS_REMEMBERED,
     RELAY_SECONDS,
     RELAYED_AT_ONCE,
     RELAYED_EVENTS_WAITING,
 )
-from heliograph.nodes.event_log import Event
+from heliograph.nodes.event_log import Event, last_events
 
 
 class LogRelay:
@@ -98,7 +97,7 @@ class LogRelay:
             self._remembered.append(event)
             self._publish(event)
 
-    def ask(self, _arguments: Arguments) -> Outcome:
+    def ask(self, arguments: Arguments) -> Outcome:
         """The last events of all nodes that fit an answer, in the order in which they happened."""
-        last = sorted(list(self._remembered)[-EVENTS_PER_ANSWER:], key=lambda event: float(event["time"]))
+        last = sorted(last_events(self._remembered, arguments), key=lambda event: float(event["time"]))
         return Outcome({"events": last})

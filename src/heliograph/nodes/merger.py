@@ -29,7 +29,8 @@ from heliograph.destinations.branch import (
     Layout,
     Lying,
     account_like,
-    fill,
+    as_known_to,
+    fill_like,
     handed_out_in,
     header_of,
     is_topic,
@@ -48,10 +49,10 @@ from heliograph.destinations.subscriptions import SubscriptionRecord, Terms
 from heliograph.destinations.topic import Topic
 from heliograph.destinations.transactions import CommitRecord
 from heliograph.journal.records import Record, RecordKind
-from heliograph.model.block import LARGE, Block, Span, parse_trusted
+from heliograph.model.block import LARGE, Block, Span, parse_trusted, verify_checksum
 from heliograph.model.destination import Address
-from heliograph.model.errors import StorageFull
-from heliograph.model.ids import LaneId, SessionId
+from heliograph.model.errors import NO_ROOM, StorageFull, Unavailable
+from heliograph.model.ids import LaneId, SessionId, session_of
 from heliograph.model.large import FileId, LargeReference, reference_of
 from heliograph.nodes.branches import layout_of, read
 from heliograph.nodes.message_manager import MessageManager
@@ -69,9 +70,6 @@ class Source(Protocol):
 
     async def bodies(self, places: list[tuple[int, int]]) -> list[bytes]:
         """The blocks at these places."""
-
-    async def bring(self, manager: MessageManager, reference: LargeReference) -> None:
-        """The content of a large message."""
 
 
 class Attendance(Protocol):
@@ -92,6 +90,7 @@ class Ledge(msgspec.Struct):
     lying: Lying
     layout: Layout
     joined: Ranges = NONE  # numbers
+    ends: dict[LaneId, int] = {}  # lanes of which nothing is taken from here on
 
 
 class Merger:
@@ -103,19 +102,25 @@ class Merger:
         ship: Callable[[int, int, int, bytes], None],
         end_of_tick: Callable[[], None],
         attendance: Attendance,
+        bring: Callable[[LargeReference], Awaitable[bool]],
     ) -> None:
-        """`ship` tells the backups of a record; `end_of_tick` lets what was written leave."""
+        """`ship` tells the backups of a record; `end_of_tick` lets what was written leave; `bring` gets the content
+        of a large message, and says whether anybody has it."""
         assert manager.recovery is not None, "who merges does not act"
         self._manager = manager
         self._ship = ship
         self._end_of_tick = end_of_tick
         self._attendance = attendance
         self._is_attended = attendance.is_attended
+        self._bring = bring
+        self._transacted: dict[SessionId, None] = {}
         self.taken = 0  # messages
+        self.left_out = 0  # lanes that end before what the branch has of them
 
     async def take_in(self, branch: Branch, source: Source, rest: Callable[[], Awaitable[None]]) -> None:
         """`rest`: called between portions. Raises StorageFull, or what the source raises: then more is for another
         time."""
+        self._transacted = {SessionId(session): None for session, _, _ in branch.outcomes}
         self._take_sessions(branch)
         self._take_documents(branch)
         self._take_places(branch)
@@ -226,11 +231,12 @@ class Merger:
         number = self._number_of(theirs.address, theirs)
         ours = account_like(catalogue, theirs, number)
         lying, layout = await lying_here(self._manager, number)
-        fill(ours, lying, layout)
+        fill_like(ours, lying, layout)
         return Ledge(number, theirs, ours, lying, layout)
 
     async def _join(self, ledge: Ledge, transfer: Transfer, plan: Plan, source: Source) -> None:
-        """In the order of the sequences, and before what waits here behind them (P7): that takes its place anew."""
+        """In the order of the sequences, and before what waits here behind them (P7): that takes its place anew, in
+        the tick in which what it follows comes. To the next primary, a gap that is filled is none any more."""
         _, kind, lane = transfer.place
         bodies = (ledge.theirs.moved_bodies if kind == MOVED else ledge.theirs.bodies).get(lane, [])
         wanted = [body for body in bodies if common(transfer.sequences, ((body.first, body.last),))]
@@ -239,38 +245,46 @@ class Merger:
         for start in range(0, len(wanted), _BATCH):
             batch = wanted[start : start + _BATCH]
             found = await source.bodies([(body.offset, body.size) for body in batch])
+            if not all(map(verify_checksum, found)):
+                raise Unavailable("a message of a branch came damaged from its disk", code="branch-damaged")
             for part in [part for buffer in found for part in _parts(buffer, transfer.sequences)]:
-                await self._bring_content(part, source)
-                while behind and behind[0][0] < header_of(part).first:
-                    self._publish_again(ledge, behind.pop(0), plan)
+                if lane in ledge.ends or not await self._has_content(ledge, kind, part):
+                    break
                 self._publish(ledge, part, kind, plan)
+                while behind and behind[0][0] < _next_of(transfer.sequences, header_of(part).last):
+                    self._publish_again(ledge, behind.pop(0), plan)
+            while behind and lane in ledge.ends:  # nothing more comes
+                self._publish_again(ledge, behind.pop(0), plan)
             self._end_of_tick()
-        for again in behind:
-            self._publish_again(ledge, again, plan)
-        self._end_of_tick()
 
-    async def _bring_content(self, buffer: bytes, source: Source) -> None:
-        """M6: before there is a message that refers to it."""
+    async def _has_content(self, ledge: Ledge, kind: str, buffer: bytes) -> bool:
+        """M6: before there is a message that refers to it.
+
+        Whoever says that a message is stored has its content, and its lane up to there. What nobody has was never
+        stored, nor what follows on its lane: its sender, who was not told yes, sends both again. Of a transaction
+        that was decided the rest would stay, and what was moved is done where it was: those wait for an operator.
+        """
         block = parse_trusted(buffer)
-        if block.flags & LARGE:
-            reference = reference_of(block)
-            if self._manager.large.lacks([FileId(reference.file)]):
-                await source.bring(self._manager, reference)
+        if not block.flags & LARGE:
+            return True
+        reference = reference_of(block)
+        if not self._manager.large.lacks([FileId(reference.file)]) or await self._bring(reference):
+            return True
+        if kind == MOVED or session_of(block.lane) in self._transacted:
+            raise Unavailable("the content of a large message is lost", code="large-damaged")
+        ledge.ends[block.lane] = block.first
+        self.left_out += 1
+        return False
 
     async def _behind(self, ledge: Ledge, transfer: Transfer) -> list[tuple[int, bytes, int, int]]:
         """What waits here of a lane, was never handed out, and follows on what comes: sequence, block, first and last
         number."""
-        address, kind, lane = transfer.place
+        _, kind, lane = transfer.place
         if kind:
             return []
         follows = ((transfer.sequences[0][0] + 1, ALL_THAT_FOLLOWS),)
-        among = ledge.lying.waiting
-        if is_topic(address):
-            unseen = ledge.ours.waiting.get(lane, NONE)
-            among = union(*ledge.lying.unseen_by.values())
-        else:
-            unseen = minus(ledge.ours.waiting.get(lane, NONE), ledge.ours.seen.get("", {}).get(lane, NONE))
-        numbers = ledge.layout.numbers_of(lane, common(unseen, follows), among)
+        waiting = common(ledge.ours.waiting.get(lane, NONE), follows)
+        numbers = ledge.layout.numbers_of(lane, waiting, union(*ledge.lying.unseen_by.values()))
         found = []
         for block, low, high in list(ledge.layout.of_numbers(numbers)):
             (buffer,) = await read(self._manager, [block.position])
@@ -282,12 +296,13 @@ class Merger:
 
     def _publish_again(self, ledge: Ledge, again: tuple[int, bytes, int, int], plan: Plan) -> None:
         _, buffer, low, high = again
-        if ledge.lying.unseen_by:
+        if is_topic(ledge.theirs.address):
             self._publish_again_to_some(ledge, again)
             return
         self._note(RecordKind.DONE, ledge.number, 0, ((low, high),))
         ledge.lying.waiting = minus(ledge.lying.waiting, ((low, high),))
-        self._publish(ledge, buffer, "", plan)
+        shift = self._publish(ledge, buffer, "", plan).number - low
+        self._stays_marked(ledge, 0, ((low, high),), shift)
 
     def _publish_again_to_some(self, ledge: Ledge, again: tuple[int, bytes, int, int]) -> None:
         """Of a topic: for those lists alone that have not handed it out, and are not done with it. To others it is
@@ -301,12 +316,23 @@ class Merger:
             here = tuple((begin + shift, end + shift) for begin, end in numbers)
             self._note(RecordKind.DONE, ledge.number, number, numbers)
             self._note(RecordKind.DONE, ledge.number, number, minus(((first, high + shift),), here))
+            self._stays_marked(ledge, number, numbers, shift)
             lying.unseen_by[number] = union(minus(lying.unseen_by[number], old), here)
             for name, wanted in lying.wanted_by.items():
                 if lying.list_of[name] == number:
                     lying.wanted_by[name] = union(minus(wanted, numbers), here)
 
-    def _publish(self, ledge: Ledge, buffer: bytes, kind: str, plan: Plan) -> None:
+    def _stays_marked(self, ledge: Ledge, list_number: int, numbers: Ranges, shift: int) -> None:
+        """Whatever came marked under these numbers does so under those that it has now."""
+        marked = common(ledge.lying.marked[list_number], numbers)
+        here = tuple((first + shift, last + shift) for first, last in marked)
+        self._comes_marked(ledge, list_number, here)
+
+    def _comes_marked(self, ledge: Ledge, list_number: int, numbers: Ranges) -> None:
+        self._note(RecordKind.DISPATCHED, ledge.number, list_number, numbers)
+        self._note(RecordKind.RETURNED, ledge.number, list_number, numbers)
+
+    def _publish(self, ledge: Ledge, buffer: bytes, kind: str, plan: Plan) -> Block:
         block = self._append(ledge, buffer, RecordKind.ADOPTED if kind == MOVED else RecordKind.JOINED)
         here = ((block.number, block.number + block.count - 1),)
         for name in ledge.lying.wanted_by:
@@ -315,6 +341,7 @@ class Merger:
         for keeping in plan.keepings:
             if keeping.place[0] == ledge.theirs.address and keeping.place[2] == block.lane and kind != MOVED:
                 self._was_seen(ledge, keeping, here)
+        return block
 
     def _append(self, ledge: Ledge, buffer: bytes, record: RecordKind) -> Block:
         block = parse_trusted(buffer)
@@ -345,8 +372,7 @@ class Merger:
             return
         numbers = ledge.layout.numbers_of(lane, keeping.sequences, among)
         list_number = ledge.lying.list_of[name] if name else 0
-        self._note(RecordKind.DISPATCHED, ledge.number, list_number, numbers)
-        self._note(RecordKind.RETURNED, ledge.number, list_number, numbers)
+        self._comes_marked(ledge, list_number, numbers)
 
     def _was_seen_by_number(self, ledge: Ledge, list_number: int, numbers: Ranges) -> None:
         """But for what somebody here has."""
@@ -354,8 +380,7 @@ class Merger:
             assert self._manager.recovery is not None
             out = handed_out_in(self._manager.recovery.destination_state(ledge.number), list_number)
             numbers = minus(common(numbers, self._common_to_all(ledge)), out)
-            self._note(RecordKind.DISPATCHED, ledge.number, list_number, numbers)
-            self._note(RecordKind.RETURNED, ledge.number, list_number, numbers)
+            self._comes_marked(ledge, list_number, numbers)
 
     def _common_to_all(self, ledge: Ledge) -> Ranges:
         """Of a destination that was made anew since, the same numbers are other messages."""
@@ -382,10 +407,14 @@ class Merger:
     ) -> None:
         if ledge.number:
             numbers = ledge.layout.numbers_of(lane, sequences, among)
+            numbers = minus(numbers, ledge.theirs.doubtful.get(list_number, NONE))
             self._note(RecordKind.DONE, ledge.number, list_number, numbers)
 
     def _know(self, ledge: Ledge, lane: LaneId, sequences: Ranges) -> None:
-        """Done elsewhere, and never here: whoever sends it again must not succeed."""
+        """Done elsewhere, and never here: whoever sends it again must not succeed. (Of a lane that ends, what follows
+        was not persistent: were it known, what is before it would count as stored.)"""
+        if lane in ledge.ends:
+            sequences = minus(sequences, ((ledge.ends[lane], ALL_THAT_FOLLOWS),))
         if not sequences:
             return
         if not ledge.number:
@@ -425,7 +454,7 @@ class Merger:
             kind, destination, list_number, (payload,), len(payload), wait=True, bulky=bulky
         )
         if not position:
-            raise StorageFull("the disk, or the quota on it, is full: a branch cannot be taken in")
+            raise StorageFull(f"{NO_ROOM}: a branch cannot be taken in")
         self._ship(kind, destination, list_number, payload)
         assert manager.recovery is not None
         manager.recovery.record(Record(kind, destination, list_number, lsn, position, payload))
@@ -433,8 +462,9 @@ class Merger:
 
 def plan_here(branch: Branch, ours: list[Account]) -> Plan:
     """What is missing here of a branch."""
-    here = b"here"
-    plan = plan_of([summary_of(here, ours), summary_of(b"branch", branch.accounts)])
+    here, by_address = b"here", {account.address: account for account in ours}
+    theirs = [as_known_to(by_address[account.address], account) for account in branch.accounts]
+    plan = plan_of([summary_of(here, ours), summary_of(b"branch", theirs)])
     return Plan(
         tuple(each for each in plan.markings if each.target == here),
         tuple(each for each in plan.keepings if each.target == here),
@@ -444,11 +474,22 @@ def plan_here(branch: Branch, ours: list[Account]) -> Plan:
 
 
 async def lying_here(manager: MessageManager, number: int) -> tuple[Lying, Layout]:
-    """What a manager that does not act has in a destination, as far as it is younger than the ledger's base."""
+    """What a manager that does not act has in a destination, as far as it is younger than the ledger's base.
+
+    Where a machine was lost, all that waits is marked, for it may have been handed out without a trace (PROTOCOL 4).
+    What was held back since it came was not, and may still take another place (P7).
+    """
     assert manager.recovery is not None
     state = manager.recovery.destination_state(number)
     lying = lying_in(state, manager.catalogue.ledger.base_of(number))
-    return lying, await layout_of(manager, lying)
+    layout = await layout_of(manager, lying)
+    for list_number, unseen in lying.unseen_by.items():
+        held = [
+            layout.numbers_of(lane, ((first, ALL_THAT_FOLLOWS),), ((since, ALL_THAT_FOLLOWS),))
+            for lane, first, since in manager.catalogue.by_number[number].held_since_it_came(list_number)
+        ]
+        lying.unseen_by[list_number] = union(unseen, common(lying.marked[list_number], union(*held)))
+    return lying, layout
 
 
 async def has_all_of(manager: MessageManager, branch: Branch) -> bool:
@@ -466,7 +507,7 @@ async def has_all_of(manager: MessageManager, branch: Branch) -> bool:
             continue
         account = account_like(catalogue, theirs, here.number)
         lying = lying_in(here, catalogue.ledger.base_of(here.number))
-        fill(account, lying, await layout_of(manager, lying))
+        fill_like(account, lying, await layout_of(manager, lying))
         ours.append(account)
     return plan_here(branch, ours).is_empty
 
@@ -544,6 +585,11 @@ def _parts(buffer: bytes, sequences: Ranges) -> list[bytes]:
         return [buffer]
     spans = [Span(block, first - block.first, last - block.first + 1) for first, last in wanted]
     return [part for span in spans for part in copies_of(span)]
+
+
+def _next_of(sequences: Ranges, sequence: int) -> int:
+    """The first of them behind a sequence."""
+    return next((max(first, sequence + 1) for first, last in sequences if last > sequence), ALL_THAT_FOLLOWS)
 
 
 def _first(body: Body) -> int:

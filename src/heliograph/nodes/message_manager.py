@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from heliograph.bus.commands import (
     FACTS,
@@ -48,7 +48,7 @@ from heliograph.bus.commands import (
     TopicsWanted,
 )
 from heliograph.bus.interface import Bus
-from heliograph.cluster.log import LogPlace
+from heliograph.cluster.log import LogPlace, encode_place
 from heliograph.destinations.alerts.channel import ALERT_FACTS
 from heliograph.destinations.attendance import NO_NUMBER
 from heliograph.destinations.catalogue import Catalogue
@@ -90,14 +90,14 @@ from heliograph.destinations.ledger import MissedRecord, encode_record
 from heliograph.destinations.pages import Page
 from heliograph.destinations.recovery import CatalogueRecovery, Claim, Given, Inheritance
 from heliograph.destinations.snapshot import encode_state, snapshot_of
-from heliograph.destinations.transactions import Deciding
+from heliograph.destinations.transactions import BEFORE, Deciding
 from heliograph.destinations.waiting import Residence
 from heliograph.journal.disk import DISK, Disk
 from heliograph.journal.files import Journal, JournalSettings
 from heliograph.journal.records import RecordKind
 from heliograph.model.block import LARGE, Block, Span, parse_trusted
 from heliograph.model.destination import Address
-from heliograph.model.errors import CorruptJournal, HeliographError, StorageFull, Unavailable
+from heliograph.model.errors import NO_ROOM, CorruptJournal, HeliographError, StorageFull, Unavailable
 from heliograph.model.ids import ConsumerId, IdIssuer, LaneId, SessionId
 from heliograph.model.large import FileId, LargeReference, reference_of
 from heliograph.model.limits import (
@@ -133,7 +133,9 @@ _SWEEP_SECONDS = 1.0
 _IDENTITY_BYTES = 8
 # Of a lease that has just passed, until that is noticed.
 _LEAST_LEASE_SECONDS = 0.001
-_FULL = StorageFull("the disk, or the quota on it, is full: nothing was stored")
+# Of the log: how far it is stored elsewhere is not known yet.
+NOT_YET: Final = -1
+_FULL = StorageFull(f"{NO_ROOM}: nothing was stored")
 _TO_ONE_DESTINATION = (Published, Settled, CreditGranted, ConsumerRetired)
 
 
@@ -210,6 +212,7 @@ class MessageManager:
         self._preparing = Preparing(self, self._committing)
         self.pipelines = Pipelines(self, issuer, self._preparing)
         self.stable_lsn = 0  # everything up to here is stored, wherever it has to be
+        self.stable_index = NOT_YET  # the same as an index of the log, where several managers have it
         self.mover = Mover(self, issuer)
         self.own_messages = OwnMessages(self, issuer)
         self.administrator = Administrator(self, self.own_messages, node=node, record=record)
@@ -248,6 +251,10 @@ class MessageManager:
         self.journal.recover(on_snapshot=recovery.snapshot, on_record=recovery.record)
         if self.catalogue.is_replicated:
             self.large.start(self.catalogue.sessions.__contains__, self._reference_to)
+        if self.catalogue.is_replicated and until is None:
+            here = encode_place(self.place.index)
+            self.journal.append(RecordKind.PLACE, 0, 0, (here,), len(here))
+            self.pipelines.follow_holds()
 
     def _reference_to(self, file: FileId) -> LargeReference | None:
         """None: the messages that referred to it are over, as recovery will find."""
@@ -320,6 +327,7 @@ class MessageManager:
             if timer is not None:
                 timer.cancel()
         self.large.stop()
+        self.pipelines.stop()
         if self.recovery is None and led:
             self.append(RecordKind.STOPPED, 0, 0, b"")
         self.journal.close()
@@ -515,14 +523,17 @@ class MessageManager:
             self._committing.session_gone(command.session)
             self.large.session_lost(command.session)
             self.catalogue.session_lost(command, self.now())
-            self._consumers_leave(command.session, command.lease_seconds)
+            self._consumers_leave(command.session, command.lease_seconds, is_lost=True)
             self._alerting.session_lost(command.session)
 
-    def _consumers_leave(self, session: SessionId, lease_seconds: float) -> None:
-        """The consumers of a session go, or, with a lease, those that can be claimed are away."""
+    def _consumers_leave(self, session: SessionId, lease_seconds: float, *, is_lost: bool = False) -> None:
+        """The consumers of a session go, or, with a lease, those that can be claimed are away. What is lost once more
+        is waited for no less: it may be in doubt, and whoever says so now is not the one that it was with."""
         attendance, now = self.catalogue.attendance, self.microseconds()
         gone: dict[Address, list[ConsumerId]] = {}
         for attendant in attendance.of(session):
+            if is_lost and attendant.away_until > self.now() + lease_seconds:
+                continue
             destination = self.catalogue.by_address.get(attendant.address)
             self._consumer_changed(attendant.consumer)
             if lease_seconds and attendant.can_be_claimed and destination is not None:
@@ -566,6 +577,12 @@ class MessageManager:
         if destination is not None:
             self.run(destination, destination.handle(DispatchesDropped(of_consumers), self.microseconds()))
             self._tick.ask()
+
+    @property
+    def view_of_decisions(self) -> bytes:
+        """The view in which a transaction is decided now; empty for a server that is alone."""
+        views = self.catalogue.views
+        return views.present or (BEFORE if views.standing is not None else b"")
 
     def end_doubts(self, lease_seconds: float) -> None:
         """The cluster is whole: what was with clients of another part has the lease of any other."""
@@ -704,6 +721,16 @@ class MessageManager:
         self._persisting.append((lsn, destination, block))
 
     @property
+    def stable_position(self) -> int:
+        """How far readers of the history may see."""
+        return self.stable_index if self.catalogue.is_replicated else self.stable_lsn
+
+    @property
+    def last_position(self) -> int:
+        """How far the history goes, by what readers may hold on to."""
+        return self.place.index if self.catalogue.is_replicated else self.stable_lsn
+
+    @property
     def is_all_stored(self) -> bool:
         """Whether nobody waits for the disk, here or elsewhere."""
         waits = self._persisting or self._noting or self._alerting.waits
@@ -837,7 +864,7 @@ class MessageManager:
 
     def end_of_tick(self) -> None:
         journal = self.journal
-        if journal.has_pending and self.catalogue.pipelines.has_holds:
+        if self.recovery is None and journal.has_pending and self.catalogue.pipelines.has_holds:
             self._write_time()
         journal.end_of_tick()
         while journal.has_pending:

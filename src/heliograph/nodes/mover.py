@@ -16,7 +16,7 @@ from heliograph.destinations.effects import AnyEffect, Continue
 from heliograph.destinations.moving import Gathering, copies_of, wants_another_turn
 from heliograph.journal.records import RecordKind
 from heliograph.model.block import Block, Span, parse
-from heliograph.model.errors import ClientFault, HeliographError, StorageFull
+from heliograph.model.errors import NO_ROOM, ClientFault, HeliographError, StorageFull
 from heliograph.model.ids import IdIssuer
 from heliograph.model.limits import MOVE_PORTION_MESSAGES
 
@@ -109,7 +109,7 @@ class _Move:
         size = sum(block.size + _RECORD_BYTES for block in blocks) + len(spans) * _RANGE_BYTES + _RECORD_BYTES
         if not manager.journal.reserve(size):
             self._gathering.put_back(spans)
-            raise StorageFull("the disk, or the quota on it, is full")
+            raise StorageFull(NO_ROOM)
         released: list[AnyEffect] = []
         ranges = source.messages.removed(spans, released)
         if ranges:

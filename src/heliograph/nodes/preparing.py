@@ -37,7 +37,7 @@ from heliograph.destinations.transactions import (
 )
 from heliograph.journal.records import RecordKind
 from heliograph.model.block import Block
-from heliograph.model.errors import ClientFault, HeliographError, StorageFull, Unavailable
+from heliograph.model.errors import NO_ROOM, ClientFault, HeliographError, StorageFull, Unavailable
 from heliograph.model.ids import SessionId
 from heliograph.model.limits import (
     ASK_AGAIN_SECONDS,
@@ -46,7 +46,7 @@ from heliograph.model.limits import (
     OUTCOMES_WANTED_AT_ONCE,
     TRANSACTION_PATIENCE_SECONDS,
 )
-from heliograph.nodes.committing import Committing, Done, releases
+from heliograph.nodes.committing import Committing, Done, in_doubt, releases
 
 if TYPE_CHECKING:
     from heliograph.nodes.message_manager import MessageManager
@@ -77,11 +77,33 @@ class Preparing:
 
     def on_command(self, command: PrepareAsked | OutcomeAsked | FinalAsked | CommitStateAsked) -> None:
         deciding = self._transactions.deciding(command.session, command.number)
-        if deciding is None or isinstance(command, CommitStateAsked):
+        if self._is_in_doubt(command):
+            self._manager.multicast(in_doubt(command.request))
+        elif deciding is None or isinstance(command, CommitStateAsked):
             self._handlers[type(command)](command)
         else:  # it is on its way to the disk: whatever is asked about it is answered with that
             deciding.requests.append(command.request)
             deciding.body = _COMMITTED
+
+    def _is_in_doubt(self, command: PrepareAsked | OutcomeAsked | FinalAsked | CommitStateAsked) -> bool:
+        """PROTOCOL 7.3 and 7.6: what a restricted part did not decide itself, the others may have decided otherwise.
+        It makes no promises, so all it can answer for is what it committed by itself. Who asks whether anything is
+        known may be told that nothing is: if it began elsewhere, its commit finds nothing of it here."""
+        if not self._committing.is_restricted:
+            return False
+        key, transactions = (command.session, command.number), self._transactions
+        present = self._manager.catalogue.views.present
+        deciding = transactions.deciding(*key)
+        if deciding is not None:
+            return deciding.view != present
+        is_known = key in transactions.prepared or transactions.outcome(*key) is not None
+        if not is_known and isinstance(command, PrepareAsked | CommitStateAsked):
+            return False
+        return transactions.decided_in(*key) != present
+
+    def _answer(self, request: int, body: dict[str, str]) -> None:
+        """Something that binds this participant, whoever leads it: when all that was written so far is stored."""
+        self._manager.announce_when_stored(Answered(request, body, self._manager.view_of_decisions))
 
     # ---- promising
 
@@ -90,7 +112,7 @@ class Preparing:
         known = transactions.outcome(command.session, command.number)
         prepared = transactions.prepared.get((command.session, command.number))
         if known or (prepared is not None and prepared.record.decider == command.decider):
-            manager.answer_when_stored(command.request, {})
+            self._answer(command.request, {})
         elif known is False or prepared is not None or transactions.is_past(command.session, command.number):
             sentence = "the transaction was rolled back"
             manager.multicast(Rejected(command.request, "transaction-rolled-back", sentence))
@@ -101,7 +123,9 @@ class Preparing:
             try:
                 self._prepare(command)
             except HeliographError as error:
-                self._committing.drop(command.session, command.number)
+                # A part that was cut off says nothing of how it ended: the others may have promised it.
+                number = 0 if self._committing.is_restricted else command.number
+                self._committing.drop(command.session, number)
                 manager.multicast(Rejected(command.request, error.code, error.sentence))
 
     def prepare(self, command: PrepareAsked) -> None:
@@ -137,9 +161,9 @@ class Preparing:
             manager.now(),
             [(*place, numbers) for place, numbers in places.items()],
         )
-        transactions.prepare(record)
+        transactions.prepare(record, manager.view_of_decisions)
         manager.append(RecordKind.PREPARED, 0, 0, _encode(record), wait=True)
-        manager.answer_when_stored(command.request, {})
+        self._answer(command.request, {})
         for destination, _, _, _ in consumed:
             manager.hand_out(destination)
 
@@ -151,7 +175,7 @@ class Preparing:
         prepared = transactions.prepared.get(key)
         known = transactions.outcome(*key)
         if known:
-            self._manager.multicast(Answered(command.request, _COMMITTED))
+            self._answer(command.request, _COMMITTED)
         elif prepared is not None and not prepared.record.decides:
             self._manager.multicast(Answered(command.request, _UNDECIDED))  # it was promised to another
         elif prepared is not None and command.decide:
@@ -165,7 +189,7 @@ class Preparing:
             self._manager.multicast(Answered(command.request, _UNDECIDED))  # PROTOCOL 7.6
         else:
             self._abort_for_good(*key)
-            self._manager.answer_when_stored(command.request, _ABORTED)
+            self._answer(command.request, _ABORTED)
 
     def _abort_for_good(self, session: SessionId, number: int) -> None:
         """Of the decider: it is not committed, and whoever asks from now on must hear nothing else."""
@@ -199,7 +223,7 @@ class Preparing:
                 self._commit(prepared, command.request)
                 return
             self._abort(prepared)
-        self._manager.answer_when_stored(command.request, _COMMITTED if command.is_commit else _ABORTED)
+        self._answer(command.request, _COMMITTED if command.is_commit else _ABORTED)
 
     def _final_for_decider(self, command: FinalAsked) -> None:
         """Everybody has committed; or somebody cannot, and it is to be aborted, unless it is committed already."""
@@ -215,7 +239,7 @@ class Preparing:
         elif not known:
             self._abort_for_good(*key)
         body = _COMMITTED if known or command.is_commit else _ABORTED
-        self._manager.answer_when_stored(command.request, body)
+        self._answer(command.request, body)
 
     def _commit(self, prepared: Prepared, request: int) -> None:
         self.carry_out(prepared, [request])
@@ -228,7 +252,7 @@ class Preparing:
             ranges = sum(len(numbers) for _, _, numbers in prepared.record.consumed)
             size += _COMMIT_BYTES + len(prepared.staged) * _NUMBER_BYTES + ranges * 2 * _NUMBER_BYTES
         if not self._manager.journal.reserve(size):
-            raise StorageFull("the disk, or the quota on it, is full: nothing was carried out")
+            raise StorageFull(f"{NO_ROOM}: nothing was carried out")
 
     def carry_out(self, prepared: Prepared, requests: list[int]) -> None:
         """It is to be. `requests` are answered when that is stored."""
@@ -243,7 +267,8 @@ class Preparing:
             touched.append(destination)
         with contextlib.suppress(StorageFull):  # it was promised: what may be lost stays in memory then
             self._committing.spill(prepared.staged)
-        deciding = self._transactions.decide_prepared(prepared, requests, manager.now())
+        view = manager.view_of_decisions
+        deciding = self._transactions.decide_prepared(prepared, requests, manager.now(), view)
         self._committing.take_effect(deciding, prepared.staged, done, effects)
         for destination in touched:
             manager.hand_out(destination)
@@ -254,7 +279,7 @@ class Preparing:
 
     def _abort(self, prepared: Prepared) -> None:
         manager, record = self._manager, prepared.record
-        self._transactions.abort(prepared)
+        self._transactions.abort(prepared, manager.view_of_decisions)
         if record.key[0] not in manager.catalogue.sessions:
             self._transactions.forget(record.key[0])
         outcome = CommitRecord(record.session, record.number, False, [], [])
@@ -292,7 +317,8 @@ class Preparing:
         if finishing is not None:
             decider, participants = finishing.participant, finishing.participants
         body = {"state": state, "decider": decider, "participants": participants}
-        self._manager.answer_when_stored(command.request, body)
+        view = self._manager.view_of_decisions
+        self._manager.announce_when_stored(Answered(command.request, body, view))
 
     # ---- asking
 

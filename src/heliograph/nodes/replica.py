@@ -34,14 +34,16 @@ from heliograph.bus.commands import (
     BodyWanted,
     BranchOffered,
     Command,
+    CommitAsked,
     DispatchSeen,
     Leads,
     Logged,
+    Published,
     Stored,
     Synchronised,
     UnionComplete,
 )
-from heliograph.bus.interface import Incarnation, Origin, Receiver
+from heliograph.bus.interface import NO_VIEW, Incarnation, Origin, Place, Receiver
 from heliograph.bus.presence import MESSAGE_MANAGER, NodeState
 from heliograph.cluster.dispatch_rules import Situation
 from heliograph.cluster.fork import has_more
@@ -55,12 +57,20 @@ from heliograph.journal.records import RecordKind
 from heliograph.model.claim import first_tag
 from heliograph.model.errors import HeliographError, Unavailable
 from heliograph.model.limits import RESTRICTED_START_SECONDS, STUCK_SECONDS
-from heliograph.nodes.catching_up import Host, bring_file, catch_up
+from heliograph.nodes.catching_up import (
+    BRINGING_FAILED,
+    Host,
+    bring_file,
+    bring_history,
+    bring_lost,
+    catch_up,
+)
 from heliograph.nodes.clock import CLOCK, Clock
 from heliograph.nodes.event_log import Record, ignore
-from heliograph.nodes.following import Following, LostPlace
+from heliograph.nodes.following import Fact, Following, LostPlace
 from heliograph.nodes.leading import Leading
 from heliograph.nodes.message_manager import MessageManager
+from heliograph.nodes.preparing import PROMISES
 from heliograph.nodes.reunion import Reunion
 from heliograph.nodes.tick import Tick
 
@@ -75,7 +85,10 @@ _ANSWER_FIRST_SECONDS: Final = 0.3
 _AMONG_MANAGERS = (Stored, Synchronised, BodyWanted, BranchOffered, UnionComplete)
 # `Seen` keeps these.
 _OF_CLIENT_MANAGERS = (DispatchSeen,)
+# What these come to depends on what the view is.
+_OF_TRANSACTIONS = (CommitAsked, *PROMISES)
 _encode = msgspec.msgpack.Encoder().encode
+_ANYWHERE = Place(0, 0)
 
 
 def _encoded(known: msgspec.Struct | None) -> bytes:
@@ -156,13 +169,19 @@ class Replica:
         self._dropped: list[Handed] = []  # what it handed out in the last view, and no client has
         # Facts that came between views. Another may lead already, and they may be about what that one gave: whoever
         # leads in the next view handles them.
-        self._kept: list[tuple[Incarnation, int, Command]] = []
+        self._kept: list[Fact] = []
+        # What was asked about transactions before a view began is decided in it, if it is restricted (PROTOCOL 7.3),
+        # or the one before was: that had no say in it any more.
+        self._undecided: list[Fact] = []
+        self._decides_later = False
         self._unread: list[Command] = []  # decisions that came before it had the log they go on from
         self._catching_up: asyncio.Task[None] | None = None
         self._bringing: asyncio.Task[None] | None = None
+        self._remembering: asyncio.Task[None] | None = None
         self.host = Host(lambda: self.manager, lambda: self.reunion.branches, clock.secret(_KEY_BYTES))
+        self._lacks_history = False  # something that readers hold
         self._forcing: deque[tuple[int, Callable[[], None]]] = deque()
-        self.manager = make_manager(self._bus)
+        self.manager = self._made()
         self.reunion = Reunion(self, self.manager)
         tick.add_write(self._end_of_tick)
 
@@ -193,11 +212,16 @@ class Replica:
     async def stop(self) -> None:
         self.reunion.suspend()
         self._end_waiting()
-        for task in (self._catching_up, self._bringing):
+        for task in (self._catching_up, self._bringing, self._remembering):
             if task is not None:
                 task.cancel()
         await self.host.stop()
         self.manager.stop(led=not self._has_backup)
+
+    def _made(self) -> MessageManager:
+        manager = self._make_manager(self._bus)
+        manager.pipelines.feeding.on_lack = self._lacks_some_history
+        return manager
 
     def _follow(self) -> Following:
         following = Following(self.manager, self._say, self._own_disk_has, self._bring)
@@ -236,11 +260,23 @@ class Replica:
     def _lacks_content(self) -> bool:
         """Messages of its log refer to files that it does not have, and others do: one of them should lead."""
         following = self._following
-        return following is not None and (following.lacks_content or self.manager.large.has_lost_some)
+        return following is not None and (
+            following.lacks_content or self.manager.large.has_lost_some or self._lacks_history
+        )
 
     @property
     def is_leading(self) -> bool:
         return self._leading is not None
+
+    def is_settled(self, *, is_whole: bool) -> bool:
+        """Whether it counts in its view and has nothing to merge. `is_whole`: everybody is there to merge with."""
+        if not self.state.is_synchronised or (self._standing is not None and self._standing.is_left_out):
+            return False
+        if not is_whole:
+            return True
+        if self.reunion.is_merging or self.reunion.branches.all:
+            return False
+        return not (self.is_leading and self.manager.catalogue.views.is_parted)
 
     @property
     def standing(self) -> str:
@@ -297,6 +333,16 @@ class Replica:
             raise Unavailable("it is not here any more", code="catch-up-failed")
         return self.roles.states[who].address
 
+    def addresses_of_others(self) -> list[str]:
+        """Where the other message managers of the view are reached."""
+        states = self.roles.states.values() if self.roles is not None else ()
+        return [state.address for state in states if state.name != self.name]
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all who belong to the sub-cluster are in the view, with the disks that they had."""
+        return self._standing is not None and self._standing.partition.state is State.A
+
     def everybody_is_here(self) -> bool:
         """Whether all who belong to the sub-cluster are here, and follow."""
         standing, leading, roles = self._standing, self._leading, self.roles
@@ -315,12 +361,14 @@ class Replica:
     def retreat(self) -> MessageManager:
         """Read the journal again, and do not act."""
         self._leading = self._bus.leading = None
+        self._end_bringing()
         self._reopen()
         return self.manager
 
     def goes_on_leading(self, leading: Leading) -> None:
         self._leading = self._bus.leading = leading
         self.regate()
+        self._regain()
 
     def became_whole(self) -> None:
         """Every message manager has all that any had: nothing waits any more."""
@@ -336,7 +384,7 @@ class Replica:
             state=self._standing.partition.state,
             is_in_force=self._standing.is_in_force,
             is_whole=not views.is_parted,
-            is_joined=self.reunion.is_joined,
+            is_joined=self.reunion.looks_joined(),
             first_tag=self._first_tag,
         )
         for destination, effects in views.regate(situation):
@@ -371,11 +419,17 @@ class Replica:
     def _fact(self, origin: Origin, fact: Command) -> None:
         sender, sequence = origin.incarnation, origin.sequence
         if self._leading is not None and self._is_installed:
-            self._leading.handle(sender, sequence, fact)
+            self._handle(self._leading, (sender, sequence, fact))
         elif self._leading is not None:
             self._kept.append((sender, sequence, fact))
         elif self._following is not None:
             self._following.heard(sender, sequence, fact)
+
+    def _handle(self, leading: Leading, heard: Fact) -> None:
+        if self._decides_later and isinstance(heard[2], _OF_TRANSACTIONS):
+            self._undecided.append(heard)
+        else:
+            leading.handle(*heard)
 
     def _among_managers(self, sender: Incarnation, fact: Command) -> None:
         if isinstance(fact, BranchOffered | UnionComplete):
@@ -446,6 +500,7 @@ class Replica:
         self._came = tuple(came)
         dropped = handed_out.dropped(came, side.targets())
         if isinstance(side, Following):
+            side.only_these_came(came)
             side.was_dropped(dropped)
         else:
             self._dropped = dropped
@@ -457,6 +512,8 @@ class Replica:
         self._is_installed = True
         self.roles, self._standing = roles, standing
         self._view = view
+        if self._following is not None:
+            self._following.view_began()
         self._adopt(roles)
         if roles.primary is not None:
             self._end_waiting()
@@ -529,6 +586,9 @@ class Replica:
             return  # it began anew meanwhile
         self._reopen()
         following.goes_on_as(self.manager)
+        await self._bring_history(address)
+        if self._following is not following:
+            return
         if self._view is not view:
             # The host may be in another part by now, or have cut off what it gave: this is not the log of the view.
             self._record("replica-caught-up-too-late", index=self.manager.place.index)
@@ -547,6 +607,27 @@ class Replica:
             return
         self._say_synchronised()
 
+    async def _bring_history(self, address: str) -> None:
+        """What readers hold of the history, before this one counts: from then on it may lead. Messages come before
+        history: whatever goes wrong, it counts all the same, and rather lets others lead."""
+        manager, self._lacks_history = self.manager, True
+        try:
+            records = await bring_history(address, manager)
+        except (OSError, EOFError, TimeoutError, HeliographError, msgspec.DecodeError) as error:
+            self._record("history-lacking", error=str(error) or repr(error))
+            return
+        if manager is self.manager:
+            self._lacks_history = False
+            manager.pipelines.follow_holds()
+        if records:
+            self._record("history-brought", records=records, index=manager.place.index)
+
+    def _lacks_some_history(self) -> None:
+        """Somebody holds what was written before this manager had the log. Who is catching up looks for itself."""
+        is_busy = self._remembering is not None and not self._remembering.done()
+        if self.is_following and not is_busy:
+            self._remembering = asyncio.get_running_loop().create_task(self._bring_history(self._primary()))
+
     def _bring(self) -> None:
         if self._bringing is None or self._bringing.done():
             self._bringing = asyncio.get_running_loop().create_task(self._bring_files())
@@ -562,6 +643,32 @@ class Replica:
                 self._lost_place(LostPlace(f"the content of a large message could not be had: {error}"))
                 return
 
+    def _regain(self) -> None:
+        """Who leads has the longest log, and may lack content all the same: others are asked for it."""
+        large, is_busy = self.manager.large, self._bringing is not None and not self._bringing.done()
+        if not is_busy and large.lacks(large.references()):
+            self._bringing = asyncio.get_running_loop().create_task(self._bring_lost())
+
+    async def _bring_lost(self) -> None:
+        """From those of the view; whoever comes later comes with a view."""
+        view = None
+        while view is not self._view:
+            view = self._view
+            try:
+                files = await bring_lost(self.addresses_of_others(), self.manager)
+            except BRINGING_FAILED as error:
+                self._record("content-lacking", error=str(error) or repr(error))
+                await asyncio.sleep(_TRY_AGAIN_SECONDS)
+                view = None
+            else:
+                if files:
+                    self._record("content-brought", files=files)
+
+    def _end_bringing(self) -> None:
+        if self._bringing is not None:
+            self._bringing.cancel()
+        self._bringing = None
+
     def _say_synchronised(self) -> None:
         if self._is_installed:
             if self._following is not None:
@@ -576,13 +683,17 @@ class Replica:
 
     def _cut(self, index: int) -> MessageManager:
         """Where our log parts from the host's, it ends."""
+        history = self.manager.place.history
         self._reopen(index)
+        self.manager.place.history = (
+            history  # it says what stands in the journal, of which nothing is cut yet
+        )
         return self.manager
 
     def _reopen(self, until: int | None = None) -> None:
         before = self.manager.place
         self.manager.stop(led=False)
-        self.manager = self._make_manager(self._bus)
+        self.manager = self._made()
         self.manager.large.keep(self.reunion.branches.files())
         try:
             self.manager.open(until)
@@ -611,12 +722,18 @@ class Replica:
     # ---- leading
 
     def _lead(self, view: View, roles: Roles) -> None:
+        situation = self.manager.catalogue.views.situation
+        was_restricted = situation is not None and situation.state is State.D
+        is_restricted = roles.partition.state is State.D
+        self._decides_later = was_restricted or is_restricted or bool(self._undecided)
         if self._leading is None:
             self._first_tag = 0  # whoever led before may have given what nobody here has heard of
-            self._begin_to_lead(view)
+            self._begin_to_lead(view, roles)
         else:
             self._entered(view)
-            self._handle_kept(self._leading)
+            self.reunion.awaits(self._from_other_parts(roles))
+            kept, self._kept = self._kept, []
+            self._handle_all(self._leading, kept)
         leading = self._leading
         assert leading is not None
         self.manager.journal.sync_now()  # PROTOCOL 3: before it acts in the view
@@ -625,24 +742,28 @@ class Replica:
         self._forget_bodies = self._forget_bodies or bool(newcomers)
         leading.only_these_follow(list(roles.backups))
         dropped, self._dropped = self._dropped, []
-        leading.decide_afresh(dropped)
-        assert self.channel is not None, "who leads is in the channel"
-        leading.only_these_are_here(self._came, self.channel.has_ended)
         state = roles.partition.state
+        leading.decide_afresh(dropped, is_restricted=state is State.D)
+        assert self.channel is not None, "who leads is in the channel"
+        has_ended = self.channel.has_ended
+        leading.only_these_are_here(self._came, has_ended)
+        self.reunion.only_these_are_here(self._came, lambda who: leading.lease_after(who, has_ended))
         takes_along = state is not State.D and self._standing is not None and self._standing.takes_along
         self.manager.run(None, self.manager.catalogue.views.enter(view.id, state, takes_along=takes_along))
-        others = self._from_other_parts(roles)
-        self.reunion.awaits(others)
-        if not self._first_tag or state is State.D or others:
+        if not self._first_tag or state is State.D or self._from_other_parts(roles):
             self._first_tag = self._first_tag_in(view, roles)
         self.regate()
+        self._regain()
         if state is State.D:
             self._act()
 
-    def _handle_kept(self, leading: Leading) -> None:
-        kept, self._kept = self._kept, []
-        for sender, sequence, fact in kept:
-            leading.handle(sender, sequence, fact)
+    def _handle_all(self, leading: Leading, facts: list[Fact]) -> None:
+        """What nobody has handled yet. Whoever comes back waits for the union of the view that there is now."""
+        for sender, sequence, fact in facts:
+            if isinstance(fact, Published) and sender not in self._came:
+                leading.may_lack_some(sender, fact)
+            if not self.reunion.lets_wait(Origin(_ANYWHERE, sender, sequence, NO_VIEW), fact):
+                self._handle(leading, (sender, sequence, fact))
 
     def _from_other_parts(self, roles: Roles) -> tuple[Incarnation, ...]:
         """Message managers of the view that have done something which is not known here."""
@@ -676,9 +797,13 @@ class Replica:
         assert self._leading is not None
         self._leading.install(forget_bodies=self._forget_bodies)
         self._forget_bodies = False
+        self._decides_later = False
+        undecided, self._undecided = self._undecided, []
+        for heard in undecided:
+            self._leading.handle(*heard)
         self.manager.ask_for_tick()
 
-    def _begin_to_lead(self, view: View) -> None:
+    def _begin_to_lead(self, view: View, roles: Roles) -> None:
         following = self._following
         assert following is not None
         took_over = following.is_synchronised
@@ -691,12 +816,15 @@ class Replica:
             self.manager, self._say, self._own_disk_has, prefix=prefix, lease_seconds=self._lease_seconds
         )
         self._leading = self._bus.leading = leading
+        self.reunion.awaits(self._from_other_parts(roles))
         if took_over:
             self._enter_no_view()
-            following.take_over(leading)
+            self._handle_all(leading, following.take_over(leading))
+            self.manager.begin_turns()
         else:
             self.manager.lead()
         self._following = None
+        self._end_bringing()  # who led before is not asked any more
         leading.multicast(Leads(self.manager.place.index, anew=not took_over))
         self._record("replica-leads", took_over=took_over, index=self.manager.place.index)
 
@@ -758,11 +886,14 @@ class Replica:
         self._leading = self._bus.leading = None
         self._forcing.clear()
         self._kept.clear()
+        self._undecided.clear()
+        self._decides_later = False
         self._unread.clear()
-        for task in (self._catching_up, self._bringing):
+        for task in (self._catching_up, self._bringing, self._remembering):
             if task is not None:
                 task.cancel()
-        self._catching_up = self._bringing = None
+        self._catching_up = self._bringing = self._remembering = None
+        self._lacks_history = False
         with contextlib.suppress(HeliographError, OSError):  # then the node stops
             self._reopen()
         self._following = self._follow()

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -35,7 +36,7 @@ from heliograph.model.errors import HeliographError, Unavailable
 from heliograph.model.large import LargeReference
 from heliograph.model.limits import UNION_WAIT_SECONDS, WHOLE_EVERY_RECORDS
 from heliograph.nodes.branches import Branches
-from heliograph.nodes.catching_up import RemoteBranch
+from heliograph.nodes.catching_up import RemoteBranch, bring_from_any
 from heliograph.nodes.following import Following
 from heliograph.nodes.merger import Merger, has_all_of
 from heliograph.nodes.returning import Returning
@@ -65,9 +66,6 @@ class LocalBranch:
 
     async def bodies(self, places: list[tuple[int, int]]) -> list[bytes]:
         return [self._branches.body(self._branch, *place) for place in places]
-
-    async def bring(self, _manager: MessageManager, _reference: LargeReference) -> None:
-        raise Unavailable("the content of a large message is lost", code="large-damaged")
 
     def close(self) -> None:
         """Nothing is open."""
@@ -114,11 +112,22 @@ class Reunion:
         self._awaited = others
         self._look_at_own()
 
+    def only_these_are_here(
+        self, came: Collection[Incarnation], lease_after: Callable[[Incarnation], float]
+    ) -> None:
+        """The same as for sessions that nobody waits with (`leading.py`)."""
+        self._returning.only_these_are_here(came, lease_after)
+
     @property
     def is_joined(self) -> bool:
         """Whether all is in the log that was done in other parts by those who are here. Until then nothing is handed
         out (P6): consumers that come from there may have had it, and been told that they are through with it."""
         return not self._offers and all(who in self._complete for who in self._awaited)
+
+    def looks_joined(self) -> bool:
+        """The same, for whoever lets messages go by it: when it changes, they are to be looked at again."""
+        self._was_joined = self.is_joined
+        return self._was_joined
 
     def suspend(self) -> None:
         """A view ends: whoever leads must say where it is."""
@@ -130,6 +139,7 @@ class Reunion:
     def heard(self, sender: Incarnation, said: BranchOffered | UnionComplete) -> None:
         if isinstance(said, UnionComplete):
             self._complete[sender] = None
+            self._replica.manager.ask_for_tick()
             return
         self._complete.pop(sender, None)
         for branch in said.branches:
@@ -139,7 +149,7 @@ class Reunion:
     def keeps(self, origin: Origin, command: Command) -> bool:
         """Whether a command is heard later, or need not be."""
         if not self._is_draining and self._retreated is None:
-            return self._replica.leading is not None and not self.is_joined and self._waits(origin, command)
+            return self.lets_wait(origin, command)
         kind = type(command)
         if kind in DECISIONS:
             if self._retreated is None:
@@ -151,6 +161,13 @@ class Reunion:
         self._unheard.append((origin, command))
         return True
 
+    def lets_wait(self, origin: Origin, command: Command) -> bool:
+        """Whether somebody who says this to the primary is answered when the union is there. Nobody overtakes those
+        who have waited for that and are about to be let in."""
+        if self._replica.leading is None or (self.is_joined and not self._returning.is_behind(command)):
+            return False
+        return self._waits(origin, command)
+
     def _waits(self, origin: Origin, command: Command) -> bool:
         """Whether somebody comes back to whom only the union can say what is known of it."""
         loop = asyncio.get_running_loop()
@@ -159,6 +176,7 @@ class Reunion:
             return False
         if is_first:
             loop.call_later(UNION_WAIT_SECONDS, self._replica.manager.ask_for_tick)
+        self._replica.manager.ask_for_tick()
         return True
 
     def _let_in(self) -> None:
@@ -210,7 +228,6 @@ class Reunion:
         for branch in [each for each in self._offers if ledger.has_merged(each)]:
             del self._offers[branch]
         if self._was_joined != self.is_joined:
-            self._was_joined = self.is_joined
             self._replica.regate()
         if self._returning.is_waited_for and (
             self.is_joined or self._returning.is_over(asyncio.get_running_loop().time())
@@ -272,6 +289,8 @@ class Reunion:
             self._replica.record(
                 "branch-taken-in", branch=branch.hex(), fork=summary.fork, messages=merger.taken
             )
+            if merger.left_out:
+                self._replica.record("branch-without-content", branch=branch.hex(), lanes=merger.left_out)
             self._offers.pop(branch, None)
         finally:
             source.close()
@@ -312,7 +331,17 @@ class Reunion:
             manager.journal.end_of_tick()
             leading.end_of_tick()
 
-        return Merger(manager, leading.ships, end_of_tick, following)
+        return Merger(manager, leading.ships, end_of_tick, following, self._bring)
+
+    async def _bring(self, reference: LargeReference) -> bool:
+        """The content of a large message, from whoever of the view has it: who set aside the branch may have had the
+        message alone. False: everybody is here, and nobody has it. Raises Unavailable while somebody is away who may,
+        and what went wrong with one who is here."""
+        if await bring_from_any(self._replica.addresses_of_others(), self._replica.manager, reference):
+            return True
+        if not self._replica.is_whole:
+            raise Unavailable("who has the content of a large message is not here", code="catch-up-failed")
+        return False
 
     def go_on(self) -> None:
         """Act again, with all that was said meanwhile."""
@@ -320,7 +349,9 @@ class Reunion:
         if self._retreated is not None:
             (leading, following), self._retreated = self._retreated, None
             leading.end_of_tick()
-            following.take_over(leading)
+            facts = following.take_over(leading)
+            assert not facts, "who retreats has handled everything"
+            self._replica.manager.begin_turns()
             self._replica.goes_on_leading(leading)
             leading.multicast(Leads(self._replica.manager.place.index))
         while self._unheard:

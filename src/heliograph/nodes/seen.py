@@ -9,7 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from heliograph.bus.commands import Command, ConsumerAttached, Dispatched, DispatchSeen, Logged, Parcelled
+from heliograph.bus.commands import (
+    Answered,
+    Command,
+    ConsumerAttached,
+    Dispatched,
+    DispatchSeen,
+    Logged,
+    Parcelled,
+)
 from heliograph.bus.interface import Incarnation
 from heliograph.cluster.handed_out import HandedOut
 from heliograph.model.errors import Unavailable
@@ -32,14 +40,16 @@ class Seen:
         later: Callable[[float, Callable[[], None]], object],
         *,
         is_own: Callable[[ConsumerId], bool] | None,
+        has_asked: Callable[[int], bool] = lambda _: False,
     ) -> None:
         """`say` multicasts, and raises Unavailable. `soon`: when what was delivered together has been applied.
         `later`: after so many seconds. `is_own`: whether a consumer is with the client manager of this process; None
-        if there is none."""
+        if there is none. `has_asked`: whether that one waits for the answer to a request."""
         self._say = say
         self._soon = soon
         self._later = later
         self._is_own = is_own
+        self._has_asked = has_asked
         self._is_first = False
         self._is_asked = False
         self._is_asked_later = False
@@ -58,6 +68,9 @@ class Seen:
                     if isinstance(decision, Dispatched | Parcelled):
                         handed_out.decided(decision, place)
                         concerns_others = concerns_others or not self._has(decision.consumer)
+                    elif isinstance(decision, Answered) and decision.binds:
+                        handed_out.answered(place)
+                        concerns_others = concerns_others or not self._has_asked(decision.request)
             elif isinstance(command, DispatchSeen):
                 handed_out.seen(sender, command.place)
                 is_news = True

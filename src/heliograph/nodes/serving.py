@@ -8,11 +8,13 @@ import gc
 import os
 from functools import partial
 
-from heliograph.model.errors import Unavailable
+from heliograph.model.errors import ClientFault, Unavailable
 from heliograph.nodes.allocation import keep_large_buffers
+from heliograph.nodes.certificates import INVALID, Certificates
 from heliograph.nodes.client_manager import ClientManager
 from heliograph.nodes.configuration import Configuration
 from heliograph.nodes.connection import Connection
+from heliograph.nodes.event_log import Record
 from heliograph.nodes.users import UserStore, open_to_everyone
 from heliograph.sessions.access import AccessControl
 
@@ -31,23 +33,35 @@ def admission(configuration: Configuration) -> tuple[AccessControl, UserStore | 
     return users.access_control(creation), users
 
 
+def certificates(configuration: Configuration, record: Record) -> Certificates | None:
+    """None where there is no TLS. Raises ClientFault."""
+    tls = configuration.tls
+    if tls.certificate:
+        return Certificates(tls, record)
+    if tls.required or "/tls" in configuration.server.more_ports or tls.clients != "ignored" or tls.key:
+        raise ClientFault("there is no TLS without a certificate: name one in tls.certificate", code=INVALID)
+    return None
+
+
 async def listen(configuration: Configuration, clients: ClientManager) -> asyncio.Server:
     """Raises Unavailable `address-unavailable`."""
     server = configuration.server
     first = await _listen(server.host, server.port, clients)
     try:
-        for port in [int(port) for port in server.more_ports.split(",") if port]:
-            clients.more_listeners.append(await _listen(server.host, port, clients))
+        for given in [port for port in server.more_ports.split(",") if port]:
+            port, _, tls_only = given.partition("/")
+            more = await _listen(server.host, int(port), clients, tls_only=bool(tls_only))
+            clients.more_listeners.append(more)
     except Unavailable:
         first.close()
         raise
     return first
 
 
-async def _listen(host: str, port: int, clients: ClientManager) -> asyncio.Server:
+async def _listen(host: str, port: int, clients: ClientManager, *, tls_only: bool = False) -> asyncio.Server:
     try:
         return await asyncio.get_running_loop().create_server(
-            partial(Connection, clients), host, port, backlog=_BACKLOG
+            partial(Connection, clients, clients.tls_of_port(tls_only)), host, port, backlog=_BACKLOG
         )
     except (OSError, OverflowError) as error:
         number = error.errno if isinstance(error, OSError) else None

@@ -24,11 +24,11 @@ from heliograph.bus.commands import (
 from heliograph.bus.interface import ChannelBus, Damage, Incarnation, Origin
 from heliograph.bus.presence import CLIENT_MANAGER, NodeState
 from heliograph.cluster.log import decode_enrolment
-from heliograph.cluster.partition_state import Enrolment
+from heliograph.cluster.partition_state import Enrolment, State
 from heliograph.cluster.roles import Roles, roles_in
 from heliograph.cluster.standing import Standing
 from heliograph.cluster.view import View, straight
-from heliograph.model.errors import HeliographError, Unavailable
+from heliograph.model.errors import CorruptJournal, HeliographError, Unavailable
 from heliograph.model.limits import RESTRICTED_START_SECONDS
 from heliograph.nodes.cluster_clients import ClusterClients
 from heliograph.nodes.cluster_member import LEFT, ClusterMember
@@ -96,7 +96,8 @@ class Station:
         self._dispatch_majority = dispatch_majority
         loop = asyncio.get_running_loop()
         is_own = clients.has if clients is not None else None
-        self._seen = Seen(self._say, loop.call_soon, loop.call_later, is_own=is_own)
+        has_asked = clients.has_asked if clients is not None else _asked_nothing
+        self._seen = Seen(self._say, loop.call_soon, loop.call_later, is_own=is_own, has_asked=has_asked)
         self._left = asyncio.Event()
         self._is_in = False  # in a view, which may be over
         self._left_because = ""
@@ -148,8 +149,23 @@ class Station:
         )
 
     @property
+    def key(self) -> bytes:
+        """What the message managers of the sub-cluster know and no client does; empty where nobody leads."""
+        roles = self.roles
+        if roles is None or roles.primary is None:
+            return b""
+        return next((state.cluster for state in roles.states.values() if state.cluster), b"")
+
+    @property
+    def counts(self) -> bool:
+        """Whether nothing is missing any more. Asked with every frame, so it asks nobody else."""
+        if self.roles is None or self.roles.primary is None:
+            return False
+        return self.replica is None or self.replica.is_leading or self.replica.is_following
+
+    @property
     def lacks(self) -> str:
-        """What is missing before it counts, in words; empty if nothing."""
+        """What is missing before it counts, in words; empty if nothing. It looks at the ring, which takes a while."""
         roles = self.roles
         if (roles is None or roles.primary is None) and (alone := self._household.look_around()):
             return alone
@@ -176,6 +192,20 @@ class Station:
             )
         return ""
 
+    @property
+    def is_settled(self) -> bool:
+        """Whether the view holds and none follows from it. While somebody has still to get the log, to be enrolled or
+        to merge what its part did, another view of the same members is about to come: for a moment there is none."""
+        standing, roles, replica = self.standing, self.roles, self.replica
+        if standing is None or roles is None or roles.primary is None or not self.member.is_installed:
+            return False
+        if not standing.may_act or roles.others:
+            return False
+        is_whole = standing.partition.state is State.A
+        if is_whole and standing.unsettled is not None:
+            return False
+        return replica is None or replica.is_settled(is_whole=is_whole)
+
     # ---- the channel
 
     def on_apply(self, origin: Origin, commands: list[Command], _position: int) -> None:
@@ -191,7 +221,7 @@ class Station:
         if self.clients is not None:
             self.clients.on_apply(origin, commands, AT_ONCE if handed_out.is_waived else place)
             if is_seen_more and self.member.incarnation is not None:
-                self.clients.handing_out.seen(handed_out.seen_by_most(self.member.incarnation))
+                self.clients.seen(handed_out.seen_by_most(self.member.incarnation))
         for command in commands:
             if isinstance(command, AMONG_NODES):
                 self._household.among_nodes(self, command)
@@ -220,7 +250,13 @@ class Station:
         self._record_view(view, roles)
         if self.replica is not None:
             self.replica.view_ended(self._seen.handed_out, came)
-            self.replica.on_install(view, roles, self.standing)
+            try:
+                self.replica.on_install(view, roles, self.standing)
+            except (CorruptJournal, OSError) as error:
+                # What it would lead with cannot be read: it stops, and another leads.
+                self.replica.manager.journal_failed(error)
+                self.member.leave()
+                return
         self._seen.installed(roles.client_managers if self._dispatch_majority else (), me)
         self._let_clients_speak(roles, came)
         self._household.installed(self, view)
@@ -371,6 +407,10 @@ class Station:
             if self.replica is not None:
                 self.replica.begin_anew()
         self.member.re_enter()
+
+
+def _asked_nothing(_request: int) -> bool:
+    return False
 
 
 def came_with(view: View, me: Incarnation) -> tuple[Incarnation, ...]:

@@ -23,6 +23,7 @@ from typing import Any, Final
 
 import msgspec
 
+from heliograph.admin.subjects import FIND
 from heliograph.bus.commands import (
     Answered,
     Asked,
@@ -57,7 +58,7 @@ from heliograph.bus.commands import (
     UploadEnded,
 )
 from heliograph.bus.interface import Receiver
-from heliograph.model.destination import Address, at_sub_cluster, name_of
+from heliograph.model.destination import TEMPORARY_PREFIX, Address, at_sub_cluster, name_of
 from heliograph.model.distribution import (
     NOTHING_DISTRIBUTED,
     Distribution,
@@ -220,6 +221,13 @@ class SubClusters:
             return (plain, name) if name in self.parts else (address, next(iter(self.parts)))
         return address, self.place_of(address)
 
+    def _called(self, name: str, address: Address) -> Address:
+        """By what a client means this one: the server's own are in every sub-cluster."""
+        own = name_of(address)
+        if own.startswith("_") and not own.startswith(TEMPORARY_PREFIX):
+            return Address(f"{address}@{name}")
+        return self._members.at(name, address)
+
     def place_of(self, address: Address) -> str | None:
         """The sub-cluster of a destination, if it is known."""
         place = self._places.get(address)
@@ -309,7 +317,9 @@ class SubClusters:
 
     def _administer(self, fact: Asked) -> None:
         named = fact.arguments.get("destination")
-        if isinstance(named, str) and ":" in named:
+        if isinstance(named, str) and "*" in named and fact.subject.startswith("pipeline."):
+            self._ask_history(fact, named)
+        elif isinstance(named, str) and ":" in named:
             distribution = self._members.distribution_of(Address(named))
             if distribution is not None:
                 self._ask_members(fact, distribution)
@@ -328,12 +338,25 @@ class SubClusters:
         else:
             self._ask(fact, dict.fromkeys(self.parts, fact))
 
+    def _ask_history(self, fact: Asked, pattern: str) -> None:
+        """Each sub-cluster has a log, and positions of its own: `*@east` means all destinations in the east."""
+        plain, at, name = pattern.rpartition("@")
+        if not at:
+            plain, name = pattern, next(iter(self.parts)) if len(self.parts) == 1 else ""
+        if name not in self.parts:
+            names = " or ".join(f"{plain}@{each}" for each in self.parts)
+            sentence = f"positions are those of one sub-cluster: name it, as in {names}"
+            self._tell(Rejected(fact.request, "sub-cluster-needed", sentence))
+            return
+        arguments = {**fact.arguments, "destination": plain}
+        self.parts[name].multicast(msgspec.structs.replace(fact, arguments=arguments))
+
     def _ask_members(self, fact: Asked, distribution: Distribution) -> None:
         """A question about a distributed destination. What changes something is done in all members, or not begun."""
         named = fact.arguments["destination"]
         members = all_members(distribution)
         away = [name for name in members if not self.parts[name].may_speak]
-        if fact.subject.startswith("message."):
+        if fact.subject.startswith(("message.", "pipeline.")):
             sentence = (
                 f"{named} is distributed: name a member, such as {member_of(named, distribution.members[0])}"
             )
@@ -384,6 +407,9 @@ class SubClusters:
             if isinstance(fact, SessionResumed):
                 self._members.resumed(name, answer.body)
                 self._learn(name, answer.body)
+            elif isinstance(fact, Asked) and fact.subject == FIND:
+                for entry in answer.body["destinations"]:
+                    entry["address"] = self._called(name, entry["address"])
             elif isinstance(fact, TopicsWanted):
                 topics = answer.body["topics"]
                 answer.body["topics"] = [self._members.at(name, topic) for topic in topics]
@@ -391,7 +417,9 @@ class SubClusters:
             self._rolled_back.update((each[1], gathering) for each in self._share(fact, name).consumers)
         if gathering.awaited:
             return
-        if isinstance(fact, SessionResumed) and self._open_where_unknown(fact, gathering):
+        if isinstance(fact, SessionResumed) and (
+            self._ask_the_rest(fact, gathering) or self._open_where_unknown(fact, gathering)
+        ):
             return
         del self._gathering[answer.request]
         self._tell(self._combined(fact, answers))
@@ -411,6 +439,21 @@ class SubClusters:
             if distribution is not None:
                 return of_members(fact, distribution, answers)
         return combined(fact, answers)
+
+    def _ask_the_rest(self, fact: SessionResumed, gathering: _Gathering) -> bool:
+        """Nobody who leads knows the session. Where nobody led when it came back it may be known, and have sent
+        something that was accepted: a client that begins anew would send that twice. It waits for them."""
+        answers = gathering.answers
+        rest = [name for name in self.parts if name not in answers]
+        is_unknown = all(
+            isinstance(answer, Rejected) and answer.code == SESSION_UNKNOWN for answer in answers.values()
+        )
+        if not rest or not is_unknown:
+            return False
+        gathering.awaited.update(dict.fromkeys(rest))
+        for name in rest:
+            self.parts[name].multicast(fact)
+        return True
 
     def _open_where_unknown(self, fact: SessionResumed, gathering: _Gathering) -> bool:
         """A sub-cluster that was away when the session was opened does not know it; the others vouch for it."""

@@ -40,7 +40,8 @@ class UserHandlers:
             raise ClientFault("the argument roles is a list of names", code="argument-invalid")
         name = argument(arguments, "name", str)
         clearance = argument(arguments, "clearance", str, "")
-        store = self._load().with_user(name, argument(arguments, "password", str), roles, clearance)
+        hashed, scram = argument(arguments, "password", str, ""), argument(arguments, "scram", str, "")
+        store = self._load().with_user(name, hashed, roles, clearance, scram)
         return self._changed(store, "user-added", name)
 
     def _remove(self, arguments: Arguments) -> Outcome:

@@ -108,11 +108,16 @@ class Rule:
         self._pattern = AddressPattern(destinations)
 
     def allows(self, user: Identity, right: Right, address: str) -> bool:
-        return (
-            right in self.rights
-            and (user.name in self.users or any(role in self.roles for role in user.roles))
-            and self._pattern.matches(address)
-        )
+        return right in self.rights and self.names(user) and self._pattern.matches(address)
+
+    @property
+    def text(self) -> str:
+        """The same for rules that say the same."""
+        return f"{self.users} {self.roles} {self.rights} {self.destinations}"
+
+    def names(self, user: Identity) -> bool:
+        """Whether it is for this user."""
+        return user.name in self.users or any(role in self.roles for role in user.roles)
 
 
 class CreationRule:
@@ -171,6 +176,12 @@ class AccessControl:
                 self._decisions.clear()
             decision = self._decisions[key] = self._decide(user, right, address)
         return decision
+
+    def allows_somewhere(self, user: Identity, right: Right) -> bool:
+        """Whether the user has the right over anything at all."""
+        return self._administers(user) or any(
+            rule.names(user) and right in rule.rights for rule in self.rules
+        )
 
     def _decide(self, user: Identity, right: Right, address: str) -> bool:
         if is_reserved(address):

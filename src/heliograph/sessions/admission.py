@@ -42,12 +42,23 @@ class Admission:
         self._creates = creates
         self._distributions = distributions
 
+    @property
+    def max_consumers(self) -> int:
+        """Of each session."""
+        return self._connection.max_consumers
+
     def allows(self, right: Right, address: str) -> bool:
         """A right over a distributed destination is one over its members (U6)."""
         topic = retained_for(Address(address))
         if topic:
             return self._allows_retained(right, topic)
         return self._access.allows(self.user, right, self.plain(Address(address)))
+
+    def check_subscriber(self) -> None:
+        """Durable subscriptions go by a client's name, which anybody may give: only who receives from something can
+        have any, and hears of them. Raises NotAllowed."""
+        if not self._access.allows_somewhere(self.user, Right.RECEIVE):
+            raise NotAllowed(f"user {self.user.name!r} may not receive from anything here")
 
     def plain(self, address: Address) -> Address:
         """The name of a destination, without which member of it is meant."""

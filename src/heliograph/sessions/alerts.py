@@ -34,7 +34,6 @@ from heliograph.model.limits import (
     MAX_ALERT_BODY_BYTES,
     MAX_ALERT_CREDIT,
     MAX_CONSUMER_NUMBER,
-    MAX_CONSUMERS_PER_SESSION,
     MAX_LANES_PER_SESSION,
     MAX_NAME_BYTES,
     MAX_SEQUENCE,
@@ -208,10 +207,9 @@ class Alerts:
             raise ClientFault(f"consumers are numbered 0 to {MAX_CONSUMER_NUMBER}", code="consumer-invalid")
         if self._consumers.get(number, command.destination) != command.destination:
             raise ClientFault(f"consumer {number} takes alerts of another channel", code="consumer-exists")
-        if len(self._consumers) >= MAX_CONSUMERS_PER_SESSION:
-            raise ClientFault(
-                f"a session has at most {MAX_CONSUMERS_PER_SESSION} consumers", code="too-many-consumers"
-            )
+        most = self._admission.max_consumers
+        if len(self._consumers) >= most:
+            raise ClientFault(f"a session has at most {most} consumers", code="too-many-consumers")
         if not name.isprintable() or len(name.encode()) > MAX_NAME_BYTES:
             raise ClientFault(
                 f"a subscriber has a printable name of at most {MAX_NAME_BYTES} bytes",

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from heliograph.bus.commands import Fact
+from heliograph.bus.commands import BY_POLICY, Fact
 from heliograph.model.alert import AlertHeader, AlertView
 from heliograph.model.block import Block, Span
 from heliograph.model.claim import Claim
@@ -68,6 +68,7 @@ class Subscribe(SessionCommand):
     prompt: bool = True
     claim: Claim | None = None  # it goes on where it was, in a session that was resumed
     common: bool = False  # the name of a shared subscription is the same for all clients
+    create: bool = True  # the destination may be made, if it is not there and the user may
 
 
 class Unsubscribe(SessionCommand):
@@ -87,7 +88,7 @@ class Retire(SessionCommand):
 
 
 class GrantCredit(SessionCommand):
-    """A consumer can take more."""
+    """A consumer can take more; or, where the count is below zero, fewer."""
 
     consumer: int
     count: int
@@ -103,6 +104,7 @@ class Settle(SessionCommand):
     confirm: bool
     error: str = ""
     seen: int = -1  # with messages that are returned: the last tag that reached the application
+    fate: int = BY_POLICY  # of messages that are returned
 
 
 class EndSubscription(SessionCommand):
@@ -110,6 +112,7 @@ class EndSubscription(SessionCommand):
 
     request: int
     subscription: str
+    common: bool = False  # one whose name is the same for all clients
 
 
 class Recover(SessionCommand):

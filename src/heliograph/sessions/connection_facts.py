@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from heliograph.model.destination import TEMPORARY_PREFIX, Address, Kind
 from heliograph.model.ids import text_of
+from heliograph.model.limits import MAX_CONSUMERS_PER_SESSION
 
 
 class ConnectionFacts:
     """Made with the connection, and gone with it."""
 
-    def __init__(self, identity: bytes, client_id: str) -> None:
+    def __init__(
+        self, identity: bytes, client_id: str, *, max_consumers: int = MAX_CONSUMERS_PER_SESSION
+    ) -> None:
         self.identity = identity
+        self.max_consumers = max_consumers  # of each session
         self.client_id = client_id
         self.temporaries: dict[Address, int] = {}  # with the number of their consumers, over all sessions
         self._made = 0

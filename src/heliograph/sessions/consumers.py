@@ -26,9 +26,9 @@ from heliograph.bus.commands import (
     SubscriptionEnded,
 )
 from heliograph.model.destination import Address, Kind, kind_of, of_messages
-from heliograph.model.errors import ClientFault, HeliographError
+from heliograph.model.errors import ClientFault, HeliographError, NotAllowed
 from heliograph.model.ids import ConsumerId, IdIssuer, SessionId
-from heliograph.model.limits import MAX_CONSUMER_NUMBER, MAX_CONSUMERS_PER_SESSION, MAX_CREDIT
+from heliograph.model.limits import MAX_CONSUMER_NUMBER, MAX_CREDIT
 from heliograph.model.patterns import parse_pattern
 from heliograph.model.selector import parse_selector
 from heliograph.sessions.access import Right
@@ -163,10 +163,9 @@ class Consumers:
         wildcards = self.many.wildcards
         if command.consumer in self.by_number or command.consumer in wildcards:
             raise ClientFault(f"consumer {command.consumer} is there already", code="consumer-exists")
-        if len(self.by_number) + len(wildcards) >= MAX_CONSUMERS_PER_SESSION:
-            raise ClientFault(
-                f"a session has at most {MAX_CONSUMERS_PER_SESSION} consumers", code="too-many-consumers"
-            )
+        most = self._admission.max_consumers
+        if len(self.by_number) + len(wildcards) >= most:
+            raise ClientFault(f"a session has at most {most} consumers", code="too-many-consumers")
         if not 0 <= command.credit <= MAX_CREDIT:
             raise ClientFault(f"credit is 0 to {MAX_CREDIT}, not {command.credit}", code="credit-invalid")
 
@@ -186,7 +185,7 @@ class Consumers:
             consumer.identity,
             self._session,
             command.credit,
-            self._admission.may_create(address),
+            command.create and self._admission.may_create(address),
             command.selector,
             command.subscription,
             "" if command.common else self._connection.client_id,
@@ -252,6 +251,7 @@ class Consumers:
             request,
             command.error,
             command.seen,
+            fate=command.fate,
         )
         return [Multicast(settled)]
 
@@ -293,8 +293,13 @@ class Consumers:
         return [Multicast(ConsumerDetached(consumer.address, consumer.identity, request, command.seen))]
 
     def _end_subscription(self, command: EndSubscription) -> list[AnySessionEffect]:
+        try:
+            self._admission.check_subscriber()
+        except NotAllowed as refusal:
+            return [Fail(command.request, refusal.code, refusal.sentence)]
         request = self._requests.ask(EndSubscription, command.request)
-        return [Multicast(SubscriptionEnded(request, self._connection.client_id, command.subscription))]
+        client = "" if command.common else self._connection.client_id
+        return [Multicast(SubscriptionEnded(request, client, command.subscription))]
 
     def _destination_gone(self, news: DestinationGone) -> list[AnySessionEffect]:
         effects: list[AnySessionEffect] = []

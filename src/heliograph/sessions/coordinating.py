@@ -165,6 +165,10 @@ class Coordinating:
             self._is_answered(request)
             transaction.refusal = (code, sentence)
             return self._over(transaction, "aborted")
+        if code == "transaction-in-doubt":
+            # PROTOCOL 7.6: a part that was cut off cannot say. Whoever promised asks when it can be known.
+            transaction.refusal = (code, sentence)
+            return self._told(transaction) + self._forget(transaction)
         return []  # nobody could say: it is asked again when another leads
 
     def another_leads(self, sub_cluster: str) -> list[Effect]:

@@ -253,7 +253,14 @@ class Wildcard:
         for identity, ranges in settled.items():
             attachment = self._attachments[identity]
             attachment.outstanding -= _count(ranges)
-            told = Settled(attachment.address, identity, command.returned, ranges, error=command.error)
+            told = Settled(
+                attachment.address,
+                identity,
+                command.returned,
+                ranges,
+                error=command.error,
+                fate=command.fate,
+            )
             effects.append(Multicast(told))
             if command.replenish:
                 self._shared_credit += _count(ranges)

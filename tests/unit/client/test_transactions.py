@@ -168,6 +168,23 @@ async def test_a_transaction_of_which_something_was_refused_cannot_be_committed(
 
 
 @story
+async def test_what_was_refused_while_the_commit_was_asked_is_why_it_failed() -> None:
+    async with listening() as peer, connect(peer.url) as connection:
+        peer.confirms = False
+        session = await connection.session(acknowledge="transacted")
+        producer = await session.producer("queue:a")
+        await producer.send(b"1")
+
+        def refuse(commit: frames.Commit) -> frames.Failed:
+            peer.line.send(frames.Refused(1, 1, 1, "storage-full", "the disk is full"))
+            return rolled_back(commit)
+
+        peer.replies[frames.Commit] = refuse
+        with pytest.raises(TransactionRolledBack, match="disk is full"):
+            await session.commit()
+
+
+@story
 async def test_an_open_transaction_is_lost_with_its_connection_and_never_sent_again() -> None:
     async with listening() as peer, connect(peer.url, block_messages=2) as connection:
         remember(peer, (1, "queue:a", 2))

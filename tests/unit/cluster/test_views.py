@@ -161,6 +161,52 @@ def test_a_node_that_comes_to_a_process_makes_a_new_view_with_it(
     assert straight(one.installed[-1])[one.incarnation] == one.installed[-1].members
 
 
+def _is_told(one: Seat, *others: Seat) -> tuple[NodeState, ...]:
+    """What is known of one in the view that all of them are in."""
+    assert all(each.is_installed and each.installed[-1] == one.installed[-1] for each in others)
+    return dict(one.installed[-1].hellos)[one.incarnation].nodes
+
+
+def test_what_a_node_says_between_its_hello_and_the_view_is_known_in_the_next_one(
+    table: Table, trio: tuple[Seat, Seat, Seat]
+) -> None:
+    one, two, three = trio
+    news = (NodeState("n1", CLIENT_MANAGER, is_leaving=True),)
+    table.gather(*trio)
+    one.handle(NodesChanged(table.now, news))  # it has said hello, and the others answer that
+    table.deliver(*trio)
+    assert dict(one.installed[1].hellos)[one.incarnation].nodes != news
+    assert _is_told(one, two, three) == news
+    assert [len(seat.installed) for seat in trio] == [3, 3, 3]
+    assert straight(one.installed[-1])[one.incarnation] == one.installed[-1].members
+
+
+def test_what_a_node_says_in_time_for_the_view_takes_no_other(
+    table: Table, trio: tuple[Seat, Seat, Seat]
+) -> None:
+    one, two, three = trio
+    news = (NodeState("n1", CLIENT_MANAGER, is_leaving=True),)
+    table.gather(*trio)
+    one.handle(NodesChanged(table.now, news))
+    table.deliver(*trio, of=[one])
+    table.deliver(*trio)
+    assert _is_told(one, two, three) == news
+    assert [len(seat.installed) for seat in trio] == [2, 2, 2]
+
+
+def test_what_a_node_says_before_a_view_that_comes_to_nothing_takes_no_other(
+    table: Table, trio: tuple[Seat, Seat, Seat]
+) -> None:
+    one, two, three = trio
+    news = (NodeState("n1", CLIENT_MANAGER, is_leaving=True),)
+    table.gather(*trio)
+    one.handle(NodesChanged(table.now, news))
+    table.gather(*trio)
+    table.deliver(*trio)
+    assert _is_told(one, two, three) == news
+    assert [len(seat.installed) for seat in trio] == [2, 2, 2]
+
+
 def test_members_arrive_in_a_view_when_they_are_heard_in_it(
     table: Table, trio: tuple[Seat, Seat, Seat]
 ) -> None:

@@ -284,3 +284,28 @@ def test_a_crash_repeats_no_receipt_and_loses_no_word_of_the_trail() -> None:
     found = world.channel.facts.named(alert.id)
     assert found is not None
     assert (len(found.taken), len(found.receipts), len(desk.received)) == (1, 1, 1)
+
+
+@pytest.mark.req("A5")
+@pytest.mark.parametrize("is_cancelled_first", [True, False])
+def test_a_cancel_waits_for_who_has_just_unsubscribed_and_does_not_know_yet(
+    is_cancelled_first: bool,
+) -> None:
+    world = AlertWorld()
+    desk = world.open("ann", "", 0, 8, [TAG])
+    alert = world.publish(DISK, "ann")
+    world.sync()
+    while desk.wire_in:
+        world.deliver(desk)  # its library has the alert, its application has not
+    world.change(desk, [], [TAG])
+    if is_cancelled_first:
+        world.cancel(alert, "ann")
+        world.say(desk)
+    else:
+        world.say(desk)
+        world.cancel(alert, "ann")
+    world.sync()
+    assert not alert.cancel_confirmed
+    world.settle()
+    assert alert.cancel_confirmed
+    assert desk.received == []

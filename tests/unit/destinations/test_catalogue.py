@@ -1,6 +1,7 @@
 """Sessions come, are lost, return and are forgotten; destinations are made on first use (J1, M8)."""
 
 import pytest
+from msgspec.structs import replace
 
 from heliograph.bus.commands import (
     Answered,
@@ -12,6 +13,7 @@ from heliograph.bus.commands import (
     SessionOpened,
     SessionResumed,
 )
+from heliograph.cluster.partition_state import State
 from heliograph.destinations import catalogue as catalogues
 from heliograph.destinations.catalogue import Catalogue
 from heliograph.destinations.effects import AnyEffect, Write
@@ -23,6 +25,7 @@ from heliograph.destinations.waiting import Residence
 from heliograph.journal.records import Record, RecordKind
 from heliograph.model.destination import Address
 from heliograph.model.ids import SessionId, lane_of
+from heliograph.model.session_token import TOKEN_BYTES, token_of
 from tests.unit.destinations.stories import a_session, asked, lone, told
 
 ORDERS = Address("queue:orders")
@@ -225,3 +228,53 @@ def test_a_restart_knows_which_sessions_are_kept() -> None:
     CatalogueRecovery(by_snapshot, 50.0).snapshot(memoryview(snapshot_of(before, b"boot")))
     assert by_record.sessions[session].kept
     assert by_snapshot.sessions[session].is_needed
+
+
+KEY = b"of the cluster"
+
+
+def came_from_elsewhere(user: str = "ann", key: bytes = KEY) -> SessionResumed:
+    session = a_session()
+    return SessionResumed(3, session, user, token_of(bytes(range(TOKEN_BYTES)), session, user, key))
+
+
+@pytest.mark.req("P7")
+def test_a_session_that_another_part_opened_is_known_by_its_token_until_the_cluster_is_whole() -> None:
+    catalogue = new_catalogue()
+    command = came_from_elsewhere()
+    assert not catalogue.is_of_another_part(command, KEY), "there are no parts"
+    catalogue.views.enter(b"a view", State.C)
+    catalogue.views.comes_into_force()
+    assert catalogue.is_of_another_part(command, KEY)
+    catalogue.views.becomes_whole()
+    assert not catalogue.is_of_another_part(command, KEY), "whoever opened it would be here"
+
+
+@pytest.mark.req("P7", "X2")
+def test_a_token_that_the_cluster_did_not_give_for_this_session_and_user_opens_nothing() -> None:
+    catalogue = new_catalogue()
+    catalogue.views.enter(b"a view", State.D)
+    command = came_from_elsewhere()
+    for wrong in (
+        replace(command, user="bob"),
+        replace(command, session=a_session()),
+        replace(command, token=command.token[:-1] + b"!"),
+        replace(command, token=command.token + b"!"),
+        replace(command, token=b""),
+        came_from_elsewhere(key=b"of another"),
+        came_from_elsewhere(key=b""),
+    ):
+        assert not catalogue.is_of_another_part(wrong, KEY)
+    assert not catalogue.is_of_another_part(came_from_elsewhere(key=b""), b""), "where there is no key"
+
+
+@pytest.mark.req("P7")
+def test_a_session_that_was_closed_here_is_not_taken_for_one_of_another_part() -> None:
+    catalogue = new_catalogue()
+    catalogue.views.enter(b"a view", State.D)
+    command = came_from_elsewhere()
+    catalogue.session_opened(SessionOpened(1, command.session, command.user, command.token), 100.0)
+    assert not catalogue.is_of_another_part(command, KEY), "it is known"
+    for write in asked(catalogue.session_closed(SessionClosed(command.session)), Write):
+        catalogue.ledger.add(write.kind, 0, 0, write.payload)
+    assert not catalogue.is_of_another_part(command, KEY)

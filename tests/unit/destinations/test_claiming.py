@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heliograph.bus.commands import ConsumerAttached, ConsumerDetached, Dispatched, Rejected
+from heliograph.bus.commands import Answered, ConsumerAttached, ConsumerDetached, Dispatched, Rejected
 from heliograph.destinations.attendance import NO_NUMBER, Attendance
 from heliograph.destinations.destination import Destination
 from heliograph.destinations.effects import Answer, AnyEffect, Note
@@ -127,6 +127,77 @@ def test_one_whose_lease_has_passed_comes_as_any_other() -> None:
     assert set(earlier(effects, story.consumer).values()) == {1}
 
 
+# ---- one that comes in place of a forgotten one
+
+
+def forgotten_and_claimed(story: Story, held: Ranges, settled: Ranges, seen: int = 10) -> list[AnyEffect]:
+    """The lease passed, its client came to claim it all the same, and was lost before it was answered."""
+    story.queue.handle(ConsumerDetached(ORDERS, story.consumer), NOW)
+    effects = story.claim(held, settled, seen)
+    story.queue.handle(ConsumerAway(story.consumer), NOW)
+    return effects
+
+
+def starts_over(effects: list[AnyEffect]) -> bool:
+    """Whether its client is told that it has another consumer."""
+    return asked(effects, Answer) == [] and told(effects, Answered) == [Answered(7, {})]
+
+
+def test_one_in_place_of_a_forgotten_one_has_no_tag_of_it() -> None:
+    story = Story()
+    effects = forgotten_and_claimed(story, [(6, 8)], [(1, 5)], seen=6)
+    assert min(each.tag for each in told(effects, Dispatched)) == 9
+
+
+def test_a_client_that_did_not_hear_that_its_consumer_is_new_settles_nothing_of_it() -> None:
+    """What it settled had other tags. What it waits to hear stored may have gone back, so it starts over."""
+    story = Story()
+    forgotten_and_claimed(story, [(6, 10)], [(1, 5)])
+    effects = story.claim([(6, 10)], [(1, 5)])
+    assert starts_over(effects)
+    assert story.queue.figures().settled == 0
+    assert earlier(effects, story.consumer) == dict.fromkeys(range(1, 11), 1), "nobody saw it meanwhile"
+
+
+def test_a_client_that_heard_it_goes_on_with_the_new_one() -> None:
+    story = Story()
+    effects = forgotten_and_claimed(story, [(6, 10)], [(1, 5)])
+    assert [each.tag for each in told(effects, Dispatched)] == [11]
+    effects = story.claim([(13, 20)], [(11, 12)], seen=13)
+    assert gone(effects) == []
+    assert noted(effects) == {RecordKind.DONE: [(1, 2)]}
+    assert in_flight(story.queue) == 8
+
+
+def test_whoever_leads_next_knows_that_a_consumer_is_new() -> None:
+    """Asked before it was lost, the same claim takes nothing back: what was handed out is on its way."""
+    story = Story()
+    forgotten_and_claimed(story, [(6, 10)], [(1, 5)])
+    former = story.queue.messages.consumers[story.consumer]
+    inherited = Story()
+    inherited.consumer, inherited.session = story.consumer, story.session
+    attached = ConsumerAttached(7, ORDERS, story.consumer, story.session, 20)
+    restored = inherited.queue.restore_consumer(attached, 0)
+    assert restored is not None
+    inherited.queue.messages.restore_standing(
+        restored, 20, former.next_tag, former.given, former.former, retired=False, away=False
+    )
+    assert starts_over(inherited.claim([(6, 10)], [(1, 5)]))
+    inherited.queue.handle(ConsumerAway(story.consumer), NOW)
+    assert starts_over(inherited.claim([(6, 10)], [(1, 5)]))
+
+
+@pytest.mark.req("P6")
+def test_tags_of_whoever_led_before_show_as_well_that_a_client_did_not_hear_it() -> None:
+    """And those that another part gives are its own: none of them is given here."""
+    story = Story()
+    theirs, ours = first_tag(8, 2), first_tag(7, 1)
+    story.queue.messages.begin_tags(ours)
+    effects = forgotten_and_claimed(story, [(9, 10), (theirs, theirs + 4)], [(1, 8)], seen=theirs)
+    assert [each.tag for each in told(effects, Dispatched)] == [ours]
+    assert starts_over(story.claim([(9, 10), (theirs, theirs + 4)], [(1, 8)], seen=theirs))
+
+
 @pytest.mark.parametrize(
     ("held", "settled", "code"),
     [
@@ -192,6 +263,19 @@ def test_whatever_a_client_says_nothing_is_lost_and_nothing_seen_comes_unmarked(
     settled = sum(said == "settled" for said in left.values())
     assert in_flight(story.queue) == 10 - len(done) - settled
     assert story.queue.figures().settled == len(done) + settled
+
+
+@given(what=partitions(), seen=st.integers(-1, 10))
+def test_whatever_a_client_says_of_one_that_was_forgotten_nothing_of_the_new_one_is_done(
+    what: list[str], seen: int
+) -> None:
+    story = Story()
+    held, settled = ranges_of(what, "held"), ranges_of(what, "settled")
+    forgotten_and_claimed(story, held, settled, seen)
+    effects = story.claim(held, settled, seen)
+    assert story.queue.figures().settled == 0
+    assert sorted(earlier(effects, story.consumer)) == list(range(1, 11))
+    assert starts_over(effects) or (not held and not settled and seen < 1)
 
 
 @given(

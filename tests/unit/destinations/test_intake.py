@@ -126,6 +126,45 @@ def test_a_full_disk_takes_back_the_last_block_and_ends_its_lane() -> None:
     assert stored(intake, first) == [(LANE, 2)]
 
 
+@pytest.mark.parametrize("persistent", [True, False])
+def test_a_block_that_is_taken_back_leaves_what_is_not_in_the_log_before_it_as_it_was(
+    persistent: bool,
+) -> None:
+    """Backups are told how far the lane came: nobody else says so, and its client waits for that."""
+    intake = Intake()
+    first, third = lone(1), lone(3, persistent=persistent)
+    sent(intake, first, to_disk=True)
+    sent(intake, lone(2, persistent=False), to_disk=False)
+    sent(intake, third, to_disk=True)
+    intake.not_stored(third, "storage-full", "no room", [])
+    assert intake.mark_beyond_log(LANE) == 2
+    assert intake.beyond_log() == [(LANE, 2)]
+    assert intake.unconfirmed() == [(LANE, 2)]
+    assert stored(intake, first) == [(LANE, 2)]
+
+
+@pytest.mark.parametrize("persistent", [True, False])
+def test_a_block_of_a_transaction_that_is_taken_back_leaves_what_is_before_it_as_it_was(
+    persistent: bool,
+) -> None:
+    intake = Intake()
+    assert intake.accept(lone(1, persistent=False), [], number=False)
+    refused = lone(2, persistent=persistent)
+    assert intake.accept(refused, [], number=False)
+    intake.stage_refused(refused, "storage-full", "no room", [])
+    assert intake.beyond_log() == [(LANE, 1)]
+
+
+def test_what_is_in_the_log_is_not_said_beside_it_when_what_follows_is_taken_back() -> None:
+    intake = Intake()
+    sent(intake, lone(1), to_disk=True)
+    second = lone(2, persistent=False)
+    sent(intake, second, to_disk=True)
+    intake.not_stored(second, "storage-full", "no room", [])
+    assert intake.mark_beyond_log(LANE) == 0
+    assert intake.beyond_log() == []
+
+
 def test_a_lane_that_was_refused_goes_on_when_it_is_resumed() -> None:
     intake = Intake()
     first, second = lone(1), lone(2)
@@ -155,6 +194,25 @@ def test_a_resumed_lane_that_went_on_in_sequence_may_not_leave_a_gap_later() -> 
     effects: list[AnyEffect] = []
     assert not intake.accept(lone(3), effects)
     assert [each.code for each in told(effects, Refused)] == ["sequence-gap"]
+
+
+@pytest.mark.req("P7")
+@pytest.mark.parametrize("went_on", [False, True])
+def test_what_is_lost_on_a_lane_since_it_was_resumed_was_not_confirmed(went_on: bool) -> None:
+    """What follows is passed over, and nobody is told: its client comes again, and sends both."""
+    intake = Intake()
+    assert accepted(intake, several(1, 2))
+    intake.begin_view()
+    assert intake.resume(LANE) == 2
+    if went_on:
+        assert accepted(intake, lone(3))
+    mark = intake.marks()[LANE]
+    intake.may_lack(LANE)
+    assert not accepted(intake, lone(7))
+    assert not intake.would_accept(lone(7))
+    assert accepted(intake, lone(mark + 1)), "this was not lost"
+    assert intake.resume(LANE) == mark + 1
+    assert accepted(intake, lone(7)), "now its client says so"
 
 
 def test_a_session_that_ended_is_forgotten_and_the_others_are_not() -> None:

@@ -1,11 +1,14 @@
 """What recovery makes of the records: who waits, who was handed out, and how often (J4)."""
 
 import random
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from heliograph.destinations.pages import Entry, Page, pages_of
 from heliograph.destinations.replay import EntryRuns, LevelReplay
+from heliograph.destinations.topic_replay import TopicReplay
 
 pytestmark = pytest.mark.req("J4")
 
@@ -168,3 +171,15 @@ def test_records_that_moved_are_followed_wherever_they_are_now() -> None:
     level.restarted(everything_again=False)
     entries = sorted(each for page in level.finish() for each in page.entries())
     assert [each.position for each in entries] == [800, 1600, 24, 3200]
+
+
+def test_a_subscription_with_the_number_of_one_that_ended_needs_nothing_of_what_that_needed() -> None:
+    """Such as what parts keep for each other, whenever they part: the segments are gone since."""
+    messages, group = SimpleNamespace(number=1), SimpleNamespace(key=("", b""))
+    former: Any = SimpleNamespace(messages=messages, group=group)
+    replay = TopicReplay(SimpleNamespace(subscriptions={1: former}))  # type: ignore[arg-type]
+    replay.begins(former, 1)
+    assert replay.cursor(former, 4).next_number == 1
+    latter: Any = SimpleNamespace(messages=messages, group=group)
+    replay.begins(latter, 234)
+    assert replay.cursor(latter, 4).next_number == 234

@@ -96,6 +96,17 @@ def test_quality_0_is_settled_when_the_network_has_it() -> None:
     assert settled(desk) == [[(1, 3)]]
 
 
+def test_what_two_subscriptions_were_sent_in_one_go_is_settled_for_both() -> None:
+    desk = greeted(Quiet)
+    for topic in (b"t", b"u"):
+        desk.receive(b"\x82\x06\x00\x01\x00\x01" + topic + b"\x00")
+    for consumer in (1, 2):
+        buffer = block.pack([b"x"], lane=OTHERS_LANE, first=1)
+        desk.tell(commands.Deliver(consumer, 1, Span(parse_trusted(buffer), 0, 1), ""))
+    desk.receive(b"\xc0\x00")
+    assert [each.consumer for each in desk.commands if isinstance(each, commands.Settle)] == [1, 2]
+
+
 def test_no_more_are_under_way_than_the_client_can_take() -> None:
     desk = greeted(connect=CONNECT_5)
     desk.receive(b"\x82\x07\x00\x01\x00\x00\x01t\x01")

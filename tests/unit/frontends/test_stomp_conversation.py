@@ -10,7 +10,7 @@ from heliograph.frontends.stomp.frames import encode
 from heliograph.model import block
 from heliograph.model.block import Span, parse_trusted, unpack
 from heliograph.model.ids import lane_number
-from heliograph.model.limits import MAX_STOMP_TRANSACTIONS, MAX_TRANSACTION_BYTES
+from heliograph.model.limits import MAX_HELD_TRANSACTIONS, MAX_TRANSACTION_BYTES
 from heliograph.sessions import commands
 from heliograph.sessions.commands import AnyCommand, AnySessionEffect
 
@@ -217,7 +217,7 @@ def test_a_temporary_queue_is_made_once_and_what_follows_waits_for_it() -> None:
         (frame("COMMIT", transaction="t"), "transaction-unknown"),
         (frame("CONNECT"), "greeted-twice"),
         (
-            b"".join(frame("BEGIN", transaction=f"{n}") for n in range(MAX_STOMP_TRANSACTIONS + 1)),
+            b"".join(frame("BEGIN", transaction=f"{n}") for n in range(MAX_HELD_TRANSACTIONS + 1)),
             "transactions-open",
         ),
     ],

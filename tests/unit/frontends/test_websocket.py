@@ -69,8 +69,19 @@ def test_what_is_no_handshake_is_refused(request_bytes: bytes, status: int) -> N
 
 
 def test_pages_may_come_from_the_same_host_or_from_where_the_configuration_says() -> None:
-    assert upgrade(asking("Origin: http://example.com")).answer
+    assert upgrade(asking("Origin: http://example.com"), names=["example.com"]).answer
     assert upgrade(asking("Origin: https://shop.example"), ["https://shop.example"]).answer
+
+
+@pytest.mark.req("X2")
+def test_a_name_that_somebody_else_made_to_lead_here_is_not_ours() -> None:
+    """Whoever owns a name lets it lead to 127.0.0.1 when the page has been fetched (DNS rebinding)."""
+    with pytest.raises(NotUpgraded, match=r"server\.advertise") as refused:
+        upgrade(asking("Origin: http://example.com"))
+    assert refused.value.status == 403
+    for host in ("localhost", "127.0.0.1", "[::1]", "192.168.1.7"):
+        asked = asking(f"Origin: http://{host}").replace(b"Host: example.com", f"Host: {host}".encode())
+        assert upgrade(asked).answer, host
 
 
 @pytest.mark.parametrize("step", [1, 7, 10_000])

@@ -106,3 +106,26 @@ def test_a_snapshot_frees_room_only_if_a_finished_segment_lies_behind_its_replay
     assert segments.frees_room()
     segments.snapshot_stored(2)
     assert not segments.frees_room()
+
+
+def test_what_was_done_in_a_log_that_was_cut_off_is_counted_where_it_still_is() -> None:
+    """A segment went, since all in it was done; then the log was cut where that was not so yet."""
+    segments = Segments()
+    segments.add(2, 1000)
+    segments.add(3, 1000)
+    segments.snapshot_stored(4)
+
+    segments.count_anew([_Held({position_of(1, 64): 3, position_of(2, 64): 1})], 7)
+
+    assert segments.live == {2: 1, 3: 0}
+    assert segments.finished(7) == [3]
+
+
+class _Held:
+    """So many messages, by position."""
+
+    def __init__(self, messages: dict[int, int]) -> None:
+        self._messages = messages
+
+    def per_segment(self) -> dict[int, int]:
+        return self._messages

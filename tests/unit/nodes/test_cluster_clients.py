@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from heliograph.bus.commands import (
     Answered,
     BodyWanted,
     BrowseEnded,
     Command,
+    CommitAsked,
     ConsumerAttached,
     Dispatched,
     Leads,
@@ -136,3 +139,31 @@ def _named(sequence: int) -> Block:
     name_of(block)
     block.buffer = None
     return block
+
+
+@pytest.mark.req("P8")
+def test_a_commit_is_told_when_most_have_seen_it_and_asked_again_when_the_view_ends_before() -> None:
+    async def story() -> None:
+        told: list[Command] = []
+        channel = Channel()
+        clients = ClusterClients(Tick(asyncio.get_running_loop(), lambda _: None), lambda: None)
+        clients.channel = channel
+        clients.join(told.append)
+        commit = CommitAsked(1, SESSION, 1, 0, [])
+        clients.multicast(commit)
+        committed = Logged(1, 0, [], [], decisions=[Answered(1, {}, b"view")])
+        clients.on_apply(PRIMARY, [committed], 7)
+        clients.seen(6)
+        assert told == []
+        clients.view_ended()
+        clients.go_on()
+        assert channel.said == [commit, commit]
+        clients.on_apply(PRIMARY, [committed], 3)
+        assert told == []
+        clients.seen(3)
+        assert told == [Answered(1, {}, b"view")]
+        clients.view_ended()
+        clients.go_on()
+        assert channel.said == [commit, commit]
+
+    asyncio.run(story())

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from heliograph.model import limits
+from heliograph.model.errors import ClientFault
 from heliograph.nodes import event_log
-from heliograph.nodes.event_log import EventLog
+from heliograph.nodes.event_log import EventLog, last_events
 
 pytestmark = pytest.mark.req("M15")
 
@@ -82,3 +83,12 @@ def test_long_names_from_outside_are_cut(tmp_path: Path) -> None:
     assert event_log._bounded("x" * 10_000) == "x" * limits.EVENT_FIELD_LENGTH + "…"
     assert event_log._bounded(5) == 5
     del log
+
+
+def test_who_looks_for_some_events_gets_them_however_many_others_there_were() -> None:
+    happened = [{"event": "branch-taken-in", "number": 1}]
+    happened += [{"event": "connection-opened", "number": number} for number in range(500)]
+    assert last_events(happened, {"events": ["branch-taken-in"]}) == happened[:1]
+    assert last_events(happened, {}) == happened[-limits.EVENTS_PER_ANSWER :]
+    with pytest.raises(ClientFault, match="the argument events is 'all'; it is a list"):
+        last_events(happened, {"events": "all"})

@@ -194,6 +194,55 @@ def test_content_that_another_manager_brings_is_taken_only_as_its_message_descri
     play(whole())
 
 
+@pytest.mark.req("M6", "P6")
+@pytest.mark.parametrize("is_brought", [True, False])
+def test_content_of_a_message_that_another_part_accepted_stays_when_the_session_that_sent_it_ends(
+    tmp_path: Path, is_brought: bool
+) -> None:
+    """Some of it was sent here, or all, before the client went to the other part and sent the message there."""
+
+    async def pieces() -> AsyncIterator[bytes]:
+        yield CONTENT
+
+    async def whole() -> None:
+        (tmp_path / "large").mkdir()
+        world = World(tmp_path)
+        reference = LargeReference(FILE, len(CONTENT), CHECKSUM)
+        if is_brought:
+            (world.folder / f"{FILE.hex()}.{SESSION.hex()}").write_bytes(CONTENT[:1])
+        world.store.start(lambda _: True)
+        if is_brought:
+            await world.store.bring(reference, pieces())
+        else:
+            await world.upload()
+        world.references.persisted(100, FILE)
+        world.store.session_closed(SESSION)
+        await until(lambda: world.names == [f"{FILE.hex()}.message"], "it is the message's")
+        await world.store.read(FILE, 0, 1)  # behind what was under way
+        assert (world.folder / f"{FILE.hex()}.message").read_bytes() == CONTENT
+        world.store.stop()
+        assert world.names == [f"{FILE.hex()}.message"]
+
+    play(whole())
+
+
+@pytest.mark.req("M6", "P6")
+def test_a_file_that_is_kept_is_whole_though_its_name_was_lost_with_the_power(tmp_path: Path) -> None:
+    """It has the name that it had as an upload: the next one was not on disk. No message of the log refers to it."""
+
+    async def whole() -> None:
+        (tmp_path / "large").mkdir()
+        (tmp_path / "large" / f"{FILE.hex()}.{SESSION.hex()}").write_bytes(CONTENT)
+        world = World(tmp_path)
+        world.store.keep({FILE: None})
+        world.store.start(lambda _: False, lambda _: None)
+        assert world.store.lacks([FILE]) == []
+        await until(lambda: world.names == [f"{FILE.hex()}.message"], "it has its name")
+        world.store.stop()
+
+    play(whole())
+
+
 @pytest.mark.req("M6", "M9")
 @pytest.mark.parametrize("has", [b"", b"ab", b"abd"])
 def test_what_an_interrupted_upload_left_is_not_the_content_of_a_message(tmp_path: Path, has: bytes) -> None:
@@ -223,7 +272,7 @@ def test_what_an_interrupted_upload_left_is_not_the_content_of_a_message(tmp_pat
 
 
 @pytest.mark.req("M6", "M9")
-@pytest.mark.parametrize(("has", "stays"), [(b"ab", False), (b"abd", False), (b"abc", True)])
+@pytest.mark.parametrize(("has", "stays"), [(b"ab", False), (b"abc", True)])
 def test_content_that_was_not_all_there_when_the_machine_was_lost_is_not_taken_for_it(
     tmp_path: Path, has: bytes, stays: bool
 ) -> None:
@@ -240,6 +289,46 @@ def test_content_that_was_not_all_there_when_the_machine_was_lost_is_not_taken_f
         assert world.store.has_lost_some is not stays
         world.store.stop()
         assert world.names == ([f"{FILE.hex()}.message"] if stays else [])
+
+    play(whole())
+
+
+@pytest.mark.req("M6", "M9")
+@pytest.mark.parametrize("is_brought", [False, True])
+def test_content_that_is_read_damaged_at_a_start_is_not_thrown_away(tmp_path: Path, is_brought: bool) -> None:
+    """Nobody gets it; the next start finds it as it should be, or another manager brings it."""
+    reference = LargeReference(FILE, len(CONTENT), CHECKSUM)
+    path = tmp_path / "large" / f"{FILE.hex()}.{SESSION.hex()}"
+
+    async def pieces() -> AsyncIterator[bytes]:
+        yield CONTENT
+
+    async def begin() -> World:
+        world = World(tmp_path)
+        world.references.persisted(100, FILE)
+        world.store.start(lambda _: True, lambda _: reference)
+        return world
+
+    async def whole() -> None:
+        path.parent.mkdir()
+        path.write_bytes(b"abd")
+        world = await begin()
+        assert world.store.lacks([FILE]) == [FILE]
+        assert world.store.has_lost_some
+        with pytest.raises(FileNotFoundError):
+            await world.store.read(FILE, 0, 3)
+        if is_brought:
+            await world.store.bring(reference, pieces())
+            assert await world.store.read(FILE, 0, 3) == CONTENT
+        world.store.stop()
+        if not is_brought:
+            assert path.read_bytes() == b"abd", "it is there to be read again"
+            path.write_bytes(CONTENT)  # as the disk had it all the time
+        world = await begin()
+        assert not world.store.lacks([FILE])
+        assert not world.store.has_lost_some
+        world.store.stop()
+        assert world.names == [f"{FILE.hex()}.message"]
 
     play(whole())
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from heliograph.bus.commands import Command, ConsumerAttached, Dispatched, DispatchSeen, Logged
+from heliograph.bus.commands import Answered, Command, ConsumerAttached, Dispatched, DispatchSeen, Logged
 from heliograph.bus.interface import Incarnation
 from heliograph.model.block import Span, pack_lone, parse
 from heliograph.model.claim import Claim
@@ -135,3 +135,12 @@ def test_a_claim_settles_what_its_consumer_was_given_before() -> None:
     )
     story.seen.on_apply(OTHER, [attached], 4)
     assert story.seen.handed_out.dropped((ME, OTHER), lambda _: ME, goes_through=False) == []
+
+
+@pytest.mark.req("P8")
+def test_promises_and_outcomes_are_told_like_dispatches_other_answers_are_not() -> None:
+    story = Story()
+    story.seen.on_apply(PRIMARY, [Logged(1, 0, [], [], decisions=[Answered(1, {})])], 4)
+    assert story.turn() == []
+    story.seen.on_apply(PRIMARY, [Logged(1, 0, [], [], decisions=[Answered(1, {}, b"view")])], 5)
+    assert story.turn() == [DispatchSeen(5)]

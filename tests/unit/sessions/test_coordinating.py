@@ -31,3 +31,14 @@ def test_a_commit_that_is_asked_again_and_refused_where_all_of_it_is_is_over() -
     told = coordinating.rejected(commit.fact.request, "transaction-rolled-back", "it was rolled back")
     assert told == [Tell(1, "transaction-rolled-back", "it was rolled back")]
     assert len(coordinating) == 0
+
+
+@pytest.mark.req("P8")
+def test_a_part_that_was_cut_off_cannot_say_what_became_of_a_commit_and_its_client_hears_so() -> None:
+    coordinating = Coordinating(count(100).__next__)
+    parts = {"east": Part(1, []), "west": Part(1, [])}
+    inquiries = coordinating.commit(CommitAsked(1, _SESSION, 1, 2, []), parts, ["east", "west"], again=True)
+    assert isinstance(inquiries[0], Say)
+    told = coordinating.rejected(inquiries[0].fact.request, "transaction-in-doubt", "look later")
+    assert told == [Tell(1, "transaction-in-doubt", "look later")]
+    assert len(coordinating) == 0

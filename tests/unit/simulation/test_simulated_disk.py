@@ -208,3 +208,19 @@ def test_a_full_disk_says_so() -> None:
     with pytest.raises(OSError) as caught:  # noqa: PT011  the number is what matters
         disk.pwrite(descriptor, b"x", 1000)
     assert caught.value.errno == errno.ENOSPC
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_worker_that_is_stopped_has_done_what_was_under_way(seed: int) -> None:
+    """As a thread that is joined: nothing that it was given happens afterwards."""
+    host = machine(seed)
+    mount = mount_of(host)
+    worker = mount.worker("worker", mount.loop.as_loop)
+    done: list[int] = []
+    for number in range(3):
+        worker.post(lambda number=number: done.append(number), lambda _result: None)  # type: ignore[misc]
+    host.world.run(host.world.now + 5e-5)  # the first is under way, or done
+    worker.stop()
+    assert done == [0, 1, 2]
+    host.world.run(host.world.now + 1.0)
+    assert done == [0, 1, 2]

@@ -11,7 +11,7 @@ pytestmark = pytest.mark.req("D4")
 
 def test_a_message_that_was_handed_out_and_done_is_well() -> None:
     verdict = judge([(5, 0, "dispatched"), (9, 0, "done")], [1])
-    assert verdict == ((5, 0), (9, 0), 0, False)
+    assert verdict == ((5, 0), (9, 0), 0, False, False)
 
 
 def test_a_second_hand_out_needs_a_reason() -> None:
@@ -29,6 +29,16 @@ def test_nothing_is_handed_out_after_it_was_done() -> None:
 def test_what_was_done_without_having_been_handed_out_is_removed() -> None:
     assert judge([(6, 0, "done")], []).is_removed
     assert not judge([], []).is_removed
+
+
+def test_what_another_part_of_the_cluster_had_is_not_lost_and_comes_no_more() -> None:
+    united = judge([(6, 0, "united")], [])
+    assert united.is_removed
+    assert united.is_elsewhere
+    assert judge([(6, 0, "united"), (8, 0, "dispatched")], []).doubled == 1
+    acknowledged_later = judge([(5, 0, "seen"), (5, 1, "seen"), (9, 0, "done")], [])
+    assert acknowledged_later.is_elsewhere
+    assert not judge([(5, 0, "dispatched"), (9, 0, "done")], []).is_elsewhere
 
 
 def test_who_was_handed_out_too_early_is_named() -> None:

@@ -317,11 +317,8 @@ class AlertChannel:
         wishes = {wish: None for wish in subscriber.wishes if wish not in removed}
         wishes.update(wishes_of(fact.added))
         self._want(subscriber, wishes, subscriber.clearance, effects)
+        # It has them until it says that it dropped them: whoever cancels one of them waits for that.
         unwanted = self._no_longer_wanted(subscriber) if removed else []
-        record = TakenRecord(self.facts.number, subscriber.number, now, [], [])
-        for alert in unwanted:
-            self.handing.drop(subscriber, alert, record)
-        self.handing.note(record, effects)
         # Not when it is stored: what is handed out from here on must come behind it.
         effects.append(Multicast(Answered(fact.request, {"withdrawn": [alert.id for alert in unwanted]})))
         self.handing.hand_out(subscriber, now, Budget())
