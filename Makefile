@@ -17,7 +17,7 @@ PYTEST_ARGS ?=
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo test check lint types imports sim sim-plants sim-partitions nightly bench bench-model bench-order bench-cluster bench-alerts bench-verifier fuzz coverage-of-spec format clean
+.PHONY: help run demo test check lint types imports sim sim-plants sim-partitions nightly bench bench-model bench-order bench-cluster bench-alerts bench-spark bench-verifier bench-protocols fuzz coverage-of-spec docs format clean
 
 help: ## say what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -56,6 +56,7 @@ sim-plants: $(STAMP_DEV) ## bugs that are planted on purpose: which seed shows e
 
 sim-partitions: $(STAMP_DEV) ## the same while the network is cut into parts and healed (SEEDS=2000)
 	$(BIN)/python -m simulation --workload partitions --seeds 0:$(SEEDS) --shrink --story --processes 0 --json
+	$(BIN)/python -m simulation --workload feed --seeds 0:$$(( $(SEEDS) / 8 )) --shrink --story --processes 0 --json
 
 nightly: $(STAMP_DEV) ## the long tests
 	HELIO_EXAMPLES=new $(BIN)/pytest -m nightly $(PYTEST_ARGS) || [ $$? -eq 5 ]
@@ -75,6 +76,12 @@ bench-cluster: $(STAMP_BENCH) ## measure a replicated queue beside RabbitMQ's an
 bench-alerts: $(STAMP_BENCH) ## measure alerts: publishing, newcomers and cancels among 100,000 live and 10,000 subscriptions
 	$(BIN)/python -m benchmarks.alerts $(ARGS)
 
+bench-spark: $(STAMP_SPARK) ## measure what Spark reads from a server beside what it reads from memory (needs Java 17)
+	$(BIN)/python -m benchmarks.spark $(ARGS)
+
+bench-protocols: $(STAMP_BENCH) ## measure paho-mqtt, stomp.py and Proton through Heliograph beside Mosquitto, ActiveMQ and Artemis
+	$(BIN)/python -m benchmarks.protocols $(ARGS)
+
 bench-verifier: $(STAMP_DEV) ## measure what it costs a member of a clustered consumer to ask whose a message is
 	$(BIN)/python -m benchmarks.verifier $(ARGS)
 
@@ -84,6 +91,9 @@ fuzz: $(STAMP_DEV) ## bytes that nobody would think of, for every parser (SECOND
 
 coverage-of-spec: $(STAMP_DEV) ## each requirement with the tests that prove it (PYTEST_ARGS=--collect-only lists without running)
 	@$(BIN)/pytest --coverage-of-spec -q -m "not nightly" $(PYTEST_ARGS) || [ $$? -eq 5 ]
+
+docs: $(STAMP_DEV) ## build the documentation site into build/site
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 format: $(STAMP_DEV) ## put the code into our format and fix what can be fixed mechanically
 	$(BIN)/ruff check --fix .

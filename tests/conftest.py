@@ -16,7 +16,7 @@ pytest_plugins = ["tests.requirements_coverage"]
 
 
 # Tests of these folders share a broker or a JVM: where tests run two at a time, they stay together.
-_TOGETHER = ("clustered", "interop", "spark")
+_TOGETHER = ("api", "browser", "clustered", "interop", "spark")
 
 
 @pytest.hookimpl(tryfirst=True)

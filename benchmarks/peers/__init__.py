@@ -48,6 +48,28 @@ def cluster_peers() -> dict[str, Peer]:
     return {peer.key: peer for peer in peers}
 
 
+@cache
+def protocol_peers() -> dict[str, list[Peer]]:
+    """By protocol: Heliograph and the others with the same client, for `benchmarks.protocols`."""
+    from benchmarks.peers.activemq import ActiveMQ
+    from benchmarks.peers.activemq_mqtt import ActiveMQPaho
+    from benchmarks.peers.artemis import ArtemisPaho, ArtemisProton, ArtemisStomp
+    from benchmarks.peers.heliograph_protocols import (
+        HeliographPaho,
+        HeliographPahoWritten,
+        HeliographProton,
+        HeliographStomp,
+    )
+    from benchmarks.peers.mosquitto import Mosquitto
+
+    return {
+        "MQTT": [HeliographPaho(), HeliographPahoWritten(), Mosquitto(), ActiveMQPaho(), ArtemisPaho()],
+        "STOMP": [HeliographStomp(), ActiveMQ(), ArtemisStomp()],
+        "AMQP": [HeliographProton(), ArtemisProton()],
+    }
+
+
 def peer_named(key: str) -> Peer:
     """The peer of that name."""
-    return {**all_peers(), **cluster_peers()}[key]
+    spoken = {peer.key: peer for peers in protocol_peers().values() for peer in peers}
+    return {**spoken, **all_peers(), **cluster_peers()}[key]

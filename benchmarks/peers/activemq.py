@@ -35,7 +35,7 @@ CONFIGURATION: Final = """\
       <kahaDB directory="{folder}/data/kahadb" journalDiskSyncStrategy="always"/>
     </persistenceAdapter>
     <transportConnectors>
-      <transportConnector name="stomp" uri="stomp://127.0.0.1:{port}"/>
+      <transportConnector name="one" uri="{scheme}://127.0.0.1:{port}"/>
     </transportConnectors>
   </broker>
 </beans>
@@ -52,6 +52,8 @@ class ActiveMQ(Peer):
     packages: ClassVar[tuple[str, ...]] = ("activemq", "default-jre-headless")
     programs: ClassVar[tuple[str, ...]] = ("activemq", "java")
     modules = ("stomp",)
+    ahead: ClassVar[dict[str, str]] = {"activemq.prefetchSize": str(PREFETCH)}
+    """How much a subscriber may be sent ahead, in the server's words."""
 
     def synced(self, kind: Kind) -> Synced:
         """Every persistent message; fan-out is not persistent."""
@@ -65,24 +67,8 @@ class ActiveMQ(Peer):
         return f"ActiveMQ {said.stdout.strip() or 'of unknown version'}"
 
     def start(self, folder: Path, port: int) -> Server:
-        """Start the broker in a Java machine with the memory that Debian gives it."""
-        (folder / "activemq.xml").write_text(CONFIGURATION.format(folder=folder, port=port))
-        command = [
-            program("java"),
-            "-Xms512M",
-            "-Xmx512M",
-            "-Dorg.apache.activemq.UseDedicatedTaskRunner=true",
-            "-Dactivemq.home=/usr/share/activemq",
-            f"-Dactivemq.base={folder}",
-            f"-Dactivemq.conf={folder}",
-            f"-Dactivemq.data={folder}/data",
-            f"-Djava.io.tmpdir={folder}",
-            "-jar",
-            CLASSPATH,
-            "start",
-            f"xbean:file:{folder}/activemq.xml",
-        ]
-        return Server(command, folder=folder, name=self.key).wait_until(port_answers(port))
+        """Start the broker with STOMP."""
+        return start_broker(folder, port, "stomp")
 
     def produce(self, plan: Plan, line: StartingLine) -> Outcome:
         """Send with a receipt asked for each message."""
@@ -108,7 +94,7 @@ class ActiveMQ(Peer):
             _address(plan),
             id="1",
             ack="auto" if plan.kind == "fanout" else "client",
-            headers={"activemq.prefetchSize": str(PREFETCH), "receipt": "subscribed"},
+            headers={**self.ahead, "receipt": "subscribed"},
         )
         inbox.subscribed.wait(PATIENCE_SECONDS)
         line.ready()
@@ -116,6 +102,28 @@ class ActiveMQ(Peer):
         if not inbox.all_received.wait(PATIENCE_SECONDS):
             raise BenchmarkError(f"{inbox.received} of {plan.messages} messages arrived")
         return outcome(started, inbox.finished, inbox.latencies)
+
+
+def start_broker(folder: Path, port: int, scheme: str) -> Server:
+    """Start the broker for one protocol, in a Java machine with the memory that Debian gives it."""
+    settings = CONFIGURATION.format(folder=folder, port=port, scheme=scheme)
+    (folder / "activemq.xml").write_text(settings)
+    command = [
+        program("java"),
+        "-Xms512M",
+        "-Xmx512M",
+        "-Dorg.apache.activemq.UseDedicatedTaskRunner=true",
+        "-Dactivemq.home=/usr/share/activemq",
+        f"-Dactivemq.base={folder}",
+        f"-Dactivemq.conf={folder}",
+        f"-Dactivemq.data={folder}/data",
+        f"-Djava.io.tmpdir={folder}",
+        "-jar",
+        CLASSPATH,
+        "start",
+        f"xbean:file:{folder}/activemq.xml",
+    ]
+    return Server(command, folder=folder, name="activemq").wait_until(port_answers(port))
 
 
 def _connect(plan: Plan) -> Any:

@@ -10,16 +10,19 @@ import sys
 from heliograph.spark.pipelines.running import start_spark
 
 
-def main(url: str, mode: str, checkpoint: str, rows: str) -> None:
+def main(url: str, mode: str, checkpoint: str, rows: str, master: str = "local[2]") -> None:
     from pyspark.sql import functions as f
 
-    spark = start_spark("relay", "local[2]", {"spark.sql.shuffle.partitions": "2"})
+    settings = {"spark.sql.shuffle.partitions": "2", "spark.driver.host": "127.0.0.1"}
+    settings |= {"spark.executor.memory": "600m"} if master.startswith("spark:") else {}
+    spark = start_spark("relay", master, settings)
     options = {
         "url": url,
         "destination": "queue:in",
         "mode": mode,
         "partitions": "2",
         "maxRowsPerTrigger": rows,
+        "lease": "relay",
     }
     messages = spark.readStream.format("heliograph").options(**options).load()
     changed = messages.withColumn(

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 import heliograph
+from heliograph.model.errors import ConnectionLost
 from tests.servers import CLEAN, ROOT
 from tests.spark.serving import ServerInProcess
 
@@ -73,9 +74,16 @@ def received(url: str, count: int) -> list[int]:
 
 
 def published(url: str) -> int:
-    with heliograph.connect_blocking(url) as connection:
-        shown = connection.ask("destinations")["destinations"]
-        return sum(each["depth"] for each in shown if each["address"] == "queue:out")
+    """How much has arrived. On a busy machine that may take a while to find out."""
+    deadline = time.monotonic() + 120
+    while True:
+        try:
+            with heliograph.connect_blocking(url) as connection:
+                shown = connection.ask("destinations")["destinations"]
+                return sum(each["depth"] for each in shown if each["address"] == "queue:out")
+        except ConnectionLost:
+            if time.monotonic() > deadline:
+                raise
 
 
 def play(folder: Path, mode: str, count: int, rows: int, kills: int, server_kills: int, seed: int) -> None:

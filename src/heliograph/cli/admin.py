@@ -33,6 +33,13 @@ def _show_facts(body: dict[str, Any]) -> None:
             typer.echo(f"{key:<32} {value}")
 
 
+@app.command("configuration")
+@at_server
+def configuration(server: Server) -> None:
+    """Show the settings with which the server runs."""
+    server.tell(server.ask("configuration"), _show_facts)
+
+
 @app.command("sessions")
 @at_server
 def sessions(server: Server) -> None:
@@ -84,6 +91,17 @@ def release_hold(
 ) -> None:
     """Keep the history no longer for a reader: it will be told that its place is gone."""
     server.tell(server.ask("pipeline.release", name=name), f"nothing is held for {harmless(name)} any more")
+
+
+@app.command("reload-certificates")
+@at_server
+def reload_certificates(server: Server) -> None:
+    """Read the server's certificate again from its files, as SIGHUP does; a new one is also noticed by itself."""
+    server.tell(server.ask("certificate.reload"), _show_certificate)
+
+
+def _show_certificate(body: dict[str, Any]) -> None:
+    typer.echo(f"the certificate of {harmless(body['subject'])} is used, until {harmless(body['until'])}")
 
 
 @app.command("policies")

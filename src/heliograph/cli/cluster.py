@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import secrets
 from collections.abc import Mapping, Sequence
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from heliograph.cli import cluster_dev, cluster_orders, cluster_status
+from heliograph.cli import cluster_dev, cluster_orders, cluster_status, options
 from heliograph.cli.outcome import explained
 from heliograph.model.errors import ClientFault, Unavailable
 
@@ -58,9 +59,10 @@ def init(
             show_default=False,
         ),
     ] = None,
+    as_json: options.Json = False,
 ) -> None:
     """Write a tuned corosync.conf, a key and the settings of a server for each host, and say how to start them."""
-    with explained():
+    with explained(as_json=as_json):
         from heliograph.bus.corosync_settings import KEY_BYTES, parse_host, render
         from heliograph.cli import cluster_buses
 
@@ -73,7 +75,11 @@ def init(
         for number, host in enumerate(parsed, 1):
             files[f"{host.name}.toml"] = _node(host, number, name, len(parsed), buses)
         _write(output, files, secrets.token_bytes(KEY_BYTES))
-        _say_how_to_go_on(parsed, output, buses)
+        if as_json:
+            url = "helio://" + ",".join(f"{host.addresses[0]}:7700" for host in parsed)
+            typer.echo(json.dumps({"folder": str(output), "files": sorted([*files, KEY]), "url": url}))
+        else:
+            _say_how_to_go_on(parsed, output, buses)
 
 
 def _node(host: RingHost, number: int, cluster: str, count: int, buses: Sequence[str]) -> str:

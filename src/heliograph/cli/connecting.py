@@ -53,7 +53,8 @@ async def connected(
             on_error=_heard_elsewhere,
         )
     except Unavailable as error:
-        if error.code == "no-greeting":  # somebody is there who does not speak our protocol
+        # Somebody is there who does not speak our protocol, or whom one of us does not trust.
+        if error.code in ("no-greeting", "certificate-refused", "own-certificate-refused", "tls-failed"):
             raise NoServer(error.sentence, code=error.code) from None
         raise NoServer(
             f"no server answers at {address.shown}: start one with `helio serve`, or name another with --url"

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Annotated
 
 import typer
+from typer.core import TyperGroup
 
 from heliograph.cli import (
     admin,
@@ -16,6 +17,7 @@ from heliograph.cli import (
     bench,
     browse,
     cluster,
+    completion,
     demo,
     dmq,
     log,
@@ -44,6 +46,7 @@ app.command("top")(top.top)
 app.command("log")(log.log)
 app.command("units")(units.units)
 app.command("transactions")(transactions.transactions)
+app.command("completion")(completion.completion)
 app.add_typer(alerts.app, name="alerts")
 app.add_typer(dmq.app, name="dmq")
 app.add_typer(admin.app, name="admin")
@@ -74,7 +77,17 @@ def _options(
 
 def main() -> None:
     """The entry point of the console script."""
-    app()
+    command()()
+
+
+def command() -> TyperGroup:
+    """All commands, with the options that each of them has."""
+    from heliograph.cli.encrypted import add_options
+
+    group = typer.main.get_command(app)
+    assert isinstance(group, TyperGroup)
+    add_options(group)
+    return group
 
 
 if __name__ == "__main__":

@@ -204,8 +204,8 @@ class Play:
 
     async def _events(self) -> list[dict[str, Any]]:
         async with connected(self._stage.addresses[0], purpose="demo") as connection:
-            events = (await connection.ask("log"))["events"]
-        return [event for event in events if event["event"] in _OF_BRANCHES]
+            events: list[dict[str, Any]] = (await connection.ask("log", events=[*_OF_BRANCHES]))["events"]
+        return events
 
 
 async def _look(addresses: list[ServerAddress]) -> list[Part]:

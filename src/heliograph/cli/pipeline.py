@@ -106,6 +106,9 @@ def audit(
             "--lanes/--no-lanes", help="Hold the order of senders against queues without units of order, too."
         ),
     ] = True,
+    sub_cluster: Annotated[
+        str, typer.Option(help="Of a cluster that has several, the one to look at.", show_default=False)
+    ] = "",
     partitions: Partitions = 0,
     master: Master = "local[*]",
 ) -> None:
@@ -117,7 +120,13 @@ def audit(
     from heliograph.spark.pipelines import audit as work
     from heliograph.spark.pipelines.report import write_report
 
-    options = {**_options(server), "startingOffset": start, "partitions": partitions}
+    everything = f"*@{sub_cluster}" if sub_cluster else "*"
+    options = {
+        **_options(server),
+        "destination": everything,
+        "startingOffset": start,
+        "partitions": partitions,
+    }
     findings = work.run(spark, options, result, _progress(server), lanes=lanes)
     write_report(findings, report, title="Heliograph audit")
     found = [{**violation, "number": int(violation["number"])} for violation in findings.violations]

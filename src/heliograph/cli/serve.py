@@ -69,6 +69,7 @@ def serve(
         typer.Option("--print-config", help="Print all settings with their defaults, as a file to edit."),
     ] = False,
     ready_file: Annotated[Path | None, typer.Option("--ready-file", hidden=True)] = None,
+    as_json: options.Json = False,
 ) -> None:
     """Start a server and run it until Ctrl-C."""
     from heliograph.nodes import configuration as settings
@@ -78,7 +79,7 @@ def serve(
 
         typer.echo(render_defaults(), nl=False)
         return
-    with explained():
+    with explained(as_json=as_json):
         configuration = settings.load(
             config,
             {
@@ -93,9 +94,9 @@ def serve(
         check_role(configuration, asked=role is not None)
         import uvloop
 
-        failure = uvloop.run(_run(configuration, ready_file))
+        failure = uvloop.run(_run(configuration, ready_file, as_json=as_json))
     if failure is not None:
-        report(failure, as_json=False)
+        report(failure, as_json=as_json)
         raise typer.Exit(NODE_FAILED)
 
 
@@ -110,7 +111,9 @@ def check_role(configuration: Configuration, *, asked: bool) -> None:
         )
 
 
-async def _run(configuration: Configuration, ready_file: Path | None) -> HeliographError | None:
+async def _run(
+    configuration: Configuration, ready_file: Path | None, *, as_json: bool = False
+) -> HeliographError | None:
     """Serve until a signal or a failure; the failure is the result."""
     import asyncio
     import signal
@@ -121,10 +124,12 @@ async def _run(configuration: Configuration, ready_file: Path | None) -> Heliogr
         loop.add_signal_handler(number, stopping.set)
     server = _make(configuration)
     await server.start()
+    if configuration.tls.certificate:
+        loop.add_signal_handler(signal.SIGHUP, partial(_reload_certificates, server))
     try:
         told = asyncio.create_task(stopping.wait())
         failed = asyncio.create_task(server.wait_failed())
-        ready = asyncio.create_task(_get_ready(configuration, server, ready_file))
+        ready = asyncio.create_task(_get_ready(configuration, server, ready_file, as_json=as_json))
         await asyncio.wait((told, failed, ready), return_when=asyncio.FIRST_COMPLETED)
         if ready.done():
             ready.result()
@@ -134,7 +139,7 @@ async def _run(configuration: Configuration, ready_file: Path | None) -> Heliogr
         if failed.done():
             return failed.result()
         failed.cancel()
-        if sys.stdout.isatty():
+        if sys.stdout.isatty() and not as_json:
             typer.echo("\nstopping…")
         return None
     finally:
@@ -142,6 +147,13 @@ async def _run(configuration: Configuration, ready_file: Path | None) -> Heliogr
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.remove_signal_handler(number)
         await server.stop()
+
+
+def _reload_certificates(server: EmbeddedServer | ClusterServer) -> None:
+    try:
+        server.reload_certificates()
+    except ClientFault as fault:  # it goes on with what it has
+        report(fault, as_json=False)
 
 
 def _make(configuration: Configuration) -> EmbeddedServer | ClusterServer:
@@ -188,16 +200,41 @@ def _look_around(namespaces: list[str]) -> str:
 
 
 async def _get_ready(
-    configuration: Configuration, server: EmbeddedServer | ClusterServer, ready_file: Path | None
+    configuration: Configuration,
+    server: EmbeddedServer | ClusterServer,
+    ready_file: Path | None,
+    *,
+    as_json: bool = False,
 ) -> None:
     if configuration.cluster.name:
-        await _join(cast("ClusterServer", server))
-    announce(configuration, server.address)
+        await _join(cast("ClusterServer", server), as_json=as_json)
+    if as_json:
+        _describe(configuration, server.address)
+    else:
+        announce(configuration, server.address)
     if ready_file is not None:
         _write_ready(ready_file, server.address)
 
 
-async def _join(server: ClusterServer) -> None:
+def _describe(configuration: Configuration, address: tuple[str, int] | None) -> None:
+    """One line for the program that started it."""
+    import json
+
+    from heliograph import __version__
+
+    ready = {
+        "ready": True,
+        "version": __version__,
+        "url": url_of(address) if address is not None else "",
+        "data": str(Path(configuration.server.data).absolute()),
+        "durability": configuration.journal.durability,
+        "cluster": configuration.cluster.name,
+    }
+    typer.echo(json.dumps(ready))
+    sys.stdout.flush()
+
+
+async def _join(server: ClusterServer, *, as_json: bool = False) -> None:
     """Until the node counts. Whoever looks on is told what it waits for, whenever that changes."""
     import asyncio
 
@@ -207,7 +244,7 @@ async def _join(server: ClusterServer) -> None:
         while not (await asyncio.wait((ready,), timeout=_PATIENCE_SECONDS))[0]:
             lacks = server.lacks
             if lacks != told:
-                typer.echo(f"node {server.name} waits for {lacks}")
+                typer.echo(f"node {server.name} waits for {lacks}", err=as_json)
                 server.note_waiting(lacks)
             told = lacks
     finally:

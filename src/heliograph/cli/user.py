@@ -49,6 +49,12 @@ def add(
         bool,
         typer.Option("--password-stdin", help="Read the password from the first line of standard input."),
     ] = False,
+    no_password: Annotated[
+        bool,
+        typer.Option(
+            "--no-password", help="The user is known by a certificate with this name, and by nothing else."
+        ),
+    ] = False,
     clearance: Annotated[
         str,
         typer.Option(
@@ -63,16 +69,22 @@ def add(
     url: options.Url = options.DEFAULT_URL,
     user: options.User = None,
     password: options.Password = None,
+    as_json: options.Json = False,
 ) -> None:
     """Add a user. The password is asked for twice."""
-    with explained():
+    with explained(as_json=as_json):
         if online:
-            server = _server(url, user, password)
-            _add_online(server, name, _password(password_stdin), roles or [], clearance)
+            server = _server(url, user, password, as_json)
+            secret = None if no_password else _password(password_stdin)
+            _add_online(server, name, secret, roles or [], clearance)
             return
         store = _store(data, users_file)
         is_first = not store.path.exists()
-        store.add(name, _password(password_stdin), roles or [], clearance=clearance)
+        secret = None if no_password else _password(password_stdin)
+        store.add(name, secret, roles or [], clearance=clearance)
+        if as_json:
+            typer.echo(json.dumps({"added": name, "roles": roles or [], "file": str(store.path)}))
+            return
         told = f"user {name} added to {store.path}"
         typer.echo(f"{told} with role {', '.join(roles)}" if roles else told)
         if not roles:
@@ -87,14 +99,18 @@ def _server(url: str, user: str | None, password: str | None, as_json: bool = Fa
     return Server(ServerAddress(url=url, user=user, password=password), as_json)
 
 
-def _add_online(server: Server, name: str, password: str, roles: list[str], clearance: str) -> None:
-    from heliograph.nodes.users import hash_password
+def _add_online(server: Server, name: str, password: str | None, roles: list[str], clearance: str) -> None:
+    from heliograph.nodes.passwords import kept_of
 
-    if not password:
-        raise ClientFault("a password is not empty", code="user-invalid")
-    hashed = hash_password(password)
-    answer = server.ask("user.add", name=name, password=hashed, roles=roles, clearance=clearance)
-    typer.echo(f"user {name} added, the users are now of version {answer['version']}")
+    kept = {}
+    if password is not None:
+        if not password:
+            raise ClientFault("a password is not empty", code="user-invalid")
+        kept = kept_of(password)
+    answer = server.ask("user.add", name=name, roles=roles, clearance=clearance, **kept)
+    server.tell(
+        answer, lambda body: typer.echo(f"user {name} added, the users are now of version {body['version']}")
+    )
 
 
 def _password(from_stdin: bool) -> str:
@@ -150,14 +166,21 @@ def remove(
     url: options.Url = options.DEFAULT_URL,
     user: options.User = None,
     password: options.Password = None,
+    as_json: options.Json = False,
 ) -> None:
     """Remove a user."""
-    with explained():
+    with explained(as_json=as_json):
         if online:
-            answer = _server(url, user, password).ask("user.remove", name=name)
-            typer.echo(f"user {name} removed, the users are now of version {answer['version']}")
+            server = _server(url, user, password, as_json)
+            told = f"user {name} removed, the users are now of version"
+            server.tell(
+                server.ask("user.remove", name=name), lambda body: typer.echo(f"{told} {body['version']}")
+            )
             return
         store = _store(data, users_file)
         store.remove(name)
+        if as_json:
+            typer.echo(json.dumps({"removed": name, "file": str(store.path)}))
+            return
         typer.echo(f"user {name} removed from {store.path}")
         typer.echo("a running server hears of it at its next start", err=True)

@@ -176,7 +176,8 @@ class AlertConsumer:
     def _changed_topics(self, answer: Answer) -> None:
         """Between the answer and whatever comes behind it."""
         for identity in answer.body.get("withdrawn", ()):
-            self._inbox.pop(identity, None)
+            if self._inbox.pop(identity, None) is not None:
+                self._say(identity, False)
 
     # ---- what the server says
 

@@ -12,6 +12,7 @@ back into this face, which would wait for itself.
 from __future__ import annotations
 
 import os
+import ssl
 import threading
 from collections.abc import Callable, Coroutine
 from typing import Any, Self, TypeVar, Unpack
@@ -325,6 +326,8 @@ def connect(
     unit_of_order: str | bool | None = None,
     store_and_forward: str | os.PathLike[str] | None = None,
     store_bytes: int = STORE_BYTES,
+    tls: bool | ssl.SSLContext | None = None,
+    mechanism: str | None = None,
 ) -> BlockingConnection:
     """Connect to a server; see `heliograph.connect`, which takes the same. Close it, or use it in `with`."""
     connecting = connect_async(
@@ -340,6 +343,8 @@ def connect(
         unit_of_order=unit_of_order,
         store_and_forward=store_and_forward,
         store_bytes=store_bytes,
+        tls=tls,
+        mechanism=mechanism,
     )
     thread = LoopThread()
     try:

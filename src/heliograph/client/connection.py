@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import math
 import os
+import ssl
 from collections.abc import Generator
 from pathlib import Path
 from typing import Any, Literal, Unpack
 
-from heliograph.client.addresses import parse_url
+from heliograph.client.addresses import Servers, parse_url
 from heliograph.client.alerts import AlertChannel
 from heliograph.client.browser import Browser
 from heliograph.client.clock import CLOCK, Clock
@@ -24,6 +25,8 @@ from heliograph.client.producer import Producer
 from heliograph.client.requesting import Replier, Requester
 from heliograph.client.session import Session
 from heliograph.client.subscribing import ConsumerOptions
+from heliograph.client.tls import make_context
+from heliograph.client.wire import AUTOMATIC, MECHANISMS
 from heliograph.frontends.native.frames import (
     Answer,
     Ask,
@@ -298,14 +301,20 @@ class Connecting:
         unit_of_order: str | bool | None = None,
         store: tuple[Path, int] | None = None,
         clock: Clock = CLOCK,
+        tls: bool | ssl.SSLContext | None = None,
+        mechanism: str | None = None,
     ) -> None:
         self._clock = clock
         servers = parse_url(url)
-        if hello.user:
-            hello.mechanism = "plain"
-        elif servers.user is not None:
-            hello.mechanism, hello.user = "plain", servers.user
+        self._context = _context(servers, tls)
+        if not hello.user and servers.user is not None:
+            hello.user = servers.user
             hello.password = hello.password or servers.password or ""
+        if mechanism is not None and mechanism not in MECHANISMS:
+            raise ClientFault(
+                f"one logs in by {', '.join(MECHANISMS)}, not {mechanism!r}", code="mechanism-unknown"
+            )
+        hello.mechanism = mechanism or (AUTOMATIC if hello.user else "anonymous")
         if not 1 <= block_messages <= MAX_BLOCK_MESSAGES:
             raise ClientFault(
                 f"a block has 1 to {MAX_BLOCK_MESSAGES} messages, not {block_messages}",
@@ -329,6 +338,7 @@ class Connecting:
             block_messages=self._block_messages,
             unit_of_order=self._unit_of_order,
             clock=self._clock,
+            context=self._context,
         )
         if self._store is not None:
             link.agent = await open_agent(link, *self._store)
@@ -366,6 +376,8 @@ def connect(
     unit_of_order: str | bool | None = None,
     store_and_forward: str | os.PathLike[str] | None = None,
     store_bytes: int = STORE_BYTES,
+    tls: bool | ssl.SSLContext | None = None,
+    mechanism: str | None = None,
     clock: Clock = CLOCK,
 ) -> Connecting:
     """Connect to a server: `await connect(...)`, or `async with connect(...) as connection`.
@@ -382,6 +394,12 @@ def connect(
     `unit_of_order` puts what producers send that say nothing else into a unit of order, which is processed one
     message after the other: a name, which others may use too, or True for one of its own for each session.
 
+    `helios://` or `tls=True` connects with TLS; the URL may name files, `helios://host?ca=FILE&cert=FILE&key=FILE&crl=FILE`:
+    who signs servers' certificates, what this client shows of itself, and what was revoked. `tls` may be a context of
+    Python's `ssl` instead. `mechanism` is how a user logs in: "plain", "scram-sha-256" or "external" (by the
+    certificate alone); unless told, the password itself goes out only where nobody can listen, and SCRAM is
+    used elsewhere.
+
     `clock` is for simulations, where time is not the system's.
     """
     if isinstance(unit_of_order, str):
@@ -396,4 +414,24 @@ def connect(
     if reconnect_seconds is None:
         reconnect_seconds = RECONNECT_SECONDS if store_and_forward is None else math.inf
     store = None if store_and_forward is None else (Path(store_and_forward), store_bytes)
-    return Connecting(url, hello, reconnect_seconds, on_error, block_messages, unit_of_order, store, clock)
+    return Connecting(
+        url,
+        hello,
+        reconnect_seconds,
+        on_error,
+        block_messages,
+        unit_of_order,
+        store,
+        clock,
+        tls,
+        mechanism,
+    )
+
+
+def _context(servers: Servers, tls: bool | ssl.SSLContext | None) -> ssl.SSLContext | None:
+    """Raises ClientFault `certificate-invalid` or `invalid-url`."""
+    if isinstance(tls, ssl.SSLContext):
+        return tls
+    if tls is False and servers.is_secure:
+        raise ClientFault("the URL says helios://, and tls=False says otherwise", code="invalid-url")
+    return make_context(servers.files) if tls or servers.is_secure else None

@@ -173,6 +173,8 @@ class Inbox:
         self.progress = Progress()
         # Messages that were given back, tag and unit, until the server says what else went back with each.
         self._awaited: deque[tuple[int, int]] = deque()
+        # What was taken out before the application saw it, though it has seen later tags.
+        self._unshown: list[Range] = []
         # Delivered by a server that took our claim and has yet to answer it: what we still wait for, and which
         # epoch this belongs to, only the answer says.
         self._early: list[Delivery] = []
@@ -194,7 +196,7 @@ class Inbox:
 
     def _put_unbarred(self, delivery: Delivery) -> None:
         units = frozenset(unit for _, unit in self._awaited if unit != NO_UNIT)
-        self.waiting += delivery.without(partial(_is_of, delivery, units))
+        self.waiting += self._take_out(delivery, partial(_is_of, delivery, units))
 
     def _put_unknown(self, delivery: Delivery) -> None:
         """What the application is through with, in whatever part it was, is not shown to it again."""
@@ -225,6 +227,8 @@ class Inbox:
         """The server has these back."""
         self.holding.gone(ranges)
         self.memory.gone(ranges)
+        if self._unshown:
+            self._unshown = without_ranges(self._unshown, ranges)
 
     def settled(self, ranges: list[Range]) -> None:
         """These are done, and the server was told, or has said that it knows."""
@@ -311,11 +315,12 @@ class Inbox:
     def drop(self, tags: list[Range]) -> None:
         """The server has these, whoever has them here."""
         self._note_seen()
-        self.memory.gone(tags, self.progress.is_seen)
-        self.gone(tags)
         if tags:
             self._put_back()
             self._drop(lambda delivery: partial(_is_within, delivery, tags))
+        self.memory.gone(tags, self._is_shown)
+        self.gone(tags)
+        if tags:
             if self.mode is Mode.INDIVIDUAL:
                 self.done.remove(tags)
             else:
@@ -351,7 +356,20 @@ class Inbox:
         return unit != NO_UNIT and any(unit == other and tag > before for before, other in self._awaited)
 
     def _drop(self, chosen: Callable[[Delivery], Callable[[int], bool]]) -> None:
-        self.waiting = deque(part for delivery in self.waiting for part in delivery.without(chosen(delivery)))
+        self.waiting = deque(
+            part for delivery in self.waiting for part in self._take_out(delivery, chosen(delivery))
+        )
+
+    def _take_out(self, delivery: Delivery, chosen: Callable[[int], bool]) -> list[Delivery]:
+        """What is left of a delivery without some, which nobody was shown."""
+        for index in range(delivery.start, delivery.start + len(delivery.bodies)):
+            if chosen(index):
+                tag = delivery.first_tag + index
+                self._unshown.append((tag, tag))
+        return delivery.without(chosen)
+
+    def _is_shown(self, tag: int) -> bool:
+        return self.progress.is_seen(tag) and not _within(tag, self._unshown)
 
     @property
     def last_seen(self) -> int:
@@ -412,7 +430,8 @@ class Inbox:
             self.memory.clear()
         else:
             self.holding.begin_anew()
-            self.memory.clear(self.progress.is_seen)
+            self.memory.clear(self._is_shown)
+        self._unshown.clear()
         self.known.clear()
         self.waiting.clear()
         self.done.clear()

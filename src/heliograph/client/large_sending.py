@@ -4,6 +4,9 @@
       ▲            │ connection lost
       └────────────┘ at the offset that the server has
 
+If the server that is asked to take the message lacks the content, it goes on as after a lost connection; the message
+stays the one that it was (`posted.py`).
+
 A chunk is kept until the server has forced it to disk, which is a few MiB at most; so a stream that can be
 read only once goes on after a lost connection, a restart of the server, or of its machine.
 """
@@ -17,7 +20,8 @@ from typing import TYPE_CHECKING, Unpack
 from crc32c import crc32c
 
 from heliograph.client.large_source import Content, OpenContent, StreamSource
-from heliograph.client.preparing import MessageOptions
+from heliograph.client.preparing import MessageOptions, Outgoing
+from heliograph.client.sender import renewed
 from heliograph.client.transfers import Transfer
 from heliograph.frontends.native.frames import (
     Answer,
@@ -33,11 +37,11 @@ from heliograph.model.limits import CHUNK_BYTES, MAX_MESSAGE_BYTES, TRANSFER_WIN
 
 if TYPE_CHECKING:
     from heliograph.client.link import Link
+    from heliograph.client.posted import Posted
     from heliograph.client.producer import Producer
     from heliograph.client.wire import Wire
 
 _UNKNOWN = "upload-unknown"  # the server has forgotten the upload
-_GONE = "large-unknown"  # it has forgotten what the message refers to
 
 
 class Upload(Transfer):
@@ -107,14 +111,6 @@ class Upload(Transfer):
             raise refusal
         self._kept.clear()
         self._read = 0
-
-    async def restart(self) -> bool:
-        """Whether all of it can be sent again."""
-        try:
-            await self._start_over(HeliographError("it can be read only once"))
-        except HeliographError:
-            return False
-        return True
 
     # ---- chunks
 
@@ -197,15 +193,48 @@ async def send_stream(
             small = await upload.fill(min(threshold, MAX_MESSAGE_BYTES))
             if small is not None:
                 return await producer.post_streamed(producer.prepare(small, **options))
-            while True:
-                reference = await upload.run()
-                try:
-                    return await producer.post_streamed(producer.prepare(reference, **options))
-                except HeliographError as refusal:
-                    if refusal.code != _GONE or not await upload.restart():
-                        raise
+            message = producer.prepare(await upload.run(), **options)
+            if producer.is_transacted:
+                return await producer.post_streamed(message)
+            return await _post(producer, upload, message)
         except BaseException:
             upload.drop()
             raise
         finally:
             upload.forget()
+
+
+async def _post(producer: Producer, upload: Upload, message: Outgoing) -> str:
+    """Until the server has the message and its content. If that was lost, it is brought again: the message itself may
+    be known elsewhere, and must not become another one."""
+    posted = await producer.post_large(message)
+    try:
+        while await posted.is_lacking():
+            reference = await _bring_again(upload, posted)
+            await producer.go_on_behind(posted, reference)
+            if posted.done():  # it was known, with other content
+                upload.drop()
+        return posted.result()
+    finally:
+        producer.leave(posted)
+
+
+async def _bring_again(upload: Upload, posted: Posted) -> LargeReference | None:
+    """Go on with what the server has of the content. None: the message turned out to be known.
+
+    Raises the refusal of the message if the content would have to be read again, and cannot be.
+    """
+    bringing = asyncio.ensure_future(upload.run())
+    try:
+        await asyncio.wait((bringing, posted), return_when=asyncio.FIRST_COMPLETED)
+        if posted.done():
+            posted.result()  # raises what the lane was refused with
+            return None
+        return bringing.result()
+    except HeliographError as fault:
+        if fault.code != _UNKNOWN or posted.refusal is None:
+            raise
+        raise renewed(posted.refusal) from None
+    finally:
+        bringing.cancel()
+        await asyncio.gather(bringing, return_exceptions=True)

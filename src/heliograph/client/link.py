@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import ssl
 from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol, TypeVar
@@ -116,6 +117,7 @@ class Link:
         servers: Servers,
         hello: Hello,
         *,
+        context: ssl.SSLContext | None = None,
         reconnect_seconds: float,
         on_error: OnError | None,
         block_messages: int,
@@ -136,6 +138,7 @@ class Link:
         self._given = servers.hosts
         self._hosts = servers.hosts
         self._hello = hello
+        self._context = context
         self._reconnect_seconds = reconnect_seconds
         self._on_error = on_error
         self._loop = asyncio.get_running_loop()
@@ -272,7 +275,7 @@ class Link:
         host, port = self._hosts[self._next_host % len(self._hosts)]
         self._next_host += 1
         self._misses += 1
-        wire = await open_wire(self, host, port, self._hello, self.clock)
+        wire = await open_wire(self, host, port, self._hello, self.clock, self._context)
         self._misses = 0
         return wire
 
@@ -357,6 +360,8 @@ class Link:
                 break
             await asyncio.sleep(_MOVE_POLL_SECONDS)
         if self.wire is wire:
+            # Before anybody sends or takes something on a connection that is about to end: it would be lost with it.
+            self.on_lost(wire, ConnectionLost("the connection was closed", code=MOVING))
             await wire.close(MOVING)
 
     def on_lost(self, wire: Wire, reason: HeliographError) -> None:

@@ -22,8 +22,9 @@ from typing import Any
 
 import msgspec
 
+from heliograph.client.posted import Posted
 from heliograph.client.preparing import Outgoing, Said
-from heliograph.client.resending import Sealed, after, before, relabelled
+from heliograph.client.resending import Sealed, after, before, referring, relabelled
 from heliograph.model import block
 from heliograph.model.block import BodyKind
 from heliograph.model.ids import LaneId, text_of
@@ -383,6 +384,14 @@ class Lane:
         self._unsent.clear()
         return taken
 
+    def take_unsent_before(self, sequence: int) -> list[tuple[bytes, bool]]:
+        """The same of what comes before a sequence."""
+        unsent = self._unsent
+        self._unsent = deque(sealed for sealed in unsent if sealed.first < sequence)
+        taken = self.take_unsent()
+        self._unsent = deque(sealed for sealed in unsent if sealed.first >= sequence)
+        return taken
+
     def take_sealed(self) -> list[Sealed]:
         """Every packed block, for somebody who keeps them elsewhere: this lane is through with them."""
         taken = list(self._unconfirmed)
@@ -439,6 +448,28 @@ class Lane:
         told = [receipt for receipt in self._receipts if receipt[0] >= first]
         self._receipts = deque(receipt for receipt in self._receipts if receipt[0] < first)
         return count, told
+
+    # ---- large messages
+
+    def posted_at(self, sequence: int) -> Posted | None:
+        """The large message of a sequence, if somebody can bring its content again."""
+        for at, receipt in self._receipts:
+            if at == sequence and isinstance(receipt, Posted) and not receipt.done():
+                return receipt
+        return None
+
+    def sequence_of(self, posted: Posted) -> int:
+        """Where a large message stands; 0: it is confirmed, or refused."""
+        return next((at for at, receipt in self._receipts if receipt is posted), 0)
+
+    def refer(self, posted: Posted, reference: bytes) -> None:
+        """The content of a large message is elsewhere now; it stays the message that it is."""
+        sequence = self.sequence_of(posted)
+        for sealed in self._unconfirmed:
+            if sealed.first == sequence:
+                self._unconfirmed_bytes -= len(sealed.buffer)
+                sealed.buffer = referring(sealed, reference).buffer
+                self._unconfirmed_bytes += len(sealed.buffer)
 
     # ---- transactions
 

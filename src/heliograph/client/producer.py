@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Unpack, cast
 
 from heliograph.client.large_source import StreamSource
 from heliograph.client.outgoing import Gate
+from heliograph.client.posted import Posted
 from heliograph.client.preparing import (
     Headers,
     MessageOptions,
@@ -23,6 +24,7 @@ from heliograph.client.preparing import (
 )
 from heliograph.client.sender import Sender
 from heliograph.model.errors import ClientFault, HeliographError, Unavailable
+from heliograph.model.large import LargeReference, encode_reference
 from heliograph.model.limits import LARGE_THRESHOLD_BYTES
 from heliograph.model.message import DEFAULT_PRIORITY, Body
 from heliograph.model.units import unit_number
@@ -177,6 +179,31 @@ class Producer:
         await self.post(message)
         lane = self._sender.lane
         return f"{lane.name}-{lane.last}"
+
+    @property
+    def is_transacted(self) -> bool:
+        return self._session.transaction is not None
+
+    async def post_large(self, message: Outgoing) -> Posted:
+        """Send a prepared message whose content the server may come to lack."""
+        sender = self._sender
+        if not sender.is_open or self._is_closed:
+            sender = await self._admitted()
+        posted = Posted(sender)
+        sender.put_urgent(message, posted)
+        return posted
+
+    async def go_on_behind(self, posted: Posted, reference: LargeReference | None) -> None:
+        """The server has the content of a message that it lacked; or, None, the message itself."""
+        if reference is not None:
+            posted.sender.lane.refer(posted, encode_reference(reference))
+        await self._session.go_on_behind(posted)
+
+    def leave(self, posted: Posted) -> None:
+        """Nobody waits for a message any more. If it still lacks its content, its lane ends here."""
+        posted.cancel()
+        if posted.refusal is not None:
+            self._session.end_lane(posted, posted.refusal)
 
     def prepare(
         self,

@@ -61,6 +61,11 @@ def after(sealed: Sealed, last: int) -> Sealed:
     return sealed if sealed.first > last else _part(sealed, last + 1 - sealed.first, sealed.count)
 
 
+def referring(sealed: Sealed, reference: bytes) -> Sealed:
+    """The same large message, with its content elsewhere."""
+    return _part(sealed, 0, 1, bodies=[reference])
+
+
 def marked(sealed: Sealed, upto: int) -> Sealed:
     """The same messages, with a property that says of those up to a sequence that they may be there already."""
     contents = block.unpack(sealed.buffer)
@@ -73,15 +78,21 @@ def marked(sealed: Sealed, upto: int) -> Sealed:
     return _part(sealed, 0, sealed.count, heads)
 
 
-def _part(sealed: Sealed, start: int, stop: int, heads: list[bytes] | None = None) -> Sealed:
-    """Some messages of a block as a block of their own, with other heads where they are given."""
+def _part(
+    sealed: Sealed,
+    start: int,
+    stop: int,
+    heads: list[bytes] | None = None,
+    bodies: list[bytes] | None = None,
+) -> Sealed:
+    """Some messages of a block as a block of their own, with other heads or bodies where they are given."""
     contents = block.unpack(sealed.buffer)
 
     def cut(column: list[Any] | None) -> list[Any] | None:
         return None if column is None else column[start:stop]
 
     buffer = block.pack(
-        contents.bodies[start:stop],
+        (contents.bodies if bodies is None else bodies)[start:stop],
         lane=contents.lane,
         first=sealed.first + start,
         timestamp=contents.timestamp,

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from heliograph.client.clock import Clock
 from heliograph.client.outgoing import Lane, Receipt
+from heliograph.client.posted import Posted
 from heliograph.client.preparing import Outgoing
 from heliograph.client.waiting import Signal
 from heliograph.client.wakeful import Wakeful
@@ -59,6 +60,8 @@ class Sender:
         self.is_staged = is_staged  # what it sends counts only when its transaction is committed
         self._flags = STAGED if is_staged else 0
         self._wire: Wire | None = None
+        self._lacking: Posted | None = None  # a large message without content: it waits, and what follows it
+        self._is_shut = False  # at the server that lacks it, until the lane is resumed
         self._loop = asyncio.get_running_loop()
         self._microseconds = clock.microseconds
         self._wakeful = Wakeful(self._loop, clock.monotonic)
@@ -167,11 +170,17 @@ class Sender:
         self._write()
 
     def _write(self) -> None:
-        wire = self._wire
+        wire, lacking = self._wire, self._lacking
         if wire is not None:
-            for buffer, resent in self.lane.take_unsent():
+            unsent = self.lane.take_unsent() if lacking is None else self._unsent_before(lacking)
+            for buffer, resent in unsent:
                 flags = self._flags | RESENT if resent else self._flags
                 wire.publish(self._session_number, buffer, flags)
+
+    def _unsent_before(self, lacking: Posted) -> list[tuple[bytes, bool]]:
+        if lacking.done():
+            return self.lane.take_unsent()
+        return self.lane.take_unsent_before(self.lane.sequence_of(lacking))
 
     async def drained(self) -> None:
         """Until everything put so far is confirmed. Raises what was refused."""
@@ -207,6 +216,29 @@ class Sender:
         self._room.wake()
         return unheard
 
+    def lacks(self, first: int, refusal: HeliographError) -> bool:
+        """The server lacks the content of this message, and takes nothing more on this lane.
+
+        Returns whether somebody can bring it again: then it waits for that, and what follows it.
+        """
+        posted = self.lane.posted_at(first)
+        if posted is None:
+            return False
+        self._lacking, self._is_shut = posted, True
+        posted.lacks(refusal)
+        return True
+
+    @property
+    def is_shut(self) -> bool:
+        """Whether the server takes nothing on this lane before it is resumed."""
+        return self._is_shut and not self.is_finished
+
+    def lacks_no_more(self) -> None:
+        """The lane goes on where the server has it."""
+        self._lacking, self._is_shut = None, False
+        if self._wire is not None and self.away is None:
+            self.attach(self._wire)
+
     def _answer(self, receipts: list[Receipt], error: HeliographError | None) -> None:
         for sequence, receipt in receipts:
             if isinstance(receipt, asyncio.Future):
@@ -239,6 +271,7 @@ class Sender:
 
     def resume(self, last: int) -> None:
         """The server has everything up to `last`."""
+        self._is_shut = False
         self._answer(self.lane.resume(last), None)
 
     def void(self, error: HeliographError) -> None:

@@ -25,6 +25,7 @@ from heliograph.client.large_sending import send_stream
 from heliograph.client.large_source import StreamSource
 from heliograph.client.message import Message, Received
 from heliograph.client.outgoing import Lane
+from heliograph.client.posted import LARGE_UNKNOWN, Posted
 from heliograph.client.preparing import MessageOptions, ProducerOptions
 from heliograph.client.producer import Producer
 from heliograph.client.requesting import is_temporary
@@ -444,8 +445,31 @@ class Session:
 
     def refused(self, news: Refused) -> None:
         sender = self._lanes.get(news.lane)
-        if sender is not None:
-            self._refuse(sender, news.first, from_code(news.code, news.sentence))
+        if sender is None:
+            return
+        refusal = from_code(news.code, news.sentence)
+        if news.code != LARGE_UNKNOWN or not sender.lacks(news.first, refusal):
+            self._refuse(sender, news.first, refusal)
+
+    async def go_on_behind(self, posted: Posted) -> None:
+        """A large message lacks its content no more: its lane goes on. It may turn out that the message was known."""
+        sender = posted.sender
+        while True:
+            wire = await self._link.ready()
+            if not sender.is_shut:  # it was resumed with the session
+                break
+            try:
+                await self._resume_lane(wire, sender.lane.number, sender, None)
+                break
+            except ConnectionLost:
+                if self._link.wire is wire:  # the server itself answered so
+                    raise
+        posted.refusal = None
+        sender.lacks_no_more()
+
+    def end_lane(self, posted: Posted, error: HeliographError) -> None:
+        """A large message cannot be sent: nothing that follows it may overtake it."""
+        self._refuse(posted.sender, posted.sender.lane.sequence_of(posted), error)
 
     def _refuse(self, sender: Sender, first: int, error: HeliographError) -> None:
         if sender.is_finished:

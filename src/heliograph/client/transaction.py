@@ -149,8 +149,9 @@ class Transaction:
             raise renewed(refusal)
         else:
             self.refused(refusal)
-            await self._undo(_rolled_back(refusal))
-            raise _rolled_back(refusal) from refusal
+            cause = self._fault or refusal  # what was refused first tells more than that something is missing
+            await self._undo(_rolled_back(cause))
+            raise _rolled_back(cause) from refusal
 
     async def _roll_back(self) -> None:
         await self._undo(TransactionRolledBack("the transaction was rolled back"))

@@ -7,9 +7,13 @@ why, and a new wire is made by `connection`.
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import Callable
 from typing import Any, Protocol, TypeVar, cast
 
+import msgspec
+
+from heliograph.client import tls
 from heliograph.client.clock import CLOCK, Clock
 from heliograph.frontends.native import frames
 from heliograph.frontends.native.frames import (
@@ -23,6 +27,7 @@ from heliograph.frontends.native.frames import (
     Answer,
     Blocked,
     BrowseEnded,
+    Challenge,
     Completed,
     ConsumerClosed,
     Distributed,
@@ -38,12 +43,25 @@ from heliograph.frontends.native.frames import (
     Welcome,
 )
 from heliograph.model.distribution import Distribution, Routing
-from heliograph.model.errors import ClientFault, ConnectionLost, HeliographError, ProtocolFault, from_code
+from heliograph.model.errors import (
+    ClientFault,
+    ConnectionLost,
+    HeliographError,
+    NotAuthenticated,
+    ProtocolFault,
+    from_code,
+)
 from heliograph.model.limits import HANDSHAKE_SECONDS, HEARTBEATS_MISSED, MAX_REQUESTS_UNDER_WAY, MIB
+from heliograph.security import scram
+from heliograph.security.hosts import is_loopback
 
 # Bytes the transport holds for a slow server before producers wait; a few dozen blocks, so that the socket
 # never runs dry.
 WRITE_BUFFER_BYTES = 1 * MIB
+AUTOMATIC = "automatic"
+"""The mechanism for a user with a password: the password itself where nobody can listen, else SCRAM."""
+SCRAM = "scram-sha-256"
+MECHANISMS = ("plain", SCRAM, "external")
 # What a process that was asleep reads in these beats may have been sent long before.
 _DISTRUSTED_BEATS = 2
 
@@ -145,7 +163,7 @@ class Wire(asyncio.Protocol):
         self._reason: HeliographError | None = None
         self._is_lost = False
         self._distrusted = 0
-        self._greeting: asyncio.Future[Welcome] = self._loop.create_future()
+        self._greeting: asyncio.Future[Welcome | Challenge] = self._loop.create_future()
         self._closed: asyncio.Future[None] = self._loop.create_future()
         self._requests: dict[int, asyncio.Future[Any]] = {}
         # Called between the answer and the next frame.
@@ -160,11 +178,18 @@ class Wire(asyncio.Protocol):
     # ---- the greeting
 
     async def greet(self, hello: Hello) -> Welcome:
-        """Say who we are. Raises what the server answers instead of a welcome."""
-        self.write(PREAMBLE + frames.control_frame(hello))
+        """Say who we are, and prove it. Raises what the server answers instead of a welcome."""
+        mechanism = hello.mechanism
+        if mechanism == AUTOMATIC:
+            mechanism = "plain" if self._is_private else SCRAM
+        proof = _scram(hello, self._clock) if mechanism == SCRAM else None
+        said = msgspec.structs.replace(hello, mechanism=mechanism)
+        if proof is not None:
+            said = msgspec.structs.replace(said, user="", password="", initial=proof.first)
+        self.write(PREAMBLE + frames.control_frame(said))
         try:
             async with asyncio.timeout(HANDSHAKE_SECONDS):
-                self.welcome = await self._greeting
+                self.welcome = await self._greeting_for(proof)
         except TimeoutError:
             raise ConnectionLost(
                 f"{self.name} did not greet within {HANDSHAKE_SECONDS:g} s: is it a Heliograph server?",
@@ -172,6 +197,29 @@ class Wire(asyncio.Protocol):
             ) from None
         self._beat()
         return self.welcome
+
+    @property
+    def _is_private(self) -> bool:
+        """Whether nobody can listen: it is encrypted, or never leaves this machine."""
+        assert self._transport is not None
+        if self._transport.get_extra_info("ssl_object") is not None:
+            return True
+        there = self._transport.get_extra_info("peername")
+        return isinstance(there, tuple) and is_loopback(str(there[0]))
+
+    async def _greeting_for(self, proof: scram.Client | None) -> Welcome:
+        answer = await self._greeting
+        if isinstance(answer, Challenge) and proof is not None:
+            self._greeting = self._loop.create_future()
+            salt, rounds = proof.challenged(answer.data)
+            salted = await asyncio.to_thread(scram.stretched, proof.password, salt, rounds)
+            self.write(frames.control_frame(frames.Response(proof.final(salted))))
+            answer = await self._greeting
+        if isinstance(answer, Challenge):
+            raise ProtocolFault("the server wants a proof that nobody offered", code="sasl-malformed")
+        if proof is not None:
+            proof.check(answer.proof)
+        return answer
 
     # ---- out
 
@@ -283,7 +331,7 @@ class Wire(asyncio.Protocol):
 
     def _receive(self, message: frames.FromServer) -> None:
         match message:
-            case Welcome():
+            case Welcome() | Challenge():
                 if not self._greeting.done():
                     self._greeting.set_result(message)
             case Failed(request=request, code=code, sentence=sentence):
@@ -330,7 +378,9 @@ class Wire(asyncio.Protocol):
         self._peer.on_resume()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        if self._reason is None:
+        if self._reason is None and isinstance(exc, ssl.SSLError):
+            self._reason = tls.explained(self.name, exc)
+        elif self._reason is None:
             what = f": {exc}" if exc is not None else ""
             self._reason = ConnectionLost(f"the connection to {self.name} was lost{what}")
         self._end()
@@ -392,8 +442,22 @@ class Wire(asyncio.Protocol):
         self._heart = self._loop.call_later(self.welcome.heartbeat_seconds, self._beat)
 
 
-async def open_wire(peer: Peer, host: str, port: int, hello: Hello, clock: Clock = CLOCK) -> Wire:
-    """Connect and greet.
+def _scram(hello: Hello, clock: Clock) -> scram.Client:
+    try:
+        return scram.Client(hello.user, hello.password, clock.secret())
+    except ValueError as fault:
+        raise NotAuthenticated(f"the user's name cannot be: {fault}") from None
+
+
+async def open_wire(
+    peer: Peer,
+    host: str,
+    port: int,
+    hello: Hello,
+    clock: Clock = CLOCK,
+    context: ssl.SSLContext | None = None,
+) -> Wire:
+    """Connect and greet; with `context`, in TLS.
 
     Raises ConnectionLost where nobody answers, and what the server answers where it refuses.
     """
@@ -401,11 +465,15 @@ async def open_wire(peer: Peer, host: str, port: int, hello: Hello, clock: Clock
     loop = asyncio.get_running_loop()
     try:
         async with asyncio.timeout(HANDSHAKE_SECONDS):
-            _, wire = await loop.create_connection(lambda: Wire(peer, name, clock), host, port)
+            # Loops that are not the system's know nothing of TLS.
+            encrypted: dict[str, Any] = {} if context is None else {"ssl": context, "server_hostname": host}
+            _, wire = await loop.create_connection(lambda: Wire(peer, name, clock), host, port, **encrypted)
     except TimeoutError:
         raise ConnectionLost(
             f"{name} did not answer within {HANDSHAKE_SECONDS:g} s: check address and firewalls"
         ) from None
+    except ssl.SSLError as fault:
+        raise tls.explained(name, fault) from None
     except OSError as fault:
         raise ConnectionLost(
             f"cannot connect to {name} ({fault.strerror or fault}): check the address; is the server running?"

@@ -4,6 +4,9 @@ The journal is cut into stretches of LSNs, one for each task. When something hap
 frame that
 it was written in, so a task reads a little beyond its stretch for the last of them. Times are there only while
 somebody holds the history.
+
+Where parts of a cluster have met, the log notes what another part did: `united` is what was done there, or took a new
+number, `seen` what was handed out there. These notes stand between the last time before the record MERGED and that.
 """
 
 from __future__ import annotations
@@ -25,7 +28,7 @@ from heliograph.model.block import Contents, unpack
 from heliograph.model.errors import ClientFault
 from heliograph.model.ids import message_id, text_of
 from heliograph.model.message import decode_head
-from heliograph.nodes.feeding import FED
+from heliograph.model.portions import FED
 from heliograph.spark.options import Options
 from heliograph.spark.reading import cut
 from heliograph.spark.schema import TIME
@@ -64,6 +67,7 @@ _NOTES: Final = {
     RecordKind.RETURNED: "returned",
     RecordKind.UNSEEN: "returned",
 }
+_ELSEWHERE: Final = {"done": "united", "dispatched": "seen", "returned": "seen"}
 _PAIR = struct.Struct("<QQ")
 _MOMENT = struct.Struct("<q")
 _decode_commit = msgspec.msgpack.Decoder(CommitRecord).decode
@@ -88,8 +92,8 @@ class EventReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         with Server(self._options, "audit") as server:
-            after = starting_position(server, "*", self._options.startingoffset)
-            until = starting_position(server, "*", self._options.endingoffset)
+            after = starting_position(server, self._options.destination, self._options.startingoffset)
+            until = starting_position(server, self._options.destination, self._options.endingoffset)
         count = self._options.partitions
         bounds = [after + (until - after) * n // count for n in range(count + 1)]
         return [Stretch(low, high) for low, high in pairwise(bounds) if low < high]
@@ -101,11 +105,16 @@ class EventReader(DataSourceReader):
             return
         rows: list[Row] = []
         waiting = 0  # rows whose frame has not ended yet
+        merged = 0  # those up to here are of a merge
         for row in self._rows(partition):
-            if row["kind"] == "time":
+            if row["kind"] == "merged":
+                merged = len(rows)
+            elif row["kind"] == "time":
+                for earlier in rows[len(rows) - waiting : merged]:
+                    earlier["kind"] = _ELSEWHERE.get(earlier["kind"], earlier["kind"])
                 for earlier in rows[len(rows) - waiting :]:
                     earlier["written"] = row["written"]
-                waiting = 0
+                waiting = merged = 0
                 if len(rows) >= _ROWS:
                     yield pa.RecordBatch.from_pylist(rows, schema=_ARROW)
                     rows = []
@@ -122,7 +131,11 @@ class EventReader(DataSourceReader):
         with Server(self._options, "audit") as server:
             while beyond < 2:
                 portion = server.ask(
-                    "pipeline.feed", destination="*", after=after, events=True, bytes=_BEYOND_BYTES
+                    "pipeline.feed",
+                    destination=self._options.destination,
+                    after=after,
+                    events=True,
+                    bytes=_BEYOND_BYTES,
                 )
                 names = portion["destinations"]
                 for (_, kind, destination, list_number, lsn), payload in cut(portion["records"], FED):
@@ -151,6 +164,8 @@ def rows_of(
                     yield _row(lsn, place, "done", names.get(number, f"#{number}"), done_list, first, last)
     elif kind == RecordKind.STARTED:
         yield _row(lsn, 0, "started", "", 0, 0, 0)
+    elif kind == RecordKind.MERGED:
+        yield _row(lsn, 0, "merged", "", 0, 0, 0)
     elif kind == RecordKind.TIME:
         yield {**_row(lsn, 0, "time", "", 0, 0, 0), "written": _time(_MOMENT.unpack(payload)[0])}
 

@@ -27,7 +27,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     maxrowspertrigger: int = 0  # 0: whatever is there; in mode queue, 100,000
     holdseconds: float = HOLD_SECONDS
     leaseseconds: float = LEASE_SECONDS
-    lease: str = ""  # a batch in mode queue: under what name it leases
+    lease: str = ""  # in mode queue, under what name it leases; a stream draws one unless told
     selector: str = ""  # in mode queue: lease only what it selects
     content: Literal["messages", "events"] = "messages"  # events: what happened to messages, for an audit
     retryseconds: float = 120.0  # how long a server that is away is waited for

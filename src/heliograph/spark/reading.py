@@ -10,8 +10,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
 from heliograph.model.hash_ranges import ranges
-from heliograph.nodes.feeding import FED
-from heliograph.nodes.leasing import LENT
+from heliograph.model.portions import FED, LENT
 from heliograph.spark.options import Options
 from heliograph.spark.rows import Rows
 from heliograph.spark.server import Server

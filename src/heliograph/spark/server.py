@@ -12,7 +12,15 @@ from heliograph.model.errors import ConnectionLost, HeliographError, Unavailable
 from heliograph.spark.options import Options
 
 # A server that answers so is there, and will do it in a moment.
-_SOON = ("lease-busy", "not-leading", "storage-full", "no-server", "no-greeting", "server-stopping")
+_SOON = (
+    "lease-busy",
+    "pipeline-restricted",
+    "not-leading",
+    "storage-full",
+    "no-server",
+    "no-greeting",
+    "server-stopping",
+)
 _PAUSE_SECONDS = 0.2
 
 
@@ -23,6 +31,7 @@ class Server:
         self._options = options
         self._purpose = purpose
         self._connection: BlockingConnection | None = None
+        self._url = options.url
 
     def ask(self, subject: str, **arguments: Any) -> dict[str, Any]:
         """Ask until there is an answer: everything that pipelines ask may be asked twice."""
@@ -34,13 +43,14 @@ class Server:
                 if not may_come_again(error) or time.monotonic() >= deadline:
                     raise
                 self.close()
+                self._url = next_host_first(self._url)
                 time.sleep(_PAUSE_SECONDS)
 
     def connection(self) -> BlockingConnection:
         if self._connection is None:
             options = self._options
             self._connection = connect(
-                options.url,
+                self._url,
                 user=options.user or None,
                 password=options.password or None,
                 client_name=f"spark {self._purpose}",
@@ -62,6 +72,14 @@ class Server:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def next_host_first(url: str) -> str:
+    """Of several hosts another is tried first: the one before may be in a part of the cluster that was cut off."""
+    before, slashes, rest = url.partition("://")
+    credentials, at, places = rest.rpartition("@")
+    first, _, others = places.rstrip("/").partition(",")
+    return f"{before}{slashes}{credentials}{at}{others},{first}" if others else url
 
 
 def may_come_again(error: HeliographError) -> bool:

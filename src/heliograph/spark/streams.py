@@ -1,10 +1,11 @@
 """Streams (D2): how a query of Spark goes forward in the feed, or in a queue, and finds its place again.
 
 Offsets carry the name under which the server knows the query: drawn once, when the query begins, and from then on in
-its checkpoint. When Spark asks where to go from an offset, everything up to that offset is in its commit log:
-only then
-is a hold moved on, and a lease acknowledged. `commit` alone would not do: for the last batch it comes with the
-next run.
+its checkpoint. They also carry from where their batch goes: when Spark does the first batch again it asks for the
+initial offset anew, and by then that may be another.
+
+When Spark asks where to go from an offset, everything up to that offset is in its commit log: only then is a hold
+moved on, and a lease acknowledged. `commit` alone would not do: for the last batch it comes with the next run.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ from heliograph.spark.reading import (
 from heliograph.spark.server import Server
 
 Offset = dict[str, Any]
+_FIRST_HOLD_SECONDS = 3600.0
 
 
 def new_name() -> str:
@@ -68,7 +70,8 @@ class FeedStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def initialOffset(self) -> Offset:
         position = starting_position(self._server, self._destination, self._options.startingoffset)
         name = new_name()
-        self._hold(name, position)
+        # If Spark does the first batch again nobody comes back to this one: it need not be kept for days.
+        self._hold(name, position, min(self._options.holdseconds, _FIRST_HOLD_SECONDS))
         return {"query": name, "lsn": position}
 
     def getDefaultReadLimit(self) -> ReadLimit:
@@ -89,7 +92,7 @@ class FeedStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if most and counted >= most:
                 break
         # Where there is nothing to read there is nothing to do: records of our own hold would keep us busy.
-        return {"query": start["query"], "lsn": lsn} if counted else start
+        return {"query": start["query"], "lsn": lsn, "from": start["lsn"]} if counted else start
 
     def _measure(self, after: int, until: int, messages: int) -> dict[str, Any]:
         more = {"messages": messages} if messages else {}
@@ -100,22 +103,26 @@ class FeedStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _last(self) -> int:
         return int(self._server.ask("pipeline.positions", destination=self._destination)["last"])
 
-    def _hold(self, name: str, position: int) -> None:
+    def _hold(self, name: str, position: int, seconds: float = 0.0) -> None:
         """Keep what comes behind this position; often enough, and not more often."""
         held, until = self._held
         if position == held and time.monotonic() < until:
             return
+        seconds = seconds or self._options.holdseconds
         self._server.ask(
             "pipeline.hold",
             name=name,
             destination=self._destination,
             after=position,
-            seconds=self._options.holdseconds,
+            seconds=seconds,
         )
-        self._held = (position, time.monotonic() + min(self._options.holdseconds / 10, 60.0))
+        self._held = (position, time.monotonic() + min(seconds / 10, 60.0))
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
-        return feed_parts(self._options, start["lsn"], end["lsn"])
+        if start == end:
+            return []
+        begins = end["from"] if "from" in end else start["lsn"]
+        return feed_parts(self._options, begins, end["lsn"])
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, FeedPart)
@@ -142,7 +149,8 @@ class QueueStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._left: int | None = None  # with AvailableNow: how many more to take
 
     def initialOffset(self) -> Offset:
-        return {"query": new_name(), "epoch": 0}
+        """By a name of its own a query finds again what was lent to it before Spark wrote down its first offset."""
+        return {"query": self._options.lease or new_name(), "epoch": 0}
 
     def getDefaultReadLimit(self) -> ReadLimit:
         return ReadMaxRows(self._options.lease_messages)
@@ -157,9 +165,8 @@ class QueueStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         most = min(limit.max_rows, self._options.lease_messages) if isinstance(limit, ReadMaxRows) else 0
         wanted = most or self._options.lease_messages
         if self._left is not None:
-            if self._left <= 0:
-                return start
-            wanted = min(wanted, self._left)
+            # Also if nothing waits: what was lent before a crash is in no depth, and in no offset of Spark's.
+            wanted = max(min(wanted, self._left), 0)
         lent = self._server.ask(
             "pipeline.lease",
             name=name,
@@ -168,10 +175,10 @@ class QueueStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             destination=self._destination,
             seconds=self._options.leaseseconds,
             selector=self._options.selector,
-        )["messages"]
-        if self._left is not None:
-            self._left -= lent
-        return {"query": name, "epoch": epoch + 1} if lent else start
+        )
+        if self._left is not None and not lent["again"]:
+            self._left -= lent["messages"]
+        return {"query": name, "epoch": epoch + 1} if lent["messages"] else start
 
     def _acknowledge(self, name: str, epoch: int) -> None:
         if epoch:

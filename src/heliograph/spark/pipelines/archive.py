@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from heliograph.spark.pipelines.manifest import Entry, Manifest
-from heliograph.spark.pipelines.running import Tell, see_through, source, start_query
+from heliograph.spark.pipelines.running import Tell, run_query, source
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -120,7 +120,7 @@ def run(
 ) -> int:
     """Archive what there is, or go on until stopped. Returns the rows that were read."""
     messages = source(spark, options)
-    query = start_query(messages.writeStream.foreachBatch(writer_of(archive)), checkpoint, once=once)
-    rows = see_through(query, tell, stopped=stopped)
+    writer = messages.writeStream.foreachBatch(writer_of(archive))
+    rows = run_query(writer, checkpoint, tell, once=once, stopped=stopped)
     compact(archive, tell)
     return rows

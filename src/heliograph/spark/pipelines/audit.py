@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _JUDGED = (
     "destination string, list int, number bigint, first_lsn bigint, first_place int, done_lsn bigint,"
-    " doubled int, is_removed boolean"
+    " doubled int, is_removed boolean, is_elsewhere boolean"
 )
 _VIOLATIONS = "violation string, destination string, list int, number bigint, id string, detail string"
 
@@ -44,10 +44,12 @@ class Findings(NamedTuple):
 def run(
     spark: SparkSession, options: dict[str, Any], result: Path | None, tell: Tell, *, lanes: bool = True
 ) -> Findings:
-    """`lanes`: hold the order of lanes against consumers, too, which those with selectors do not keep."""
+    """`lanes`: hold the order of lanes against consumers, too, which those with selectors do not keep. The option
+    `destination` is `*`, or of one of several sub-clusters `*@NAME`."""
     from pyspark.sql import functions as f
 
-    events = source(spark, {**options, "destination": "*", "content": "events"}, streams=False).cache()
+    asked = {"destination": "*", **options, "content": "events"}
+    events = source(spark, asked, streams=False).cache()
     tell(f"{events.count()} records of the journal")
     starts = sorted(row["lsn"] for row in events.where("kind = 'started'").select("lsn").collect())
     published, notes = _published(events), _notes(events)
@@ -70,7 +72,7 @@ def _published(events: DataFrame) -> DataFrame:
 def _notes(events: DataFrame) -> DataFrame:
     from pyspark.sql import functions as f
 
-    notes = events.where("kind in ('dispatched', 'returned', 'done')")
+    notes = events.where("kind in ('dispatched', 'returned', 'done', 'united', 'seen')")
     return notes.select(
         "destination",
         "list",
@@ -101,7 +103,13 @@ def judge_stretch(group: pd.DataFrame, starts: list[int]) -> pd.DataFrame:
     judged = []
     for number, history in groupby(rows, key=itemgetter(0)):
         verdict = judge(((lsn, place, kind) for _, lsn, place, kind in history), starts)
-        told = (*verdict.handed_out, verdict.done[0], verdict.doubled, verdict.is_removed)
+        told = (
+            *verdict.handed_out,
+            verdict.done[0],
+            verdict.doubled,
+            verdict.is_removed,
+            verdict.is_elsewhere,
+        )
         judged.append((destination, list_number, number, *told))
     return pd.DataFrame(judged, columns=[part.split()[0] for part in _JUDGED.split(", ")])
 
@@ -125,10 +133,11 @@ def _violations(published: DataFrame, judged: DataFrame, *, lanes: bool) -> Data
 
 
 def _lost(known: DataFrame, published: DataFrame) -> DataFrame:
-    """Removed, and not because it had expired, was moved elsewhere, or died."""
+    """Removed, and not because it had expired, was moved elsewhere, or died, nor because another part of the cluster
+    had handed it out."""
     from pyspark.sql import functions as f
 
-    gone = known.where("is_removed AND id IS NOT NULL AND expires IS NULL")
+    gone = known.where("is_removed AND NOT is_elsewhere AND id IS NOT NULL AND expires IS NULL")
     buried = published.where("original_id IS NOT NULL").select(f.col("original_id").alias("id")).distinct()
     moved = published.where("kind = 'adopted'").select("id").distinct()
     return gone.join(buried, "id", "left_anti").join(moved, "id", "left_anti")
@@ -139,8 +148,9 @@ def _out_of_order(messages: DataFrame, judged: DataFrame, *, lanes: bool) -> Dat
 
     lists = judged.select("destination", "list").distinct()
     places = messages.join(lists, "destination").join(judged, ["destination", "list", "number"], "left")
-    # What was removed without having been handed out held back nothing.
-    places = places.where("coalesce(is_removed, false) = false")
+    # What was removed, or had by another part, without having been handed out here held back nothing.
+    was_not_here = f"is_removed OR (is_elsewhere AND first_lsn >= {NEVER[0]})"
+    places = places.where(f"coalesce({was_not_here}, false) = false")
     units = places.where("unit <> 0").withColumn("order_of", f.concat(f.lit("unit "), f.hex("unit")))
     kept = [units]
     if lanes:
@@ -197,7 +207,8 @@ def _figures(published: DataFrame, notes: DataFrame, events: DataFrame) -> Itera
 
     second = f.date_trunc("second", "written").alias("second")
     made = published.select("destination", f.lit("published").alias("kind"), "written", "number")
-    happened = made.unionByName(notes.select("destination", "kind", "written", "number"))
+    told = notes.where("kind in ('dispatched', 'returned', 'done')")
+    happened = made.unionByName(told.select("destination", "kind", "written", "number"))
     timed = happened.where("written IS NOT NULL")
     yield timed.groupBy("destination", second, "kind").agg(f.count("*").alias("messages")).toPandas()
     first = (

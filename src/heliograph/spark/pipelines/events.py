@@ -21,7 +21,7 @@ import msgspec
 from heliograph.model.selector import Selector
 from heliograph.spark.pipelines.patterns import Event, Match, Pattern, find, parse
 from heliograph.spark.pipelines.rules import MAX_RULES, Rule
-from heliograph.spark.pipelines.running import Tell, see_through, source, start_query
+from heliograph.spark.pipelines.running import Tell, run_query, source
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -284,4 +284,4 @@ def run(
     sink = {key: str(value) for key, value in options.items() if key in ("url", "user", "password")}
     matches = as_messages(matches_of(source(spark, options), rules))
     writer = matches.writeStream.format("heliograph").options(**sink).outputMode("append")
-    return see_through(start_query(writer, checkpoint, once=once), tell, stopped=stopped)
+    return run_query(writer, checkpoint, tell, once=once, stopped=stopped)

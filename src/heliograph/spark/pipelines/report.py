@@ -117,6 +117,18 @@ def _new_figure(height: float) -> tuple[Figure, Any]:
     return figure, axes
 
 
+def _show_time(axes: Any, seconds: pd.Series[Any]) -> None:
+    """All plots show the same stretch of time, also that of a destination at which something happened once."""
+    import pandas
+    from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
+
+    margin = pandas.Timedelta(seconds=1)
+    axes.set_xlim(seconds.min() - margin, seconds.max() + margin)
+    locator = AutoDateLocator(minticks=3, maxticks=10)
+    axes.xaxis.set_major_locator(locator)
+    axes.xaxis.set_major_formatter(ConciseDateFormatter(locator))
+
+
 def _rates(rates: pd.DataFrame) -> Figure | None:
     if rates.empty:
         return None
@@ -131,6 +143,7 @@ def _rates(rates: pd.DataFrame) -> Figure | None:
         times = pandas.date_range(*whole, freq=f"{seconds}s")
         axes.plot(times, found.reindex(times, fill_value=0) / seconds, label=str(kind), linewidth=1.4)
     axes.set_ylabel("messages a second")
+    _show_time(axes, rates["second"])
     axes.legend(frameon=False, ncols=4)
     return figure
 
@@ -147,6 +160,7 @@ def _latencies(latencies: pd.DataFrame) -> list[Figure | None]:
         axes.set_title(f"{destination} {kind}", loc="left", fontsize=10)
         axes.set_ylabel("milliseconds")
         axes.set_ylim(bottom=0)
+        _show_time(axes, latencies["second"])
         axes.legend(frameon=False, ncols=3)
         figures.append(figure)
     return figures

@@ -26,6 +26,8 @@ _HOW: Final = (
     " or name one in JAVA_HOME"
 )
 _POLL_SECONDS: Final = 0.2
+_STARTS: Final = 5
+_TOO_LATE: Final = "failed to connect back"
 Tell = Callable[[str], None]
 
 
@@ -91,6 +93,27 @@ def start_query(writer: DataStreamWriter, checkpoint: Path | str, *, once: bool)
         if once
         else writer.trigger(processingTime="1 second").start()
     )
+
+
+def run_query(
+    writer: DataStreamWriter,
+    checkpoint: Path | str,
+    tell: Tell,
+    *,
+    once: bool,
+    stopped: Callable[[], bool] = lambda: False,
+) -> int:
+    """See a query to its end, or until it is stopped. Spark gives a Python process of a source ten seconds to start,
+    which is little on a busy machine: then the query is started again, and goes on where it was. Returns the rows
+    that it has read. Raises Unavailable."""
+    for _ in range(_STARTS - 1):
+        try:
+            return see_through(start_query(writer, checkpoint, once=once), tell, stopped=stopped)
+        except Unavailable as failure:
+            if _TOO_LATE not in failure.sentence:
+                raise
+            tell("a Python process of Spark did not start in time: once more")
+    return see_through(start_query(writer, checkpoint, once=once), tell, stopped=stopped)
 
 
 def see_through(query: StreamingQuery, tell: Tell, *, stopped: Callable[[], bool] = lambda: False) -> int:

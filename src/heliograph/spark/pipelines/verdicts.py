@@ -25,6 +25,7 @@ class Verdict(NamedTuple):
     done: Place
     doubled: int
     is_removed: bool  # done, and never handed out
+    is_elsewhere: bool  # another part of the cluster had it
 
 
 def judge(history: Iterable[tuple[int, int, str]], starts: Sequence[int]) -> Verdict:
@@ -34,6 +35,7 @@ def judge(history: Iterable[tuple[int, int, str]], starts: Sequence[int]) -> Ver
     last = 0
     is_out = False
     doubled = 0
+    is_elsewhere = False
     for lsn, place, kind in history:
         if kind == "dispatched":
             restarted = bisect_right(starts, lsn) > bisect_right(starts, last)
@@ -42,9 +44,10 @@ def judge(history: Iterable[tuple[int, int, str]], starts: Sequence[int]) -> Ver
             is_out, last = True, lsn
         elif kind == "returned":
             is_out = False
-        elif kind == "done":
+        elif kind in ("done", "united"):
             done = min(done, (lsn, place))
-    return Verdict(first, done, doubled, first == NEVER and done != NEVER)
+        is_elsewhere = is_elsewhere or kind in ("united", "seen")
+    return Verdict(first, done, doubled, first == NEVER and done != NEVER, is_elsewhere)
 
 
 def overtaking(places: Sequence[tuple[int, Place]]) -> list[int]:
