@@ -34,8 +34,9 @@ def test_what_concerns_security_is_in_the_log(tmp_path: Path) -> None:
             log = await ann.consumer("topic:_LOG")
             seen: dict[str, dict[str, Any]] = {}
 
-            async def wait_for(event: str) -> dict[str, Any]:
-                while event not in seen:
+            async def wait_for(event: str, **said: str) -> dict[str, Any]:
+                """The event with these words: what ann's own log-in said may come after she listens."""
+                while event not in seen or any(seen[event].get(word) != value for word, value in said.items()):
                     message = await log.receive(timeout=10)
                     assert message is not None, f"{event} did not come; {seen}"
                     found = message.body
@@ -50,8 +51,8 @@ def test_what_concerns_security_is_in_the_log(tmp_path: Path) -> None:
             async with connect(
                 url_of(server), user="bob", password="secret of bob", mechanism="scram-sha-256"
             ) as bob:
-                opened = await wait_for("connection-opened")
-                assert (opened["user"], opened["mechanism"], opened["tls"]) == ("bob", "scram-sha-256", False)
+                opened = await wait_for("connection-opened", user="bob")
+                assert (opened["mechanism"], opened["tls"]) == ("scram-sha-256", False)
                 for attempt in (bob.consumer("queue:orders"), bob.ask("server")):
                     with pytest.raises(HeliographError):
                         await attempt
