@@ -4,16 +4,13 @@ command."""
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
-needs_openssl = pytest.mark.skipif(
-    shutil.which("openssl") is None, reason="the openssl command is not installed"
-)
+needs_openssl = pytest.mark.debian({"openssl": "openssl"})
 
 _CONFIGURATION = """
 [ca]

@@ -12,6 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+import pytest
 import uvloop
 
 from heliograph.nodes.configuration import load
@@ -19,6 +20,8 @@ from heliograph.nodes.embedded import EmbeddedServer
 from tests.suites.cluster_in_process import CLIENTS, Cluster
 
 SECONDS = 20.0
+on_a_single_server = pytest.mark.parametrize("stage", ["single"], indirect=True)
+"""For stories in which the server is restarted: the stage does so with single ones only."""
 T = TypeVar("T")
 
 

@@ -4,7 +4,6 @@ served so, too."""
 from __future__ import annotations
 
 import json
-import shutil
 import ssl
 import subprocess
 import threading
@@ -115,7 +114,7 @@ def test_without_a_certificate_or_a_password_nobody_comes_in(stage: Stage, autho
     assert "wants a user" in str(listener.errors[0].headers) + str(listener.errors[0].body)
 
 
-@pytest.mark.skipif(shutil.which("mosquitto_pub") is None, reason="mosquitto-clients is not installed")
+@pytest.mark.debian({"mosquitto_pub": "mosquitto-clients"})
 def test_mosquitto_pub_trusts_whom_it_is_told_to(stage: Stage, authority: Authority, tmp_path: Path) -> None:
     def publish(ca: str) -> subprocess.CompletedProcess[str]:
         command = ["mosquitto_pub", "-h", stage.host, "-p", str(stage.port), "--cafile", ca]
@@ -126,7 +125,7 @@ def test_mosquitto_pub_trusts_whom_it_is_told_to(stage: Stage, authority: Author
     assert publish(Authority(tmp_path / "elsewhere", "Others").ca).returncode != 0
 
 
-@pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
+@pytest.mark.debian({"curl": "curl"})
 def test_curl_asks_by_https(stage: Stage, authority: Authority) -> None:
     command = ["curl", "-sS", "--cacert", authority.ca, "-u", "ann:secret"]
     command.append(f"https://{stage.host}:{stage.port}/api/v1/server")
