@@ -81,7 +81,11 @@ class Stage:
 
     def __enter__(self) -> Self:
         self._thread.start()
-        self.run(self._start())
+        try:
+            self.run(self._start())
+        except BaseException:
+            self._end_loop()
+            raise
         return self
 
     def __exit__(
@@ -90,9 +94,12 @@ class Stage:
         try:
             self.run(self._stop())
         finally:
-            self._loop.call_soon_threadsafe(self._loop.stop)
-            self._thread.join(SECONDS)
-            self._loop.close()
+            self._end_loop()
+
+    def _end_loop(self) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(SECONDS)
+        self._loop.close()
 
     def files(self, room: str) -> list[Path]:
         """Those of one room of the data folder, of all servers."""
