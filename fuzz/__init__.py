@@ -1,6 +1,7 @@
 """Every parser that outsiders' bytes reach, under bytes that nobody would think of.
 
     make fuzz                     all of them, a minute each
+    make fuzz SECONDS=1440        24 minutes each
     python -m fuzz stomp --seconds 600
 
 `targets` has one function for each: it takes bytes, and whatever fault it lets through is a finding. `corpus/NAME/`

@@ -1,8 +1,13 @@
-"""The command: `python -m fuzz [TARGET …] --seconds N`. Each target runs in a process of its own."""
+"""The command: `python -m fuzz [TARGET …] --seconds N`. Each target runs in a process of its own.
+
+What each has had of the processor is added up beside what is kept of it, so that many short runs count as a long one.
+"""
 
 from __future__ import annotations
 
 import argparse
+import json
+import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +15,7 @@ from pathlib import Path
 from fuzz.targets import TARGETS
 
 CORPUS = Path(__file__).parent / "corpus"
+TALLY = "processor-seconds.json"
 
 
 def _run_one(name: str, seconds: int, kept: Path) -> None:
@@ -59,7 +65,27 @@ def main() -> int:
 
 def _run_apart(name: str, arguments: argparse.Namespace) -> int:
     command = [sys.executable, "-m", "fuzz", name, "--here", "--seconds", str(arguments.seconds)]
-    return subprocess.run([*command, "--kept", str(arguments.kept)], check=False).returncode
+    before = _of_children()
+    status = subprocess.run([*command, "--kept", str(arguments.kept)], check=False).returncode
+    took = _of_children() - before
+    so_far = _add_up(arguments.kept / TALLY, name, took)
+    print(f"{name}: {took:.0f} s of processor time, {so_far / 60:.1f} min in all runs", flush=True)
+    return status
+
+
+def _of_children() -> float:
+    """Seconds of processor time of the processes that have ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def _add_up(tally: Path, name: str, seconds: float) -> float:
+    """What this target has had, with all that it had before."""
+    known: dict[str, float] = json.loads(tally.read_text()) if tally.exists() else {}
+    known[name] = round(known.get(name, 0.0) + seconds, 1)
+    tally.parent.mkdir(parents=True, exist_ok=True)
+    tally.write_text(json.dumps(known, indent=1) + "\n")
+    return known[name]
 
 
 if __name__ == "__main__":

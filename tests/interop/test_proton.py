@@ -41,7 +41,7 @@ from proton.reactor import (
 from proton.utils import BlockingConnection, LinkDetached, SendException
 
 from heliograph import connect_blocking
-from tests.interop.stage import Stage
+from tests.interop.stage import Stage, on_a_single_server
 
 pytestmark = pytest.mark.req("X1")
 SECONDS = 20.0
@@ -552,9 +552,8 @@ class Reconnecting(MessagingHandler):  # type: ignore[misc]
             event.connection.close()
 
 
+@on_a_single_server
 def test_a_client_comes_back_after_the_server_was_restarted(stage: Stage) -> None:
-    if stage.kind != "single":
-        pytest.skip("the stage restarts single servers only")
     restart = threading.Thread(target=stage.restart)
     handler = Reconnecting(stage, 200, restart.start)
     Container(handler).run()
