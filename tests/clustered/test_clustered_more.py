@@ -286,7 +286,7 @@ def test_a_founder_shuts_out_who_was_stopped_in_a_transaction_before_it_acts(tmp
                 cluster.stop("bob")
                 cluster.kill("ada")
                 cluster.start("ada")
-                await cluster.has_processed(range(200))
+                await cluster.has_processed(range(200), 80)
                 cluster.go_on("bob")
                 await cluster.is_whole()
                 await middleware.publish(url, 200, 20)
