@@ -27,7 +27,8 @@ refused = "JMSType = 'payment' AND result = 'refused'"
 paid = "JMSType = 'payment' AND result = 'paid'"
 [rules.action]
 alert = "fraud"
-text = "card {key}: paid after three refusals"
+tag = "{key}"
+text = "{key}: paid after three refusals"
 """
 _START_SECONDS = 60.0
 _CARDS = 40
@@ -55,7 +56,7 @@ def show(folder: Path, report: Path, *, as_json: bool) -> dict[str, Any]:
         reads = {**options, "destination": "queue:payments"}
         events.run(spark, reads, rules, folder / "events", _quiet, once=True)
         found = alerts(url)
-        say(f"{found} alerts on topic:alerts.fraud")
+        say(f"{found} alerts in alerts:fraud")
         archived = archive.run(
             spark, {**options, "destination": "*"}, folder / "archive", folder / "archived", _quiet, once=True
         )
@@ -108,13 +109,11 @@ def traffic(url: str) -> None:
 
 
 def alerts(url: str) -> int:
-    """How many the rules raised, by the history of their topic."""
-    from heliograph.spark.options import options_of
-    from heliograph.spark.server import Server
+    """How many the rules raised, and are live."""
+    import heliograph
 
-    with Server(options_of({"url": url}), "demo") as server:
-        counted: int = server.ask("pipeline.measure", destination="topic:alerts.fraud", after=0)["messages"]
-        return counted
+    with heliograph.connect_blocking(url) as connection:
+        return len(connection.alerts("fraud").list())
 
 
 @contextmanager
