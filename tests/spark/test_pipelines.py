@@ -76,7 +76,7 @@ def test_a_queue_and_its_history_go_through_spark_once_and_units_in_order(
 
 @pytest.mark.req("D4")
 def test_what_is_archived_can_be_replayed_and_nothing_is_archived_twice(
-    spark: Any, url: str, tmp_path: Path
+    spark: Any, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     options = {"url": url, "destination": "queue:a", "partitions": 1}
     folder, checkpoint = tmp_path / "archive", tmp_path / "checkpoint"
@@ -94,9 +94,14 @@ def test_what_is_archived_can_be_replayed_and_nothing_is_archived_twice(
         # A batch whose entry is there is done.
         archive.add_batch(kept.drop("day"), folder, next(iter(Manifest(folder).entries())).key)
         assert archive.read_archive(spark, folder).count() == 100  # type: ignore[union-attr]
+        # One that goes on for long is put together now and then.
+        monkeypatch.setattr(archive, "COMPACT_EVERY", archive.SMALL_FILES)
+        write = archive.writer_of(folder, silent)
         for n in range(archive.SMALL_FILES):
-            archive.add_batch(kept.limit(1).drop("day"), folder, f"extra:{n}")
-        assert archive.compact(folder, silent) >= archive.SMALL_FILES
+            write(kept.limit(1).drop("day"), n)
+        assert len(Manifest(folder).files()) <= 2, "one for each day, and it may be midnight"
+        assert archive.compact(folder, silent) == 0
+        archive.add_batch(kept.drop("day"), folder, "batch:0")
         assert archive.read_archive(spark, folder).count() == 100 + archive.SMALL_FILES  # type: ignore[union-attr]
         sink = {"url": url, "destination": "queue:again"}
         where = "type = 'odd' AND int(properties['n']) < 10 AND text LIKE '1 %'"
