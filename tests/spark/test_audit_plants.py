@@ -31,14 +31,15 @@ async def plant(folder: Path) -> dict[str, list[str]]:
         ordered = await connection.producer("queue:b", unit_of_order="u")
         units = [await ordered.send_confirmed(b"%d" % n) for n in range(21)]
         waiting = await connection.producer("queue:c")
-        untouched = [await waiting.send_confirmed(b"%d" % n) for n in range(10)]
+        untouched = [await waiting.send_confirmed(b"%d" % n) for n in range(6)]
+        untouched += [await waiting.send_confirmed(b"%d" % n, time_to_live=3600) for n in range(4)]
         manager = server._messages
         assert manager is not None
         a, b, c = (manager.catalogue.by_address[Address(f"queue:{name}")] for name in "abc")
         assert isinstance(a, Queue)
         assert isinstance(b, Queue)
         assert isinstance(c, Queue)
-        # Numbers begin with 1. Done, though nobody had it.
+        # Numbers begin with 1. Done, though nobody had it; the last of them an hour before it would have expired.
         manager.note(RecordKind.DONE, c, c.messages.number, [(2, 3), (7, 7)])
         planted["lost"] = [untouched[n - 1] for n in (2, 3, 7)]
         # Handed out once more, though it was done.

@@ -188,7 +188,7 @@ class Following:
         size = upto_last = 0
         for shipped in records:
             size += len(self._payload_of(shipped)) + _RECORD_BYTES
-            if shipped.kind == RecordKind.COMMITTED:
+            if shipped.kind in (RecordKind.COMMITTED, RecordKind.ALERT):
                 upto_last = size
         self._manager.journal.reserve(upto_last)  # if that is too much, whoever writes it says so
 

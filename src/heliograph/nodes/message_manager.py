@@ -208,7 +208,7 @@ class MessageManager:
         self._compactor = Compactor(self.journal, self.catalogue)
         self._gravedigger = Gravedigger(self, issuer)
         self._committing = Committing(self)
-        self._alerting = Alerting(self, in_memory=in_memory)
+        self.alerting = Alerting(self, in_memory=in_memory)
         self._preparing = Preparing(self, self._committing)
         self.pipelines = Pipelines(self, issuer, self._preparing)
         self.stable_lsn = 0  # everything up to here is stored, wherever it has to be
@@ -449,7 +449,7 @@ class MessageManager:
         elif isinstance(command, SessionClosed):
             self._session_closed(command)
         elif isinstance(command, ALERT_FACTS):
-            self._alerting.on_command(command)
+            self.alerting.on_command(command)
         elif isinstance(command, Asked):
             self._asked(command)
         elif isinstance(command, DocumentOffered):
@@ -513,7 +513,7 @@ class MessageManager:
 
     def _session_closed(self, command: SessionClosed) -> None:
         self._consumers_leave(command.session, 0)
-        self._alerting.session_closed(command.session)
+        self.alerting.session_closed(command.session)
         self._committing.session_gone(command.session)
         self.large.session_closed(command.session)
         self.run(None, self.catalogue.session_closed(command))
@@ -524,7 +524,7 @@ class MessageManager:
             self.large.session_lost(command.session)
             self.catalogue.session_lost(command, self.now())
             self._consumers_leave(command.session, command.lease_seconds, is_lost=True)
-            self._alerting.session_lost(command.session)
+            self.alerting.session_lost(command.session)
 
     def _consumers_leave(self, session: SessionId, lease_seconds: float, *, is_lost: bool = False) -> None:
         """The consumers of a session go, or, with a lease, those that can be claimed are away. What is lost once more
@@ -651,7 +651,7 @@ class MessageManager:
             case Missed(lane, first, last):
                 self._miss(destination, lane, first, last)
             case StoreAlert(index, payload):
-                self._alerting.store(destination, index, payload)
+                self.alerting.store(destination, index, payload)
             case Administer(block):
                 # Not at once: whoever published it is not through with it yet.
                 self._loop.call_soon(self.administrator.by_message, block)
@@ -733,7 +733,7 @@ class MessageManager:
     @property
     def is_all_stored(self) -> bool:
         """Whether nobody waits for the disk, here or elsewhere."""
-        waits = self._persisting or self._noting or self._alerting.waits
+        waits = self._persisting or self._noting or self.alerting.waits
         return not waits and self.journal.is_all_stored
 
     def ask_for_tick(self) -> None:
@@ -926,7 +926,7 @@ class MessageManager:
             else:
                 found[1].append(what)
         self._tell_stored(stored)
-        self._alerting.stored(lsn)
+        self.alerting.stored(lsn)
         while self._noting and self._noting[0][0] <= lsn:
             self._bus.multicast(self._noting.popleft()[1])
         self.large.log_stored(lsn)

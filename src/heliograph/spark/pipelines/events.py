@@ -5,7 +5,7 @@ on under
 (rule, key). There, a group keeps the events that are not decided yet, in order of their time, and looks for
 matches as far
 as the watermark allows (`patterns.find`): the answer does not depend on how the stream was cut into batches. A
-timer wakes a group when a window closes. Matches are messages, sent exactly once by the sink.
+timer wakes a group when a window closes. Matches are messages or alerts, each once by what the sink does.
 """
 
 from __future__ import annotations
@@ -18,6 +18,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from heliograph.frontends import alert_messages
+from heliograph.model.alert import message_priority
+from heliograph.model.limits import MAX_ALERT_BODY_BYTES, MAX_ALERT_DESTINATION_BYTES
 from heliograph.model.selector import Selector
 from heliograph.spark.pipelines.patterns import Event, Match, Pattern, find, parse
 from heliograph.spark.pipelines.rules import MAX_RULES, Rule
@@ -35,7 +38,7 @@ _SIFTED: Final = "rule int, key string, time timestamp, lsn bigint, kinds bigint
 _STATE: Final = "events binary"
 MATCHES: Final = (
     "rule string, key string, started timestamp, completed timestamp, ids array<string>, destination string,"
-    " text string, priority int"
+    " text string, priority int, tag string, duration double"
 )
 _HEADERS: Final = {
     "JMSType": "type",
@@ -217,14 +220,28 @@ def _row(rule: Rule, key: str, match: Match) -> tuple[Any, ...]:
     ids = [event.id for event in match.taken]
     started = pd.Timestamp(match.taken[0].time, unit="us")
     completed = pd.Timestamp(match.completed, unit="us")
-    told = rule.text.format(
-        rule=rule.name,
-        key=key,
-        ids=", ".join(ids),
-        started=started.isoformat(),
-        completed=completed.isoformat(),
-    )
-    return rule.name, key, started, completed, ids, rule.destination, told, rule.priority
+    said = {
+        "rule": rule.name,
+        "key": key,
+        "ids": ", ".join(ids),
+        "started": started.isoformat(),
+        "completed": completed.isoformat(),
+    }
+    row = (rule.name, key, started, completed, ids, rule.destination)
+    if not rule.raises:
+        return *row, rule.text.format(**said), rule.priority, None, None
+    text, tag = alert_texts(rule.text.format(**said), rule.tag.format(**said))
+    return *row, text, message_priority(rule.priority), tag, rule.duration
+
+
+def alert_texts(text: str, tag: str) -> tuple[str, str]:
+    """As an alert takes them: what a key says may be long, and have anything in it."""
+    plain = "".join(letter if letter.isprintable() else " " for letter in tag).strip() or "-"
+    return _cut(text, MAX_ALERT_BODY_BYTES), f"TAG:{_cut(plain, MAX_ALERT_DESTINATION_BYTES - 4)}"
+
+
+def _cut(text: str, most: int) -> str:
+    return text.encode()[:most].decode(errors="ignore")
 
 
 def _names() -> list[str]:
@@ -246,7 +263,7 @@ def matches_of(messages: DataFrame, rules: list[Rule]) -> DataFrame:
 
 
 def as_messages(matches: DataFrame) -> DataFrame:
-    """What the sink sends for each match: its text, and what it is about as properties."""
+    """What the sink sends, or raises, for each match: its text, and what it is about as properties."""
     from pyspark.sql import functions as f
 
     properties = f.create_map(
@@ -260,13 +277,17 @@ def as_messages(matches: DataFrame) -> DataFrame:
         f.col("started").cast("string"),
         f.lit("completed"),
         f.col("completed").cast("string"),
+        f.lit(alert_messages.DESTINATION),
+        f.col("tag"),
+        f.lit(alert_messages.DURATION),
+        f.col("duration").cast("string"),
     )
     return matches.select(
         "destination",
         "text",
         "priority",
         f.lit("composite-event").alias("type"),
-        properties.alias("properties"),
+        f.map_filter(properties, lambda _, value: value.isNotNull()).alias("properties"),
     )
 
 
