@@ -16,6 +16,8 @@ from collections.abc import Callable, Coroutine, Generator
 from functools import partial
 from typing import Any, Final, cast
 
+import msgspec
+
 from simulation.sockets import SimServer, SimTransport, Sockets
 from simulation.world import World
 
@@ -34,15 +36,12 @@ class Killed(BaseException):
     """The process ends here, in the middle of what it does."""
 
 
-class SimHandle:
+class SimHandle(msgspec.Struct, eq=False):
     """Something that a process will do, unless it is cancelled."""
 
-    __slots__ = ("arguments", "callback", "due")
-
-    def __init__(self, callback: Callable[..., Any], arguments: tuple[Any, ...], due: float = 0.0) -> None:
-        self.callback: Callable[..., Any] | None = callback
-        self.arguments = arguments
-        self.due = due
+    callback: Callable[..., Any] | None
+    arguments: tuple[Any, ...]
+    due: float = 0.0
 
     def cancel(self) -> None:
         self.callback = None
@@ -75,6 +74,7 @@ class ProcessLoop:
         self._busy_until = 0.0
         self._is_awake = False  # a turn is under way, or planned
         self._readers: dict[int, Callable[[], Any]] = {}
+        self._readings: dict[int, SimHandle] = {}  # to call each of them, again and again
         self._woken: dict[int, None] = {}
 
     # ---- time
@@ -114,8 +114,9 @@ class ProcessLoop:
         *args: Any,
         context: contextvars.Context | None = None,
     ) -> SimHandle:
-        handle = SimHandle(callback, args, self.time() + delay)
-        self.world.after(max(delay, 0.0) + self._spent, partial(self._due, handle))
+        world, spent = self.world, self._spent
+        handle = SimHandle(callback, args, world.now + spent + delay)
+        world.after((delay if delay > 0.0 else 0.0) + spent, partial(self._due, handle))
         return handle
 
     def call_at(
@@ -150,7 +151,8 @@ class ProcessLoop:
         if self.is_dead or self.is_stopped:
             return
         world, ready = self.world, self._ready
-        world.turn_of(self.as_loop)
+        if world.whose_turn is not self.as_loop:
+            world.turn_of(self.as_loop)
         try:
             while True:
                 self._run_ready()
@@ -170,11 +172,12 @@ class ProcessLoop:
         ready, cost = self._ready, _CALLBACK_SECONDS * self.slowness
         for _ in range(len(ready)):
             handle = ready.popleft()
-            if handle.callback is None:
+            callback = handle.callback
+            if callback is None:
                 continue
             self._spent += cost
             try:
-                handle.callback(*handle.arguments)
+                callback(*handle.arguments)
             except Killed:
                 assert self.is_dead
             except (KeyboardInterrupt, SystemExit):
@@ -242,6 +245,7 @@ class ProcessLoop:
 
     def add_reader(self, fd: Any, callback: Callable[..., Any], *args: Any) -> None:
         self._readers[fd] = callback
+        self._readings[fd] = SimHandle(self._read, (fd,))
         self.readable(fd)
 
     def remove_reader(self, fd: Any) -> bool:
@@ -252,13 +256,13 @@ class ProcessLoop:
         if fd not in self._woken:
             self._woken[fd] = None
             delay = self._spent + self.world.between(1e-5, 1e-4)
-            self.world.after(delay, partial(self._due, SimHandle(self._read, (fd,))))
+            self.world.after(delay, partial(self._due, self._readings[fd]))
 
     def readable_now(self, fd: int) -> None:
         """The same, by somebody who has nothing else to do now: who sleeps wakes here."""
         if fd not in self._woken:
             self._woken[fd] = None
-            self._due(SimHandle(self._read, (fd,)))
+            self._due(self._readings[fd])
 
     def _read(self, fd: int) -> None:
         self._woken.pop(fd, None)

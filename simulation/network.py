@@ -228,9 +228,12 @@ class Network:
         while at < len(log) and host.is_up and host.ring is ring:
             if not is_whole and not self._holder(ring, at, number):
                 break
-            delivered[number] = at + 1
-            self._hand_over(ring, host, log[at])
-            at = delivered[number]
+            entry = log[at]
+            at = delivered[number] = at + 1
+            if ring.losses or host.daemon is None:
+                self._hand_over(ring, host, entry)
+            else:
+                host.daemon.deliver(entry)
         if host.daemon is not None:
             host.daemon.wake_readers(at_once=True)
 

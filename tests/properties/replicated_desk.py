@@ -172,7 +172,7 @@ class Desk:
                 if isinstance(command, Enrolled):
                     epoch = msgspec.msgpack.decode(command.enrolment, type=Enrolment).epoch
                     self.member.multicast(EnrolmentSeen(epoch))
-            self.clients.on_apply(origin, [each for each in commands if not isinstance(each, OF_THE_VIEW)])
+            self.clients.on_apply(origin, [each for each in commands if type(each) not in OF_THE_VIEW])
 
     def on_suspend(self) -> None: ...
 

@@ -53,13 +53,10 @@ class HandedOut:
     """One view. `clients`: its client managers; with fewer than two there is nobody to wait for."""
 
     def __init__(self, clients: tuple[Incarnation, ...]) -> None:
+        self.is_waived = len(clients) < 2
         self._clients = clients
         self._marks = SeenMarks(clients)
         self._unseen: deque[Handed] = deque()
-
-    @property
-    def is_waived(self) -> bool:
-        return len(self._clients) < 2
 
     def decided(self, decision: Command, place: int) -> None:
         """Delivered in the view, at this place."""

@@ -201,11 +201,13 @@ class ClusterClients:
             kind = type(command)
             if kind is Published:
                 self.handing_out.keep(name_of(command.block), command.block)  # type: ignore[attr-defined]
-            elif isinstance(command, Logged):
+            elif kind is Logged:
+                assert isinstance(command, Logged)
                 self.on_decisions(command.decisions, place)
             elif kind in DECISIONS:
                 self._other(command, place)
-            elif isinstance(command, SessionResumed):
+            elif kind is SessionResumed:
+                assert isinstance(command, SessionResumed)
                 self._note_resumed(origin, command)
         self._tick.ask()
 
