@@ -132,13 +132,16 @@ class SimGroup:
         return True
 
     def dispatch_one(self) -> bool:
+        """False: there is no more, which the library does not know; it would have to be asked again."""
         if self._daemon.is_over:
             raise Unavailable("the connection to corosync is gone", code="bus-lost")
-        if not self._inbox:
+        inbox = self._inbox
+        if not inbox:
             return False
-        self._inbox.popleft()()
-        if self._inbox:
-            self._loop.readable(self.descriptor)
+        inbox.popleft()()
+        if not inbox:
+            return False
+        self._loop.readable(self.descriptor)
         return True
 
     def take_failure(self) -> BaseException | None:

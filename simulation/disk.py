@@ -57,7 +57,7 @@ class File:
 
     def resize(self, size: int) -> None:
         before = len(self.data)
-        self.changes.append((before, None, bytes(self.data[size:])))
+        self.changes.append((before, None, bytes(self.data[size:]) if size < before else b""))
         self._set_size(size)
 
     def is_synced(self, at: int) -> bool:
