@@ -388,23 +388,23 @@ def _command(code: int, fields: memoryview, attachment: memoryview) -> Command:
         return command
     if isinstance(found, _LoggedFields):
         return _logged(found, attachment)
+    if isinstance(found, _PublishedFields):
+        return Published(found.address, _attached_block(attachment), found.resent, found.staged)
+    if isinstance(found, _DispatchedFields):
+        return Dispatched(found.consumer, found.tag, _span(found.span), found.user)
+    if isinstance(found, _ParcelledFields):
+        return Parcelled(found.consumer, found.tag, [_span(span) for span in found.spans], found.user)
     if isinstance(found, _RelayedFields):
         origin = Origin(found.place, found.incarnation, found.sequence, found.stamp)
         return Relayed(found.configuration, origin, read(attachment))
     if isinstance(found, _EchoedFields):
         origin = Origin(found.place, found.incarnation, found.sequence, found.stamp)
         return Echoed(found.chain, origin, found.is_heard, read(attachment))
-    if isinstance(found, _PublishedFields):
-        return Published(found.address, _attached_block(attachment), found.resent, found.staged)
     if isinstance(found, _ChunkFields):
         kind = ChunkSent if code == CODES[ChunkSent] else ChunkRead
         return kind(found.session, found.transfer, found.offset, bytes(attachment))
-    if isinstance(found, _SuppliedFields):
-        return Supplied(found.name, _attached_block(attachment))
-    if isinstance(found, _ParcelledFields):
-        return Parcelled(found.consumer, found.tag, [_span(span) for span in found.spans], found.user)
-    assert isinstance(found, _DispatchedFields)
-    return Dispatched(found.consumer, found.tag, _span(found.span), found.user)
+    assert isinstance(found, _SuppliedFields)
+    return Supplied(found.name, _attached_block(attachment))
 
 
 def _logged(found: _LoggedFields, attachment: memoryview) -> Logged:
