@@ -132,13 +132,16 @@ class SimGroup:
         return True
 
     def dispatch_one(self) -> bool:
+        """False: there is no more, which the library does not know; it would have to be asked again."""
         if self._daemon.is_over:
             raise Unavailable("the connection to corosync is gone", code="bus-lost")
-        if not self._inbox:
+        inbox = self._inbox
+        if not inbox:
             return False
-        self._inbox.popleft()()
-        if self._inbox:
-            self._loop.readable(self.descriptor)
+        inbox.popleft()()
+        if not inbox:
+            return False
+        self._loop.readable(self.descriptor)
         return True
 
     def take_failure(self) -> BaseException | None:
@@ -233,24 +236,18 @@ class SimDaemon:
     # ---- the ring
 
     def deliver(self, entry: Entry) -> None:
-        if entry.kind == "piece":  # nearly all of them are
-            self._deliver_piece(entry)
-        elif entry.kind == "join":
+        if entry.kind == "join":
             self._joined(entry)
-        else:
+        elif entry.kind != "piece":
             self._gone(entry, _LEFT if entry.kind == "leave" else _DIED)
-
-    def _deliver_piece(self, entry: Entry) -> None:
-        if entry.place not in self._members.get(entry.channel, ()):
-            return
-        listening = self._listening.get(entry.channel)
-        if listening is None:
-            listening = self._listening[entry.channel] = self._listeners(entry.channel)
-        for place, group in listening:
-            if place not in entry.known and self._world.chance(self._network.oddities.missed):
-                continue
-            group.deliver(entry.place, entry.payload)
-            self._to_wake[group] = None
+        elif entry.place in self._members.get(entry.channel, ()):  # nearly all of them
+            listening = self._listening.get(entry.channel)
+            if listening is None:
+                listening = self._listening[entry.channel] = self._listeners(entry.channel)
+            for place, group in listening:
+                if place in entry.known or not self._world.chance(self._network.oddities.missed):
+                    group.deliver(entry.place, entry.payload)
+                    self._to_wake[group] = None
 
     def _listeners(self, channel: str) -> list[tuple[Place, SimGroup]]:
         members = self._members[channel]

@@ -132,11 +132,14 @@ class ProcessLoop:
         if handle.callback is None or self.is_dead:
             return
         self._ready.append(handle)
-        if self._is_awake or self.is_stopped:
-            return
+        if not self._is_awake and not self.is_stopped:
+            self._wake_here()
+
+    def _wake_here(self) -> None:
+        """Nobody else acts now."""
         if self._busy_until > self.world.now:
             self._wake()
-        else:  # nobody else acts now: it wakes here
+        else:
             self._is_awake = True
             self._spent = _WAKE_SECONDS * self.slowness
             self._turn()
@@ -150,17 +153,26 @@ class ProcessLoop:
         """What is ready, and what that makes ready, until it sleeps or somebody else acts meanwhile."""
         if self.is_dead or self.is_stopped:
             return
-        world, ready = self.world, self._ready
+        world, ready, cost = self.world, self._ready, _CALLBACK_SECONDS * self.slowness
         if world.whose_turn is not self.as_loop:
             world.turn_of(self.as_loop)
         try:
             while True:
-                self._run_ready()
-                if self.is_dead:
-                    return
+                for _ in range(len(ready)):
+                    handle = ready.popleft()
+                    callback = handle.callback
+                    if callback is None:
+                        continue
+                    self._spent += cost
+                    try:
+                        callback(*handle.arguments)
+                    except BaseException as error:
+                        self._failed(error)
+                    if self.is_dead:
+                        return
                 if not ready or self.is_stopped or not world.passes_alone(self._spent):
                     break
-                self._spent = 0.0
+                self._spent, cost = 0.0, _CALLBACK_SECONDS * self.slowness
         finally:
             self._busy_until = world.now + self._spent
             self._spent = 0.0
@@ -168,24 +180,14 @@ class ProcessLoop:
         if ready:
             self._wake()
 
-    def _run_ready(self) -> None:
-        ready, cost = self._ready, _CALLBACK_SECONDS * self.slowness
-        for _ in range(len(ready)):
-            handle = ready.popleft()
-            callback = handle.callback
-            if callback is None:
-                continue
-            self._spent += cost
-            try:
-                callback(*handle.arguments)
-            except Killed:
-                assert self.is_dead
-            except (KeyboardInterrupt, SystemExit):
-                raise
-            except BaseException as error:  # as asyncio does
-                self.call_exception_handler({"message": "a callback failed", "exception": error})
-            if self.is_dead:
-                return
+    def _failed(self, error: BaseException) -> None:
+        """What asyncio does with what a callback did not catch."""
+        if isinstance(error, (KeyboardInterrupt, SystemExit)):
+            raise error
+        if isinstance(error, Killed):
+            assert self.is_dead
+        else:
+            self.call_exception_handler({"message": "a callback failed", "exception": error})
 
     # ---- futures, tasks, threads
 
@@ -260,9 +262,13 @@ class ProcessLoop:
 
     def readable_now(self, fd: int) -> None:
         """The same, by somebody who has nothing else to do now: who sleeps wakes here."""
-        if fd not in self._woken:
-            self._woken[fd] = None
-            self._due(self._readings[fd])
+        if fd in self._woken:
+            return
+        self._woken[fd] = None
+        if not self.is_dead:
+            self._ready.append(self._readings[fd])
+            if not self._is_awake and not self.is_stopped:
+                self._wake_here()
 
     def _read(self, fd: int) -> None:
         self._woken.pop(fd, None)

@@ -72,12 +72,11 @@ class Assembler:
         """
         piece = read_piece(raw)
         sender = self._follow(place, piece)
-        if piece.form & _WHOLE == _WHOLE and not sender.pieces and not sender.passing:  # nearly all are
-            payload: Bytes | None = piece.payload
-        else:
-            payload = self._join(sender, piece)
-            if payload is None:
-                return None
+        # Nearly all are.
+        is_whole = piece.form & _WHOLE == _WHOLE and not sender.pieces and not sender.passing
+        payload = piece.payload if is_whole else self._join(sender, piece)
+        if payload is None:
+            return None
         commands = wire.read(payload)
         return Origin(place, piece.incarnation, piece.sequence, piece.stamp), commands
 

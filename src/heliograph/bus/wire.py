@@ -357,10 +357,7 @@ def malformed(sentence: str) -> ProtocolFault:
 
 def read(payload: Bytes) -> list[Command]:
     """The commands of a frame whose checksum was right. Raises ProtocolFault, and then none of it counts."""
-    return _entries(memoryview(payload))
-
-
-def _entries(view: memoryview) -> list[Command]:
+    view = payload if isinstance(payload, memoryview) else memoryview(payload)
     commands: list[Command] = []
     at, end = 0, len(view)
     while at < end:
@@ -383,45 +380,45 @@ def _command(code: int, fields: memoryview, attachment: memoryview) -> Command:
         sentence = f"a member sent command {code}, which this version does not know"
         raise ProtocolFault(sentence, code="bus-command-unknown")
     try:
-        read: Any = decoder.decode(fields)
+        found: Any = decoder.decode(fields)
     except _UNREADABLE as error:
         raise malformed(f"command {code} cannot be read: {error}") from None
     if code not in _BULKY:  # nearly all of them
-        command: Command = read
+        command: Command = found
         return command
-    if isinstance(read, _LoggedFields):
-        return _logged(read, attachment)
-    if isinstance(read, _RelayedFields):
-        origin = Origin(read.place, read.incarnation, read.sequence, read.stamp)
-        return Relayed(read.configuration, origin, _entries(attachment))
-    if isinstance(read, _EchoedFields):
-        origin = Origin(read.place, read.incarnation, read.sequence, read.stamp)
-        return Echoed(read.chain, origin, read.is_heard, _entries(attachment))
-    if isinstance(read, _PublishedFields):
-        return Published(read.address, _attached_block(attachment), read.resent, read.staged)
-    if isinstance(read, _ChunkFields):
+    if isinstance(found, _LoggedFields):
+        return _logged(found, attachment)
+    if isinstance(found, _PublishedFields):
+        return Published(found.address, _attached_block(attachment), found.resent, found.staged)
+    if isinstance(found, _DispatchedFields):
+        return Dispatched(found.consumer, found.tag, _span(found.span), found.user)
+    if isinstance(found, _ParcelledFields):
+        return Parcelled(found.consumer, found.tag, [_span(span) for span in found.spans], found.user)
+    if isinstance(found, _RelayedFields):
+        origin = Origin(found.place, found.incarnation, found.sequence, found.stamp)
+        return Relayed(found.configuration, origin, read(attachment))
+    if isinstance(found, _EchoedFields):
+        origin = Origin(found.place, found.incarnation, found.sequence, found.stamp)
+        return Echoed(found.chain, origin, found.is_heard, read(attachment))
+    if isinstance(found, _ChunkFields):
         kind = ChunkSent if code == CODES[ChunkSent] else ChunkRead
-        return kind(read.session, read.transfer, read.offset, bytes(attachment))
-    if isinstance(read, _SuppliedFields):
-        return Supplied(read.name, _attached_block(attachment))
-    if isinstance(read, _ParcelledFields):
-        return Parcelled(read.consumer, read.tag, [_span(span) for span in read.spans], read.user)
-    assert isinstance(read, _DispatchedFields)
-    return Dispatched(read.consumer, read.tag, _span(read.span), read.user)
+        return kind(found.session, found.transfer, found.offset, bytes(attachment))
+    assert isinstance(found, _SuppliedFields)
+    return Supplied(found.name, _attached_block(attachment))
 
 
-def _logged(read: _LoggedFields, attachment: memoryview) -> Logged:
+def _logged(found: _LoggedFields, attachment: memoryview) -> Logged:
     return Logged(
-        read.first,
-        read.chain,
-        read.through,
-        read.records,
-        read.attached,
-        read.standing,
-        read.gone,
-        read.introduction,
-        _entries(attachment),
-        read.beside,
+        found.first,
+        found.chain,
+        found.through,
+        found.records,
+        found.attached,
+        found.standing,
+        found.gone,
+        found.introduction,
+        read(attachment),
+        found.beside,
     )
 
 

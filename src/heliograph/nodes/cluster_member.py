@@ -359,7 +359,13 @@ class _Stay:
 
     def _heard(self, origin: Origin, commands: list[Command]) -> None:
         self.position += 1
-        self._handle(Heard(self._member.clock(), origin, commands))
+        if self.is_over:
+            return
+        for effect in self._views.handle(Heard(self._member.clock(), origin, commands)):
+            if type(effect) is Apply:  # nearly all of them are
+                self._apply(effect.origin, effect.commands)
+            else:
+                self._carry_out(effect)
 
     def on_configuration(self, configuration: Configuration) -> None:
         self._happened(lambda: self._handle(Configured(self._member.clock(), configuration)))
@@ -403,10 +409,7 @@ class _Stay:
         if self.is_over:
             return
         for effect in self._views.handle(event):
-            if type(effect) is Apply:  # nearly all of them are
-                self._apply(effect.origin, effect.commands)
-            else:
-                self._carry_out(effect)
+            self._carry_out(effect)
 
     def _carry_out(self, effect: Effect) -> None:
         match effect:

@@ -149,7 +149,7 @@ class Reunion:
     def keeps(self, origin: Origin, command: Command) -> bool:
         """Whether a command is heard later, or need not be."""
         if not self._is_draining and self._retreated is None:
-            return self.lets_wait(origin, command)
+            return self._replica.leading is not None and self.lets_wait(origin, command)
         kind = type(command)
         if kind in DECISIONS:
             if self._retreated is None:
