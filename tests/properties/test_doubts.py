@@ -178,6 +178,21 @@ def test_what_is_not_in_doubt_any_more_comes_back_with_a_restart(ends: Ends) -> 
 
 @pytest.mark.req("P4")
 @every_end
+def test_it_is_in_doubt_until_its_client_has_said_what_it_has(ends: Ends) -> None:
+    """It is back, and may have settled something elsewhere; before it can say so, all end."""
+    story = Story()
+    in_doubt(story)
+    story.ask_for(SessionResumed, story.session, "ann", b"t", b"connection 2", "", 60.0)
+    ends(story)
+    enter(story, State.B)
+    others = story.consumer(QUEUE, story.open("bob"), credit=10)
+    assert [body for body, _ in story.given[others]] == ["third"]
+    whole(story)
+    assert story.given[others][1:] == [("first", 1), ("second", 1)]
+
+
+@pytest.mark.req("P4")
+@every_end
 def test_a_whole_cluster_ends_doubts_for_good(ends: Ends) -> None:
     story = Story()
     in_doubt(story)

@@ -4,7 +4,7 @@ Nobody else may get it before the cluster is whole. Who consumes is in the memor
 this is written down: if all of them end, whoever leads then from its journal finds the consumers again, away as they
 were, and their clients may come and claim them.
 
-    in doubt ──claimed, left, its session resumed, the cluster whole──▶ not any more
+    in doubt ──claimed, gone, the cluster whole──▶ not any more
 
 Of what a consumer had when the doubt began, it still has what the journal says is handed out.
 """
@@ -35,11 +35,16 @@ encode_doubt = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(Doubt).decode
 
 
+Place = int | tuple[str, str]
+"""The number of a destination; client and name of a subscription."""
+
+
 class Doubts:
-    """All that there are."""
+    """All that there are. Thousands may end one by one, so none is looked for among all."""
 
     def __init__(self) -> None:
         self._by_consumer: dict[ConsumerId, Doubt] = {}
+        self._by_place: dict[Place, dict[ConsumerId, Doubt]] = {}
 
     def __bool__(self) -> bool:
         return bool(self._by_consumer)
@@ -53,20 +58,43 @@ class Doubts:
 
     def note(self, doubt: Doubt) -> None:
         """It begins, or is over."""
-        self._by_consumer.pop(doubt.consumer, None)
+        self._forget(doubt.consumer)
         if doubt.attached is not None:
             self._by_consumer[doubt.consumer] = doubt
+            for place in _places(doubt):
+                self._by_place.setdefault(place, {})[doubt.consumer] = doubt
 
     def replay(self, payload: bytes | memoryview) -> None:
         self.note(_decode(payload))
 
     def end(self, consumer: ConsumerId) -> Doubt:
         """What is to be written down."""
-        return Doubt(consumer, self._by_consumer.pop(consumer).destination)
+        doubt = self._by_consumer[consumer]
+        self._forget(consumer)
+        return Doubt(consumer, doubt.destination)
+
+    def _forget(self, consumer: ConsumerId) -> None:
+        doubt = self._by_consumer.pop(consumer, None)
+        for place in _places(doubt) if doubt is not None else ():
+            del self._by_place[place][consumer]
+            if not self._by_place[place]:
+                del self._by_place[place]
+
+    def at(self, place: Place) -> list[Doubt]:
+        """Of consumers of a destination, or of subscriptions of this client and name."""
+        return list(self._by_place.get(place, {}).values())
 
     def clear(self) -> None:
         """The cluster is whole."""
         self._by_consumer.clear()
+        self._by_place.clear()
+
+
+def _places(doubt: Doubt) -> list[Place]:
+    attached = doubt.attached
+    if attached is None or not attached.subscription:
+        return [doubt.destination]
+    return [doubt.destination, (attached.client, attached.subscription)]
 
 
 def doubt_of(attached: ConsumerAttached, destination: Destination) -> Doubt | None:

@@ -546,7 +546,7 @@ class Following:
             claims = inheritance.claims.get(consumer, [])
             if restore_consumer(manager, known.attached, known.standing, claims, blocks):
                 lead.remembers(known.attached)
-        manager.end_stale_doubts()
+        manager.end_stale_doubts(manager.catalogue.doubts)
         lead.take_back(self._dropped)
         manager.large.takes_over()
         self._restore_producers(lead)

@@ -19,7 +19,7 @@ def restore_doubtful(manager: MessageManager, inheritance: Inheritance) -> None:
         claims = inheritance.claims.get(doubt.consumer, [])
         if claims and doubt.attached is not None and doubt.standing is not None:
             restore_consumer(manager, doubt.attached, doubt.standing, claims, blocks)
-    manager.end_stale_doubts()
+    manager.end_stale_doubts(manager.catalogue.doubts)
 
 
 def restore_consumer(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import struct
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -435,15 +435,16 @@ class MessageManager:
             self._preparing.on_command(command)
         elif isinstance(command, DestinationDeleted):
             if command.address in catalogue.by_address:
+                doubts = catalogue.doubts.at(catalogue.by_address[command.address].number)
                 self.run(None, catalogue.delete(command.address))
+                self.end_stale_doubts(doubts)
             else:
                 self.run(None, catalogue.forget_placement(command.address))
-            self.end_stale_doubts()
         elif isinstance(command, TopicsWanted):
             self.run(None, catalogue.topics_wanted(command))
         elif isinstance(command, SubscriptionEnded):
             self.run(None, catalogue.end_subscription(command))
-            self.end_stale_doubts()
+            self.end_stale_doubts(catalogue.doubts.at((command.client, command.subscription)))
         elif isinstance(command, SessionOpened):
             self.run(None, catalogue.session_opened(command, self.now()))
         elif isinstance(command, SessionResumed):
@@ -546,9 +547,11 @@ class MessageManager:
             if lease_seconds and attendant.can_be_claimed and destination is not None:
                 attendance.went_away(attendant, self.now() + lease_seconds)
                 self.run(destination, destination.handle(ConsumerAway(attendant.consumer), now))
-                if lease_seconds >= DOUBT_SECONDS and attendant.attached is not None:
+                is_in_doubt = attendant.consumer in self.catalogue.doubts
+                if lease_seconds >= DOUBT_SECONDS and attendant.attached is not None and not is_in_doubt:
                     self._note_doubt(doubt_of(attendant.attached, destination))
             else:
+                self._end_doubt(attendant.consumer)
                 attendance.detached(attendant.consumer)
                 gone.setdefault(attendant.address, []).append(attendant.consumer)
         for address, consumers in gone.items():
@@ -561,27 +564,25 @@ class MessageManager:
             self.catalogue.doubts.note(doubt)
             self.append(RecordKind.DOUBTED, doubt.destination, 0, encode_doubt(doubt))
 
-    def end_stale_doubts(self) -> None:
-        """Of consumers that are there, or are gone."""
-        doubts, attendance, by_number = (
-            self.catalogue.doubts,
-            self.catalogue.attendance,
-            self.catalogue.by_number,
-        )
+    def end_stale_doubts(self, doubts: Iterable[Doubt]) -> None:
+        """Of these, those of consumers that are there, or are gone."""
         for doubt in doubts:
-            destination = by_number.get(doubt.destination)
+            destination = self.catalogue.by_number.get(doubt.destination)
             is_gone = destination is None or destination.list_of(doubt.consumer) is None
-            if is_gone or not attendance.away_until(doubt.consumer):
-                self._note_doubt(doubts.end(doubt.consumer))
+            if is_gone or not self.catalogue.attendance.away_until(doubt.consumer):
+                self._end_doubt(doubt.consumer)
 
-    def _consumer_changed(self, consumer: ConsumerId) -> None:
+    def _end_doubt(self, consumer: ConsumerId) -> None:
         if consumer in self.catalogue.doubts:
             self._note_doubt(self.catalogue.doubts.end(consumer))
+
+    def _consumer_changed(self, consumer: ConsumerId) -> None:
         if self.shipping is not None:
             self.shipping.consumer_changed(consumer)
 
     def _detach(self, command: ConsumerDetached) -> None:
         self._consumer_changed(command.consumer)
+        self._end_doubt(command.consumer)
         self.catalogue.attendance.detached(command.consumer)
         destination = self.catalogue.by_address.get(command.address)
         if destination is not None:
@@ -601,7 +602,8 @@ class MessageManager:
             command.session, command.consumer, command.address, number, command
         )
         self.run(destination, destination.handle(command, self.microseconds()))
-        self.end_stale_doubts()
+        self._end_doubt(command.consumer)
+        self.end_stale_doubts(self.catalogue.doubts.at((command.client, command.subscription)))
 
     def take_back(self, address: Address, of_consumers: list[tuple[ConsumerId, int, int]]) -> None:
         """Consumers were never given what they have under these tags, first and last."""
