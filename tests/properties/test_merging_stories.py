@@ -411,6 +411,40 @@ async def in_the_end(world: Parts, here: Desk) -> None:
     await world.take_all(here, LISTS)
 
 
+@pytest.mark.req("P4", "P6", "P9")
+@pytest.mark.parametrize("times", [1, 2])
+def test_what_is_in_doubt_stays_so_though_all_who_knew_of_it_ended(tmp_path: Path, times: int) -> None:
+    async def story(world: Parts) -> None:
+        here, there = world.desks
+        ours = await world.lane(here, "queue:x")
+        taker = there.taker("queue:x", "client", alone=False, credit=3, number=1)
+        await world.send(here, ours, 5)
+        await world.until(lambda: len(taker.tags) == 3, "some are with a client")
+        await world.cut([0, 1], [0, 1])
+        await world.until(lambda: len(world.leaders()) == 2, "each part has a primary")
+        await world.until(lambda: world.nodes[0].is_in_force, "one goes on with everything")
+        there._settle(taker, sorted(taker.tags)[:2], request=True)
+        await world.until(lambda: not there.waiting, "that is stored, in the other part")
+        for _ in range(times):
+            await world.nodes[0].die(1000)
+            await world.nodes[0].start()
+            await world.until(lambda: world.nodes[0].is_in_force, "it goes on from its journal")
+        late = world.add_desk(0)  # clients come anew when all who led have ended
+        others = late.taker("queue:x", "client", alone=False, credit=40)
+        await world.until(lambda: len(others.tags) == 2, "it gets what waited")
+        await world.rest(0.1)
+        late.detach(others)
+        await world.until(lambda: not late.waiting, "it left")
+        world.lose(here)
+        world.lose(there)
+        await world.heal()
+        await world.settled()
+        world.compare()
+        await world.take_all(late, {"queue:x": "queue:x"})
+
+    play(story, tmp_path)
+
+
 @pytest.mark.req("P6", "P9")
 def test_a_manager_that_dies_with_its_branch_set_aside_and_its_log_not_cut_begins_again(
     tmp_path: Path,

@@ -826,6 +826,9 @@ class Replica:
             self.manager.begin_turns()
         else:
             self.manager.lead()
+            for attendant in self.manager.catalogue.attendance.all():
+                assert attendant.attached is not None, "the journal says how it came"
+                leading.remembers(attendant.attached)
         self._following = None
         self._end_bringing()  # who led before is not asked any more
         leading.multicast(Leads(self.manager.place.index, anew=not took_over))
