@@ -13,6 +13,7 @@ for, and for which it is not time, a bucket only passes the bytes on.
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
 from pathlib import Path
@@ -178,9 +179,16 @@ def _matcher(rules: list[Rule]) -> Any:
     def match(
         key: tuple[int, int], frames: Iterable[pd.DataFrame], state: GroupState
     ) -> Iterator[pd.DataFrame]:
+        _be_quiet()
         return match_bucket(rules[int(key[0])], frames, state)
 
     return match
+
+
+@lru_cache(maxsize=1)
+def _be_quiet() -> None:
+    """Spark fills up what a group returns with empty rows, of which pandas warns in every worker."""
+    warnings.filterwarnings("ignore", "The behavior of DataFrame concatenation", FutureWarning)
 
 
 def match_bucket(rule: Rule, frames: Iterable[pd.DataFrame], state: GroupState) -> Iterator[pd.DataFrame]:
