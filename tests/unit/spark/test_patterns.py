@@ -104,7 +104,7 @@ def test_a_rule_is_told_in_words() -> None:
         86400,
     )
     told = rule.explain()
-    assert "raises an alert in alerts:fraud to TAG:{rule}.{key}, for 1 days" in told
+    assert "raises an alert in alerts:fraud to TAG:{rule}.{key}, for 1 day" in told
     assert "For each value of card" in told
     assert "3 times an event failed, then an event ok, within 10 minutes" in told
 

@@ -249,7 +249,7 @@ def _seconds(
 
 
 def _told(seconds: float) -> str:
-    for unit, size in (("days", 86400), ("hours", 3600), ("minutes", 60)):
+    for unit, size in (("day", 86400), ("hour", 3600), ("minute", 60)):
         if seconds >= size and seconds % size == 0:
-            return f"{seconds / size:g} {unit}"
-    return f"{seconds:g} seconds"
+            return f"{seconds / size:g} {unit}{'s' if seconds > size else ''}"
+    return f"{seconds:g} {'second' if seconds == 1 else 'seconds'}"
