@@ -21,8 +21,9 @@ from heliograph.clustered import (
     Terms,
     Weighted,
 )
-from heliograph.clustered.hashing import VALUES
+from heliograph.clustered.hashing import VALUES, value_of_text
 from heliograph.clustered.on_heliograph import Heliograph
+from heliograph.model import limits
 from tests.clustered.middleware import ALL
 from tests.clustered.play import Cluster, judge
 from tests.servers import embedded, play, until, url_of
@@ -402,6 +403,72 @@ def test_who_begins_afresh_has_nothing_of_an_earlier_life_that_is_still_connecte
             await after.close(keeps_copies=False)
 
     play(story())
+
+
+class OneByOne(Heliograph):
+    """An adapter that hands out twenty copies one by one, in an order of its own, as priorities may bring about."""
+
+    def __init__(self, url: str, *, backwards: bool) -> None:
+        super().__init__(url, "topic:orders")
+        self._backwards = backwards
+        self._gathered: list[Delivery] = []
+        self._left: list[Delivery] = []
+
+    async def receive(self) -> list[Delivery]:
+        while len(self._gathered) < 20:
+            self._gathered += await super().receive()
+            self._left = self._gathered[:: 1 if self._backwards else -1]
+        if not self._left:
+            await super().receive()
+        return [self._left.pop()]
+
+    async def caught_up(self) -> None:
+        while self._left:
+            await asyncio.sleep(0.05)
+
+
+@pytest.mark.req("H1")
+@pytest.mark.slow
+def test_members_that_are_full_of_each_other_s_messages_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ada is given bob's messages first, and bob ada's; neither has room for what it could process."""
+    monkeypatch.setattr(limits, "CLUSTERED_HELD_BYTES", 50)
+    half = VALUES // 2
+    units = [f"unit-{number}" for number in range(100)]
+    of_ada, of_bob = ([u for u in units if (value_of_text(u) < half) == is_ada] for is_ada in (True, False))
+    done: list[bytes] = []
+
+    async def handle(message: ClusteredMessage) -> None:
+        done.append(message.body)
+
+    async def story() -> None:
+        async with embedded(tmp_path) as server, AsyncExitStack() as stack:
+            url = url_of(server)
+            consumers = [
+                await stack.enter_async_context(
+                    ClusteredConsumer(
+                        lambda backwards=name == "bob": OneByOne(url, backwards=backwards),  # type: ignore[misc]
+                        cluster="billing",
+                        name=name,
+                        handler=handle,
+                        fields=["unit_of_order"],
+                        policy=Table({"ada": [(0, half)], "bob": [(half, VALUES)]}),
+                        terms=TERMS,
+                    )
+                )
+                for name in ("ada", "bob")
+            ]
+            await until(lambda: all(each.ranges.size == half for each in consumers), "each has its half")
+            async with heliograph.connect(url) as connection:
+                producer = await connection.producer("topic:orders")
+                for number, unit in enumerate([*of_bob[:10], *of_ada[:10]]):
+                    await producer.send(b"number %03d" % number, unit_of_order=unit)
+                await producer.flush()
+            await until(lambda: len(done) == 20, "all are done", 50)
+
+    play(story())
+    assert len(set(done)) == 20
 
 
 class HardOfHearing(Heliograph):
