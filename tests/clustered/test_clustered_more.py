@@ -335,6 +335,23 @@ def test_all_die_at_once_and_whoever_comes_back_finds_everything(key: str, tmp_p
     play(story(), 110)
 
 
+@pytest.mark.req("H2")
+def test_transacted_members_that_have_left_leave_no_licence_behind(tmp_path: Path) -> None:
+    """Otherwise the register would grow with every life, and a founder would look for all of them."""
+
+    async def handle(_message: ClusteredMessage) -> None: ...
+
+    async def story() -> None:
+        async with embedded(tmp_path) as server, heliograph.connect(url_of(server)) as connection:
+            async with members(url_of(server), {"ada": handle, "bob": handle}, transacted=True):
+                register = await connection.browse("queue:clustered.billing.licences")
+                assert len([entry async for entry in register]) == 2
+            register = await connection.browse("queue:clustered.billing.licences")
+            assert [entry async for entry in register] == []
+
+    play(story())
+
+
 class Hasty(Heliograph):
     """An adapter whose member acknowledges what it has while the server is being asked how much it still has."""
 
