@@ -21,8 +21,9 @@ from heliograph.clustered import (
     Terms,
     Weighted,
 )
-from heliograph.clustered.hashing import VALUES
+from heliograph.clustered.hashing import VALUES, value_of_text
 from heliograph.clustered.on_heliograph import Heliograph
+from heliograph.model import limits
 from tests.clustered.middleware import ALL
 from tests.clustered.play import Cluster, judge
 from tests.servers import embedded, play, until, url_of
@@ -334,6 +335,23 @@ def test_all_die_at_once_and_whoever_comes_back_finds_everything(key: str, tmp_p
     play(story(), 110)
 
 
+@pytest.mark.req("H2")
+def test_transacted_members_that_have_left_leave_no_licence_behind(tmp_path: Path) -> None:
+    """Otherwise the register would grow with every life, and a founder would look for all of them."""
+
+    async def handle(_message: ClusteredMessage) -> None: ...
+
+    async def story() -> None:
+        async with embedded(tmp_path) as server, heliograph.connect(url_of(server)) as connection:
+            async with members(url_of(server), {"ada": handle, "bob": handle}, transacted=True):
+                register = await connection.browse("queue:clustered.billing.licences")
+                assert len([entry async for entry in register]) == 2
+            register = await connection.browse("queue:clustered.billing.licences")
+            assert [entry async for entry in register] == []
+
+    play(story())
+
+
 class Hasty(Heliograph):
     """An adapter whose member acknowledges what it has while the server is being asked how much it still has."""
 
@@ -402,6 +420,72 @@ def test_who_begins_afresh_has_nothing_of_an_earlier_life_that_is_still_connecte
             await after.close(keeps_copies=False)
 
     play(story())
+
+
+class OneByOne(Heliograph):
+    """An adapter that hands out twenty copies one by one, in an order of its own, as priorities may bring about."""
+
+    def __init__(self, url: str, *, backwards: bool) -> None:
+        super().__init__(url, "topic:orders")
+        self._backwards = backwards
+        self._gathered: list[Delivery] = []
+        self._left: list[Delivery] = []
+
+    async def receive(self) -> list[Delivery]:
+        while len(self._gathered) < 20:
+            self._gathered += await super().receive()
+            self._left = self._gathered[:: 1 if self._backwards else -1]
+        if not self._left:
+            await super().receive()
+        return [self._left.pop()]
+
+    async def caught_up(self) -> None:
+        while self._left:
+            await asyncio.sleep(0.05)
+
+
+@pytest.mark.req("H1")
+@pytest.mark.slow
+def test_members_that_are_full_of_each_other_s_messages_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ada is given bob's messages first, and bob ada's; neither has room for what it could process."""
+    monkeypatch.setattr(limits, "CLUSTERED_HELD_BYTES", 50)
+    half = VALUES // 2
+    units = [f"unit-{number}" for number in range(100)]
+    of_ada, of_bob = ([u for u in units if (value_of_text(u) < half) == is_ada] for is_ada in (True, False))
+    done: list[bytes] = []
+
+    async def handle(message: ClusteredMessage) -> None:
+        done.append(message.body)
+
+    async def story() -> None:
+        async with embedded(tmp_path) as server, AsyncExitStack() as stack:
+            url = url_of(server)
+            consumers = [
+                await stack.enter_async_context(
+                    ClusteredConsumer(
+                        lambda backwards=name == "bob": OneByOne(url, backwards=backwards),  # type: ignore[misc]
+                        cluster="billing",
+                        name=name,
+                        handler=handle,
+                        fields=["unit_of_order"],
+                        policy=Table({"ada": [(0, half)], "bob": [(half, VALUES)]}),
+                        terms=TERMS,
+                    )
+                )
+                for name in ("ada", "bob")
+            ]
+            await until(lambda: all(each.ranges.size == half for each in consumers), "each has its half")
+            async with heliograph.connect(url) as connection:
+                producer = await connection.producer("topic:orders")
+                for number, unit in enumerate([*of_bob[:10], *of_ada[:10]]):
+                    await producer.send(b"number %03d" % number, unit_of_order=unit)
+                await producer.flush()
+            await until(lambda: len(done) == 20, "all are done", 50)
+
+    play(story())
+    assert len(set(done)) == 20
 
 
 class HardOfHearing(Heliograph):

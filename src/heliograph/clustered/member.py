@@ -417,10 +417,12 @@ class MemberRun:
                     self._outgoing.put_nowait(Ask(self._settings.name, owner, part))
 
     async def _answer(self, name: str, ids: list[str]) -> None:
-        """What I have not seen although I have seen everything until now, I never will."""
+        """What I have not seen although I have seen everything until now, I never will; nor while I am full of what
+        waits for others."""
         if not self._is_subscribed:
             return
-        await self._adapter.caught_up()
+        if not self.holding.is_full:
+            await self._adapter.caught_up()
         done = [identity for identity in ids if self.holding.is_done(identity)]
         wanted = [i for i in ids if i not in self.holding.held and not self.holding.is_done(i)]
         if done or wanted:
