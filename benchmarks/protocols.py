@@ -52,7 +52,7 @@ idle but for the one whose turn it was, and warmed up before. Rounds: {rounds}; 
 ratio is the median of each round's ratio, Heliograph's rate against the peer's; a server that does not sync is
 compared with ours when it does not sync either (`journal.durability: write`, which outlives a killed server). The
 clients are Python: they need most of the time there is, therefore the processor time of the server for a message is
-told beside it. All figures are in `protocols.json`.
+told beside it. Debian's ActiveMQ does not speak AMQP. All figures are in `protocols.json`.
 """
 
 
