@@ -36,7 +36,9 @@ def test_what_concerns_security_is_in_the_log(tmp_path: Path) -> None:
 
             async def wait_for(event: str, **said: str) -> dict[str, Any]:
                 """The event with these words: what ann's own log-in said may come after she listens."""
-                while event not in seen or any(seen[event].get(word) != value for word, value in said.items()):
+                while event not in seen or any(
+                    seen[event].get(word) != value for word, value in said.items()
+                ):
                     message = await log.receive(timeout=10)
                     assert message is not None, f"{event} did not come; {seen}"
                     found = message.body
