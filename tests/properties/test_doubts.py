@@ -7,7 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from heliograph.bus.commands import ConsumerAttached, ConsumerDetached, SessionLost, SessionResumed
+from heliograph.bus.commands import (
+    ConsumerAttached,
+    ConsumerDetached,
+    SessionClosed,
+    SessionLost,
+    SessionResumed,
+)
 from heliograph.cluster.dispatch_rules import Situation
 from heliograph.cluster.partition_state import State
 from heliograph.journal.records import RecordKind
@@ -189,6 +195,23 @@ def test_it_is_in_doubt_until_its_client_has_said_what_it_has(ends: Ends) -> Non
     assert [body for body, _ in story.given[others]] == ["third"]
     whole(story)
     assert story.given[others][1:] == [("first", 1), ("second", 1)]
+
+
+@pytest.mark.req("P4", "M8")
+@every_end
+def test_a_session_that_was_closed_elsewhere_leaves_its_doubts(ends: Ends) -> None:
+    """Its client manager is back and says so; what the client settled before is known to managers that are away."""
+    story = Story()
+    in_doubt(story)
+    story.tell(SessionClosed(story.session))
+    others = story.consumer(QUEUE, story.open("bob"), credit=10)
+    assert [body for body, _ in story.given[others]] == ["third"]
+    ends(story)
+    enter(story, State.B)
+    heirs = story.consumer(QUEUE, story.open("eve"), credit=10)
+    assert [body for body, _ in story.given[heirs]] == ["third"]
+    whole(story)
+    assert story.given[heirs][1:] == [("first", 1), ("second", 1)]
 
 
 @pytest.mark.req("P4")
