@@ -290,6 +290,19 @@ class PartedWorld(World):
         self._tell(SessionLost(client.session, DOUBT_SECONDS))
         self.end_of_tick()
 
+    @property
+    def may_give_up(self) -> bool:
+        """Whether the cluster is whole, and somebody is waited for."""
+        situation = self.model.situation
+        return situation is not None and situation.is_whole and bool(self.model.away)
+
+    def give_up_waiting(self) -> None:
+        """The lease of those who are away passes."""
+        for taker in list(self.model.away.values()):
+            self.model.comes_back(taker)
+            self._tell(ConsumerDetached(taker.address, taker.identity))
+        self.end_of_tick()
+
     def _subscribe(self, client: Client, taker: Taker, wish: Subscriber) -> None:
         """Whoever comes for a subscription need not wait for one that is away, unless both share it."""
         found = self.subscriber_like(wish) if wish.name else None
@@ -389,9 +402,6 @@ class PartedWorld(World):
         self.manager.became_whole()
         self.model.note(Whole())
         self.model.ends_doubts()
-        for taker in list(self.model.away.values()):  # their lease passes
-            self.model.comes_back(taker)
-            self._tell(ConsumerDetached(taker.address, taker.identity))
         self._stand(Situation(state=State.A, is_in_force=True, is_whole=True))
 
     def _write(self, effects: list[AnyEffect]) -> None:

@@ -7,7 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from heliograph.bus.commands import ConsumerAttached, ConsumerDetached, SessionLost, SessionResumed
+from heliograph.bus.commands import (
+    ConsumerAttached,
+    ConsumerDetached,
+    SessionClosed,
+    SessionLost,
+    SessionResumed,
+)
+from heliograph.bus.interface import Incarnation
 from heliograph.cluster.dispatch_rules import Situation
 from heliograph.cluster.partition_state import State
 from heliograph.journal.records import RecordKind
@@ -15,6 +22,7 @@ from heliograph.model.claim import Claim
 from heliograph.model.destination import Address
 from heliograph.model.ids import ConsumerId
 from heliograph.model.limits import DOUBT_SECONDS
+from heliograph.nodes.leading import Leading
 from tests.properties.surroundings import put_managers_here
 from tests.properties.test_two_phase_stories import QUEUE, TOPIC, Story
 
@@ -189,6 +197,48 @@ def test_it_is_in_doubt_until_its_client_has_said_what_it_has(ends: Ends) -> Non
     assert [body for body, _ in story.given[others]] == ["third"]
     whole(story)
     assert story.given[others][1:] == [("first", 1), ("second", 1)]
+
+
+@pytest.mark.req("P4", "M8")
+@every_end
+def test_a_session_that_was_closed_elsewhere_leaves_its_doubts(ends: Ends) -> None:
+    """Its client manager is back and says so; what the client settled before is known to managers that are away."""
+    story = Story()
+    in_doubt(story)
+    story.tell(SessionClosed(story.session))
+    others = story.consumer(QUEUE, story.open("bob"), credit=10)
+    assert [body for body, _ in story.given[others]] == ["third"]
+    ends(story)
+    enter(story, State.B)
+    heirs = story.consumer(QUEUE, story.open("eve"), credit=10)
+    assert [body for body, _ in story.given[heirs]] == ["third"]
+    whole(story)
+    assert story.given[heirs][1:] == [("first", 1), ("second", 1)]
+
+
+@pytest.mark.req("P4", "M8")
+@pytest.mark.parametrize("is_back", [False, True], ids=["from elsewhere", "its session is back"])
+def test_a_consumer_leaves_its_doubts_unless_its_session_is_here(is_back: bool) -> None:
+    """The word of a client manager that was elsewhere may be the last of what its client said there."""
+    story = Story()
+    mine = in_doubt(story)
+    lead = Leading(story.manager, _nothing, _nothing, prefix=b"s", lease_seconds=1.0)
+    for attendant in story.manager.catalogue.attendance.all():
+        assert attendant.attached is not None
+        lead.remembers(attendant.attached)
+    elsewhere = Incarnation(bytes(16))
+    if is_back:
+        resumed = SessionResumed(story.request(), story.session, "ann", b"t", b"connection 2", "", 60.0)
+        lead.handle(elsewhere, 1, resumed)
+    lead.handle(elsewhere, 2, ConsumerDetached(QUEUE, mine, story.request(), 2))
+    story.end_of_tick()
+    story.store()
+    others = story.consumer(QUEUE, story.open("bob"), credit=10)
+    assert len(story.given[others]) == (3 if is_back else 1)
+
+
+def _nothing(_: object) -> None:
+    """Nobody else is there."""
 
 
 @pytest.mark.req("P4")

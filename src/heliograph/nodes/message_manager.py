@@ -520,7 +520,7 @@ class MessageManager:
     # ---- who consumes
 
     def _session_closed(self, command: SessionClosed) -> None:
-        self._consumers_leave(command.session, 0)
+        self._consumers_leave(command.session, 0, is_closed=True)
         self.alerting.session_closed(command.session)
         self._committing.session_gone(command.session)
         self.large.session_closed(command.session)
@@ -534,13 +534,18 @@ class MessageManager:
             self._consumers_leave(command.session, command.lease_seconds, is_lost=True)
             self.alerting.session_lost(command.session)
 
-    def _consumers_leave(self, session: SessionId, lease_seconds: float, *, is_lost: bool = False) -> None:
+    def _consumers_leave(
+        self, session: SessionId, lease_seconds: float, *, is_lost: bool = False, is_closed: bool = False
+    ) -> None:
         """The consumers of a session go, or, with a lease, those that can be claimed are away. What is lost once more
-        is waited for no less: it may be in doubt, and whoever says so now is not the one that it was with."""
+        is waited for no less: it may be in doubt, and whoever says so now is not the one that it was with. Nor does
+        the end of a session say what its client settled in another part before."""
         attendance, now = self.catalogue.attendance, self.microseconds()
         gone: dict[Address, list[ConsumerId]] = {}
         for attendant in attendance.of(session):
             if is_lost and attendant.away_until > self.now() + lease_seconds:
+                continue
+            if is_closed and attendant.consumer in self.catalogue.doubts:
                 continue
             destination = self.catalogue.by_address.get(attendant.address)
             self._consumer_changed(attendant.consumer)
