@@ -7,10 +7,12 @@ there, that is a warning, and warnings are errors.
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import re
 import sys
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -60,10 +62,12 @@ def _list_of_decisions() -> str:
 
 
 def _results(match: re.Match[str]) -> str:
-    """A file of benchmarks/results, one level deeper, without its title and picture."""
-    text = (ROOT / "benchmarks" / "results" / match[1]).read_text("utf-8")
-    lines = [line for line in text.splitlines()[1:] if not line.startswith("![")]
-    return "\n".join(f"#{line}" if line.startswith("#") else line for line in lines)
+    """A file of benchmarks/results with its date, one level deeper, without its title and picture."""
+    path = ROOT / "benchmarks" / "results" / match[1]
+    measured = datetime.fromisoformat(json.loads(path.with_suffix(".json").read_text("utf-8"))["measured_at"])
+    lines = [line for line in path.read_text("utf-8").splitlines()[1:] if not line.startswith("![")]
+    deeper = "\n".join(f"#{line}" if line.startswith("#") else line for line in lines)
+    return f"Measured on {measured.day} {measured:%B %Y}.\n{deeper}"
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:

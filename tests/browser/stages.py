@@ -11,6 +11,7 @@ from tests.interop.stage import SECONDS, Stage
 from tests.suites.parted_cluster import PartedCluster
 
 ORDERS, INVOICES, LEDGER = "queue:orders", "queue:invoices", "queue:ledger"
+NEWS, OPS = "topic:news", "alerts:ops"
 
 
 class Shop(Stage):
@@ -61,6 +62,8 @@ class Shop(Stage):
             session = await connection.session(acknowledge="individual")
             await self._reject(session, INVOICES, 5, "cannot reach the bank")
             await self._reject(session, LEDGER, 1, "the books do not balance", unit_of_order="account-17")
+            await session.consumer(NEWS, durable="archive", shared=True)
+            await (await session.producer(NEWS)).send_confirmed("a new shelf")
             alerts = connection.alerts("ops")
             await alerts.publish("TAG:disk", "disk of db-3 is 91 % full", priority=9)
             await alerts.publish("USER:ann", "call the warehouse", priority=4)

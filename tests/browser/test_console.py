@@ -14,13 +14,19 @@ from playwright.sync_api import expect
 
 from heliograph.nodes.users import UserStore
 from tests.browser.conftest import Window
-from tests.browser.stages import INVOICES, LEDGER, ORDERS, Parted, Shop
+from tests.browser.stages import INVOICES, LEDGER, NEWS, OPS, ORDERS, Parted, Shop
 from tests.interop.stage import Stage
 
 pytestmark = [pytest.mark.req("X3"), pytest.mark.timeout(120, func_only=True)]
 CHEAP = (16, 8, 1)
 SECRET = "ann's secret"
+# What is there and begins or ends beside a window of a phone.
+BESIDE_THE_WINDOW = """(all) => all.filter((each) => {
+  const { left, right, width } = each.getBoundingClientRect();
+  return width > 0 && (left < 0 || right > innerWidth);
+}).map((each) => each.textContent)"""
 PAGES = ("overview", "destinations", "dead", "units", "alerts", "cluster", "log", "server")
+EVERY_PAGE = (*PAGES, f"d/{ORDERS}", f"d/{NEWS}", f"d/{OPS}")
 
 
 @pytest.fixture(scope="module")
@@ -162,6 +168,14 @@ def test_a_stuck_unit_is_helped(window: Window, shop: Shop) -> None:
     page = enter(window, shop, "units")
     expect(page.get_by_role("cell", name="account-17")).to_be_visible()
     window.picture("stuck-units")
+    page.get_by_role("link", name=LEDGER).click()
+    expect(page.get_by_text("1 unit stuck")).to_be_visible()
+    expect(page.locator(".message")).to_have_count(2)  # the one that is stuck, and the one behind it
+    expect(page.locator(".tile", has_text="Oldest waits since")).not_to_contain_text("–")
+    page.keyboard.press("4")
+    page.set_viewport_size({"width": 390, "height": 780})
+    expect(page.get_by_role("button", name="Give up…")).to_be_in_viewport(ratio=0.95)
+    expect(page.get_by_role("link", name=LEDGER)).to_be_in_viewport(ratio=0.95)
     page.get_by_role("button", name="Give up…").click()
     page.get_by_role("dialog").get_by_role("button", name="Give it up").click()
     expect(page.get_by_text("All units move.")).to_be_visible()
@@ -172,9 +186,28 @@ def test_alerts_and_events(window: Window, shop: Shop) -> None:
     first = page.locator("main tbody tr").first
     expect(first).to_contain_text("TAG:disk")
     expect(first.locator(".level.high")).to_have_text("9")
+    expect(first).to_contain_text("disk of db-3 is 91 % full")
+    expect(first).to_contain_text("it is cancelled")
+    window.picture("alerts")
+    go(window, shop, f"d/{OPS}")
+    page.get_by_role("link", name="Live alerts").click()
+    expect(first).to_contain_text("TAG:disk")
     page.keyboard.press("7")
     expect(page.get_by_role("heading", name="Events")).to_be_visible()
     expect(page.get_by_text("server-started").first).to_be_visible()
+
+
+def test_a_topic_says_who_subscribes_and_moves(window: Window, shop: Shop) -> None:
+    page = enter(window, shop, f"d/{NEWS}")
+    expect(page.get_by_role("cell", name="archive")).to_be_visible()
+    expect(page.locator(".tile", has_text="In a second").locator(".value")).to_have_text(
+        "0"
+    )  # it is kept up to date
+    page.get_by_role("button", name="Send…").click()
+    page.get_by_role("dialog").get_by_label("Body").fill("another shelf")
+    page.get_by_role("dialog").get_by_role("button", name="Send").click()
+    expect(page.get_by_role("row", name="archive")).to_contain_text("durable, shared")
+    expect(page.get_by_role("row", name="archive").locator("td.number").first).to_have_text("2")
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -182,7 +215,7 @@ def test_nobody_stumbles(browser: Any, shop: Shop, axe: str, scheme: str) -> Non
     """axe finds nothing serious on any page; in a window of a phone's size nothing is cut off."""
     window = Window(browser, scheme=scheme)
     page = enter(window, shop)
-    for name in (*PAGES, f"d/{ORDERS}"):
+    for name in EVERY_PAGE:
         go(window, shop, name)
         expect(page.get_by_role("heading", level=1)).to_be_visible()
         page.wait_for_timeout(700)
@@ -195,12 +228,15 @@ def test_nobody_stumbles(browser: Any, shop: Shop, axe: str, scheme: str) -> Non
         ]
         assert not serious, serious
     page.set_viewport_size({"width": 390, "height": 780})
-    for name in (*PAGES, f"d/{ORDERS}"):
+    for name in EVERY_PAGE:
         go(window, shop, name)
         expect(page.get_by_role("heading", level=1)).to_be_visible()
         page.wait_for_timeout(300)
         width = page.evaluate("document.documentElement.scrollWidth")
         assert width <= 390, f"{name} is {width} wide"
+        expect(page.locator("#nav a[aria-current]")).to_be_in_viewport(ratio=0.95)
+        hidden = page.locator("main button, main td").evaluate_all(BESIDE_THE_WINDOW)
+        assert not hidden, f"on {name} one has to look for {hidden}"
         if name == "overview":
             window.picture(f"phone-{scheme}")
     window.close()

@@ -148,7 +148,15 @@ def test_wheel_and_sdist_install_into_fresh_environments(tmp_path: Path) -> None
     assert not [name for name in names if name.startswith(("tests/", "simulation/"))]
     with tarfile.open(sdist) as archive:
         packed = {name.split("/", 1)[1] for name in archive.getnames() if "/" in name}
-    assert {"packaging/install.sh", "mkdocs.yml", "docs/index.md", "README.md", "LICENSE"} <= packed
+    assert {
+        "packaging/install.sh",
+        "deploy/grafana/heliograph.json",
+        "benchmarks/results/latest.md",
+        "mkdocs.yml",
+        "docs/index.md",
+        "README.md",
+        "LICENSE",
+    } <= packed
 
     prefix = tmp_path / "root"
     environment = {**os.environ, "PYTHON": sys.executable}

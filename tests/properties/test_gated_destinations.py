@@ -19,13 +19,16 @@ from hypothesis.stateful import run_state_machine_as_test as run_machine
 from heliograph.cluster.dispatch_rules import Hold, Message, Situation, own_hold
 from heliograph.cluster.partition_state import State
 from heliograph.destinations import partition_gate
+from heliograph.destinations.doubts import Doubt, Doubts
 from heliograph.destinations.holding_back import HoldingBack
 from heliograph.destinations.partition_gate import PartitionGate
+from heliograph.destinations.recovery import CatalogueRecovery
 from heliograph.destinations.stamps import Stamps
 from heliograph.destinations.views import Views
 from heliograph.destinations.waiting import Waiting
+from heliograph.nodes import message_manager
 from tests.properties import test_destination_engines as engines
-from tests.properties.destination_world import ADDRESSES
+from tests.properties.destination_world import ADDRESSES, Client
 from tests.properties.gated_world import PartedWorld
 from tests.properties.test_destination_engines import CREDIT, Destinations, Shape, machine_settings, packed
 
@@ -44,6 +47,26 @@ class PartedDestinations(Destinations):
         self.world.open_session("bob", "two")
         for address in ADDRESSES:
             self.world.attach(ann, address, credit)
+
+    def _client(self, data: st.DataObject) -> Client:
+        """One that is not in another part."""
+        here = [each for each in self.world.clients.values() if not self.world.is_away(each)]
+        if not here:
+            here = [self.world.open_session("eve", "three")]
+        client = data.draw(st.sampled_from(here), label="client")
+        if any(lane.cut_off for lane in self.world.lanes_of(client)):
+            self.world.resume_session(client)
+        return client
+
+    @rule(data=st.data())
+    def lose_a_client_to_another_part(self, data: st.DataObject) -> None:
+        self.world.lose_to_another_part(self._client(data))
+
+    @precondition(lambda self: any(map(self.world.is_away, self.world.clients.values())))
+    @rule(data=st.data())
+    def a_client_comes_back(self, data: st.DataObject) -> None:
+        away = [each for each in self.world.clients.values() if self.world.is_away(each)]
+        self.world.resume_session(data.draw(st.sampled_from(away), label="client"))
 
     @rule(state=st.sampled_from(State), in_force=st.booleans())
     def enter_a_view(self, state: State, in_force: bool) -> None:
@@ -133,6 +156,14 @@ def _cuts_no_page(waiting: Waiting, spans: list[Any], pages: list[Any]) -> None:
     waiting.restore(pages)
 
 
+_note_doubt = message_manager.MessageManager._note_doubt
+
+
+def _only_begins(manager: message_manager.MessageManager, doubt: Doubt | None) -> None:
+    if doubt is not None and doubt.attached is not None:
+        _note_doubt(manager, doubt)
+
+
 PLANTS: dict[str, Callable[[], Any]] = {
     "an older message goes in D": lambda: without(Hold.OLDER),
     "what a restricted part accepted goes in B": lambda: without(Hold.FROM_RESTRICTED),
@@ -155,6 +186,15 @@ PLANTS: dict[str, Callable[[], Any]] = {
     "stamps are not in the snapshot": lambda: patch.object(Stamps, "state", None),
     "a view that was entered is not replayed": lambda: patch.object(Views, "_entered", lambda *_: None),
     "what nobody was whole for is forgotten": lambda: patch.object(Stamps, "_restrict", lambda *_: None),
+    "what is in doubt is not written down": lambda: patch.object(
+        message_manager, "doubt_of", lambda *_: None
+    ),
+    "doubts end with the process": lambda: patch.object(CatalogueRecovery, "_in_doubt", lambda _: []),
+    "doubts are not in the snapshot": lambda: patch.object(Doubts, "__iter__", lambda _: iter(())),
+    "who came back is in doubt after a restart": lambda: patch.object(
+        message_manager.MessageManager, "_note_doubt", _only_begins
+    ),
+    "a whole cluster ends no doubt": lambda: patch.object(Doubts, "clear", lambda _: None),
     "nothing returns": lambda: patch.object(HoldingBack, "open_gate", lambda _: None),
 }
 

@@ -198,6 +198,25 @@ def test_under_a_name_alerts_wait_and_none_comes_twice_over_a_restart(tmp_path: 
     at_a_server(tmp_path, after)
 
 
+@pytest.mark.req("A1")
+def test_who_lists_alerts_reads_what_each_begins_with_however_long_they_are(tmp_path: Path) -> None:
+    """A page of the longest destinations is longer than a control frame."""
+
+    async def story(url: str) -> None:
+        async with heliograph.connect(url, reconnect_seconds=0.0) as connection:
+            ops = connection.alerts("ops")
+            await ops.publish("TAG:disk", "disk of db-3 is 91 % full", priority=9)
+            for number in range(60):
+                await ops.publish(f"TAG:{'x' * 4000}{number}", "é" * 200, priority=5)
+            listed = await ops.list()
+            assert len(listed) == 61
+            assert listed[0]["beginning"] == "disk of db-3 is 91 % full"
+            assert listed[1]["beginning"] == "é" * 120, "letters stay whole"
+            assert listed[1]["bytes"] == 400
+
+    at_a_server(tmp_path, story)
+
+
 @pytest.mark.req("A7")
 def test_the_life_of_an_alert_is_told(tmp_path: Path) -> None:
     async def story(url: str) -> None:

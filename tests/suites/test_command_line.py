@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -12,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+import heliograph
 
 pytestmark = [pytest.mark.req("X4"), pytest.mark.slow]
 
@@ -229,6 +232,65 @@ def test_a_wrong_address_is_told_in_words_and_code(server: Server) -> None:
 
 
 @pytest.mark.req("M11")
+def test_who_takes_from_a_destination_is_listed(server: Server) -> None:
+    server.run("send", "queue:taken", "one")
+    assert (
+        b"nobody takes from queue:taken"
+        in server.run("admin", "destination", "consumers", "queue:taken").stderr
+    )
+    follower = server.start("receive", "queue:taken", "--follow")
+    try:
+        until(lambda: server.destination("queue:taken")["consumers"] == 1, "somebody takes")
+        shown = server.run("admin", "destination", "consumers", "queue:taken").stdout.decode()
+        assert "guest" in shown
+        assert "room for" in shown
+        listed = json.loads(server.run("admin", "destination", "consumers", "queue:taken", "--json").stdout)
+        assert [each["user"] for each in listed["consumers"]] == ["guest"]
+    finally:
+        follower.send_signal(signal.SIGINT)
+        follower.communicate(timeout=PATIENCE_SECONDS)
+
+
+def test_units_that_are_stopped_are_found_wherever_they_are(server: Server) -> None:
+    assert server.run("units").stdout == b"no unit of order is stopped\n"
+    server.run("send", "queue:books", "first", "--unit", "account-7")
+    for name in ("queue:books", "queue:ledger"):
+        _stop_a_unit(server, name)
+    shown = server.run("units").stdout.decode()
+    assert shown.index("queue:books") < shown.index("queue:ledger")
+    assert "helio units queue:ledger --resume account-7" in shown
+    assert b"name the destination too" in server.run("units", "--resume", "account-7", code=2).stderr
+    for name in ("queue:books", "queue:ledger"):
+        server.run("units", name, "--give-up", "account-7")
+    assert json.loads(server.run("units", "--json").stdout) == {"units": []}
+
+
+def _stop_a_unit(server: Server, name: str) -> None:
+    with heliograph.connect_blocking(server.environment["HELIO_URL"]) as connection:
+        session = connection.session(acknowledge="individual")
+        session.producer(name).send_confirmed("second", unit_of_order="account-7")
+        connection.ask(
+            "destination.set", destination=name, policy={"redelivery_limit": 1, "unit_stops": True}
+        )
+        message = session.consumer(name).receive(timeout=5)
+        assert message is not None
+        assert message.unit_of_order == "account-7"
+        message.reject("it does not balance")
+
+
+def test_orders_about_a_cluster_are_nothing_for_a_server_that_stands_alone(server: Server) -> None:
+    for order in (("remove", "1.3"), ("override",)):
+        said = server.run("cluster", *order, "--yes", code=2).stderr
+        assert b"this server stands alone: it is not a node of a cluster [not-clustered]" in said
+
+
+def test_figures_are_for_people_unless_a_program_asks(server: Server) -> None:
+    shown = server.run("admin", "server").stdout.decode()
+    assert re.search(r"^rss_bytes +\d+ MiB$", shown, re.MULTILINE)
+    assert re.search(r"^uptime_seconds +[\d.]+ (s|min \d+ s)$", shown, re.MULTILINE)
+    assert json.loads(server.run("admin", "server", "--json").stdout)["rss_bytes"] > 1024 * 1024
+
+
 def test_names_of_the_server_are_not_for_everybody(server: Server) -> None:
     server.run("send", "queue:_mine", "x", code=2)
 

@@ -12,6 +12,7 @@ import pytest
 
 import heliograph
 from heliograph import ClientFault, Connection
+from heliograph.model.limits import UNIT_HELD_MESSAGES
 from tests.servers import ServerProcess, embedded, play, url_of
 from tests.suites.ordered import Handed, Ledger, Worker, depth_of, until_time, work_off
 
@@ -422,6 +423,59 @@ def test_a_unit_whose_head_failed_for_good_stops_where_the_policy_says_so(tmp_pa
             await stop(*workers)
 
     play(story())
+
+
+@pytest.mark.req("J9", "U1")
+def test_what_waits_for_its_unit_is_there_for_who_looks(tmp_path: Path) -> None:
+    """Behind a message that is handed out as behind one that failed for good; and it can be taken out of the way."""
+
+    async def story() -> None:
+        async with served(tmp_path, redelivery_limit=1, unit_stops=True) as (url, connection):
+            ledger = Ledger()
+            first, second = await workers_of(url, ledger, "first", "second", credit=1)
+            await send(connection, "ada-1", "bob-1", "ada-2", "bob-2", "ada-3")
+            handed = {
+                message.text: message for message in (await first.take(), await second.take()) if message
+            }
+            assert set(handed) == {"ada-1", "bob-1"}
+            assert await _waiting(connection) == ["ada-2", "bob-2", "ada-3"]
+            for worker in (first, second):
+                worker.given_back()
+            await handed["ada-1"].reject("poison")
+            await handed["bob-1"].acknowledge()
+            await work_off([first, second], {"bob-2"})
+            assert await _waiting(connection) == ["ada-1", "ada-2", "ada-3"], "the poison too"
+            await stop(first, second)
+            await connection.ask("destination.pause", destination=QUEUE, consumption=True)
+            await connection.ask("destination.create", destination="queue:aside")
+            moved = {"target": "queue:aside", "filter": "", "limit": 1}
+            assert (await connection.ask("message.move", destination=QUEUE, **moved))["messages"] == 1
+            assert await _waiting(connection) == ["ada-2", "ada-3"]
+            assert await _waiting(connection, "queue:aside") == ["ada-1"]
+
+    play(story())
+
+
+@pytest.mark.req("J9", "U1")
+def test_more_than_stays_in_memory_waits_for_its_unit_and_is_there_for_who_looks(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with served(tmp_path) as (url, connection):
+            ledger = Ledger()
+            (worker,) = await workers_of(url, ledger, "first", credit=1)
+            (other,) = await workers_of(url, ledger, "second", credit=1)
+            count = UNIT_HELD_MESSAGES + 3000
+            await send(connection, *[f"ada-{n}" for n in range(count)])
+            assert await worker.take() is not None
+            await send(connection, PASSER)
+            await work_off([other], {PASSER})  # all came up before it
+            assert await _waiting(connection) == [f"ada-{n}" for n in range(1, count)]
+            await stop(worker, other)
+
+    play(story())
+
+
+async def _waiting(connection: Connection, queue: str = QUEUE) -> list[str]:
+    return [message.text async for message in await connection.browse(queue)]
 
 
 @pytest.mark.req("U2")

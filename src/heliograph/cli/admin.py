@@ -8,7 +8,7 @@ import typer
 
 from heliograph.cli import admin_destination, admin_message, admin_nodes
 from heliograph.cli.at_server import Server, at_server
-from heliograph.cli.presentation import count_of, duration_of, harmless, shown_value
+from heliograph.cli.presentation import bytes_of, count_of, duration_of, harmless, moment_of, shown_value
 
 app = typer.Typer(help="Look at a running server and change it.", no_args_is_help=True)
 app.add_typer(admin_destination.app, name="destination")
@@ -28,16 +28,40 @@ def _show_facts(body: dict[str, Any]) -> None:
     for key, value in body.items():
         if isinstance(value, dict):
             for inner, figure in value.items():
-                typer.echo(f"{key + '.' + inner:<32} {figure}")
+                typer.echo(f"{key + '.' + inner:<32} {_figure(inner, figure)}")
         else:
-            typer.echo(f"{key:<32} {value}")
+            typer.echo(f"{key:<32} {_figure(key, value)}")
+
+
+def _figure(key: str, value: Any) -> str:
+    """As a person reads it; `--json` has it as it is."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return harmless(shown_value(value))
+    if key == "time":
+        return moment_of(value)
+    if key.endswith("_bytes") or key == "bytes":
+        return bytes_of(value)
+    if key == "uptime_seconds":
+        return duration_of(value)
+    if key.endswith("seconds"):
+        return f"{value:.6g} s"
+    return f"{value:,}"
 
 
 @app.command("configuration")
 @at_server
 def configuration(server: Server) -> None:
     """Show the settings with which the server runs."""
-    server.tell(server.ask("configuration"), _show_facts)
+    server.tell(server.ask("configuration"), _show_settings)
+
+
+def _show_settings(body: dict[str, Any]) -> None:
+    for part, settings in body.items():
+        if isinstance(settings, dict):
+            for key, value in settings.items():
+                typer.echo(f"{part + '.' + key:<36} {harmless(shown_value(value))}")
+        else:
+            typer.echo(f"{part:<36} {harmless(shown_value(settings))}")
 
 
 @app.command("sessions")
@@ -52,6 +76,8 @@ def _show_sessions(body: dict[str, Any]) -> None:
         state = "connected" if entry["connected"] else "away"
         sends = f"sends to {count_of(entry['lanes'], 'destination')}"
         typer.echo(f"{entry['session']:<28} {harmless(entry['user']):<16} {state}, {sends}")
+    if not body["sessions"]:
+        typer.echo("no client has a session", err=True)
 
 
 @app.command("pipelines")

@@ -86,6 +86,25 @@ def _members(body: dict[str, Any]) -> list[str]:
     return lines
 
 
+@app.command("consumers")
+@at_server
+def list_consumers(server: Server, destination: Destination) -> None:
+    """List who takes from a destination, and how much each of them has."""
+    body = server.ask_all("destination.consumers", "consumers", destination=destination)
+    server.tell(body, lambda body: _show_consumers(destination, body["consumers"]))
+
+
+def _show_consumers(destination: str, entries: list[dict[str, Any]]) -> None:
+    if not entries:
+        typer.echo(f"nobody takes from {harmless(destination)}", err=True)
+        return
+    for entry in entries:
+        client = f" as {harmless(entry['client'])}" if entry["client"] else ""
+        told = [f"{entry['in_flight']:,} in flight", f"room for {entry['credit']:,}"]
+        told += ["away"] if entry["away"] else []
+        typer.echo(f"{entry['session']:<28} {harmless(entry['user'])}{client}  {', '.join(told)}")
+
+
 @app.command("set")
 @at_server
 def set_policy(

@@ -249,6 +249,8 @@ def _show_list(alerts: list[dict[str, Any]]) -> None:
             f"  {harmless(each['destination'])}  {harmless(each['user'])}  {until},"
             f" delivered {each['delivered']}, acknowledged {each['acknowledged']}{secret}"
         )
+        if each.get("beginning"):
+            typer.echo(f"      {harmless(' '.join(each['beginning'].split()))}")
     typer.echo(count_of(len(alerts), "live alert"), err=True)
 
 

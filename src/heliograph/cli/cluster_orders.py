@@ -30,13 +30,21 @@ def remove(
     yes: Yes = False,
 ) -> None:
     """Take a node that is gone for good out of the cluster, so that nobody waits for it any more."""
-    part = Part((), server.ask("nodes.ask", command="node"))
+    part = _part(server)
     if any(view.get("state") == "D" and node in view["missing"] for view in part.partitions.values()):
         _insist(_DECREED.format(node=node), f"Is the disk of {node} gone for good?", yes)
     else:
         confirm(f"{node} is taken out of the cluster. Is it gone for good?", yes)
     composite = server.ask("nodes.ask", command="node.remove", arguments={"node": node})
     server.tell(composite, lambda composite: _show_removed(node, composite))
+
+
+def _part(server: Server) -> Part:
+    """The cluster as this node sees it. Raises ClientFault if there is none."""
+    part = Part((), server.ask("nodes.ask", command="node"))
+    if not part.is_cluster:
+        raise ClientFault("this server stands alone: it is not a node of a cluster", code="not-clustered")
+    return part
 
 
 def _show_removed(node: str, composite: dict[str, Any]) -> None:
@@ -58,7 +66,7 @@ def _show_removed(node: str, composite: dict[str, Any]) -> None:
 @at_server
 def override(server: Server, yes: Yes = False) -> None:
     """Let a part that is restricted hand out everything, when the other parts are gone for good."""
-    part = Part((), server.ask("nodes.ask", command="node"))
+    part = _part(server)
     restricted = {name: view for name, view in part.partitions.items() if view.get("state") == "D"}
     if not restricted:
         raise ClientFault(

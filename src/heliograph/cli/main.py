@@ -20,6 +20,7 @@ from heliograph.cli import (
     completion,
     demo,
     dmq,
+    explain,
     log,
     pipeline,
     receive,
@@ -46,6 +47,7 @@ app.command("top")(top.top)
 app.command("log")(log.log)
 app.command("units")(units.units)
 app.command("transactions")(transactions.transactions)
+app.command("explain")(explain.explain)
 app.command("completion")(completion.completion)
 app.add_typer(alerts.app, name="alerts")
 app.add_typer(dmq.app, name="dmq")
@@ -77,7 +79,7 @@ def _options(
 
 def main() -> None:
     """The entry point of the console script."""
-    command()()
+    command()(prog_name="helio")
 
 
 def command() -> TyperGroup:

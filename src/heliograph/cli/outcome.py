@@ -34,12 +34,18 @@ def exit_code(error: HeliographError) -> int:
 
 
 def report(error: HeliographError, *, as_json: bool) -> None:
-    """Say what went wrong: to programs on standard output, to people on standard error."""
+    """Say what went wrong and what to do now: to programs on standard output, to people on standard error."""
+    from heliograph.cli.advice import next_step
+
+    advice = next_step(error.code)
     if as_json:
-        typer.echo(json.dumps({"error": {"code": error.code, "sentence": error.sentence}}))
-    else:
-        typer.secho("helio: ", fg="red", bold=True, nl=False, err=True)
-        typer.echo(f"{error.sentence} [{error.code}]", err=True)
+        told = {"code": error.code, "sentence": error.sentence, "next": advice}
+        typer.echo(json.dumps({"error": told}))
+        return
+    typer.secho("helio: ", fg="red", bold=True, nl=False, err=True)
+    typer.echo(f"{error.sentence} [{error.code}]", err=True)
+    if advice and "`helio " not in error.sentence:  # which says it already
+        typer.secho(f"       {advice}", dim=True, err=True)
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any
 
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
@@ -38,6 +39,11 @@ def duration_of(seconds: float) -> str:
         if whole >= size:
             return f"{whole // size} {unit} {whole % size // smaller} {name}"
     return f"{whole} s"
+
+
+def moment_of(seconds: float) -> str:
+    """`2026-11-18 09:30:12`, in this machine's time zone."""
+    return datetime.fromtimestamp(seconds).strftime("%Y-%m-%d %H:%M:%S")
 
 
 def harmless(text: str) -> str:

@@ -35,6 +35,7 @@ class Order:
     persistent: bool = True
     time_to_live: float | None = None
     delay: float | None = None
+    unit: str | None = None
     properties: dict[str, Any] = field(default_factory=dict)
 
 
@@ -140,6 +141,15 @@ def send(
             "--delay", min=0, metavar="SECONDS", help="It is delivered after this.", show_default=False
         ),
     ] = None,
+    unit: Annotated[
+        str,
+        typer.Option(
+            "--unit",
+            metavar="NAME",
+            help="The unit of order: messages of one name are processed one after the other.",
+            show_default=False,
+        ),
+    ] = "",
     store_and_forward: Annotated[
         Path | None,
         typer.Option(
@@ -160,6 +170,7 @@ def send(
         persistent=not non_persistent,
         time_to_live=ttl,
         delay=delay,
+        unit=unit or None,
         properties=parse_properties(properties or []),
     )
     import uvloop
@@ -223,6 +234,7 @@ async def _send(order: Order, address: ServerAddress) -> Receipt:
             persistent=order.persistent,
             time_to_live=order.time_to_live,
             delay=order.delay,
+            unit_of_order=order.unit,
         )
         if order.file:
             return await _send_file(order, producer)
@@ -252,6 +264,7 @@ async def _deposit(order: Order, address: ServerAddress, folder: Path) -> Deposi
             persistent=order.persistent,
             time_to_live=order.time_to_live,
             delay=order.delay,
+            unit_of_order=order.unit,
         )
         assert isinstance(producer, StoringProducer)
         stored = 0

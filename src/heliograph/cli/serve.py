@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from functools import partial
@@ -12,7 +13,7 @@ import typer
 
 from heliograph.cli import options
 from heliograph.cli.outcome import NODE_FAILED, explained, report
-from heliograph.model.errors import ClientFault
+from heliograph.model.errors import ClientFault, Unavailable
 
 if TYPE_CHECKING:
     from heliograph.model.errors import HeliographError
@@ -92,6 +93,7 @@ def serve(
             },
         )
         check_role(configuration, asked=role is not None)
+        _check_folder(Path(configuration.server.data))
         import uvloop
 
         failure = uvloop.run(_run(configuration, ready_file, as_json=as_json))
@@ -109,6 +111,19 @@ def check_role(configuration: Configuration, *, asked: bool) -> None:
             " [cluster] in the configuration",
             code="configuration-invalid",
         )
+
+
+def _check_folder(path: Path) -> None:
+    """Raises Unavailable if a server cannot keep its data there."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        if not os.access(path, os.R_OK | os.W_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    except OSError as failure:
+        raise Unavailable(
+            f"the data folder {path.absolute()} cannot be used: {failure.strerror}",
+            code="data-folder-unusable",
+        ) from None
 
 
 async def _run(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from itertools import groupby
+from operator import itemgetter
 from typing import Annotated, Any
 
 import typer
@@ -14,7 +16,10 @@ from heliograph.cli.presentation import count_of, duration_of, harmless
 @at_server
 def units(
     server: Server,
-    destination: Annotated[str, typer.Argument(metavar="DEST", help="queue:NAME or topic:NAME.")],
+    destination: Annotated[
+        str,
+        typer.Argument(metavar="DEST", help="queue:NAME or topic:NAME.", show_default="all that are stopped"),
+    ] = "",
     resume: Annotated[
         str | None,
         typer.Option("--resume", metavar="UNIT", help="Let a stopped unit go on, named as this shows it."),
@@ -28,10 +33,17 @@ def units(
         ),
     ] = None,
 ) -> None:
-    """List the units of order that wait in a destination, those first that need somebody."""
+    """List the units of order that wait in a destination, those first that need somebody; without a destination,
+    those that are stopped anywhere."""
     if resume is not None and give_up is not None:
         raise typer.BadParameter("a unit is resumed, or its message given up, not both")
     unit = resume if give_up is None else give_up
+    if not destination and unit is not None:
+        raise typer.BadParameter(f"name the destination too: helio units DEST --resume {unit}")
+    if not destination:
+        body = {"units": _stopped(server)}
+        server.tell(body, lambda body: _show_stopped(body["units"]))
+        return
     if unit is None:
         body = server.ask_all("destination.units", "units", destination=destination)
         server.tell(body, lambda body: _show(destination, body["units"]))
@@ -40,6 +52,26 @@ def units(
         "destination.resume_unit", destination=destination, unit=unit, give_up=give_up is not None
     )
     server.tell(body, f"unit {harmless(unit)} of {harmless(destination)} goes on")
+
+
+def _stopped(server: Server) -> list[dict[str, Any]]:
+    """Units that wait for an administrator, with their destinations."""
+    found = server.ask_all("destinations", "destinations")["destinations"]
+    return [
+        {"destination": each["address"], **unit}
+        for each in sorted(found, key=lambda each: str(each["address"]))
+        if each["stopped_units"]
+        for unit in server.ask_all("destination.units", "units", destination=each["address"])["units"]
+        if unit["reason"] == "stopped"
+    ]
+
+
+def _show_stopped(entries: list[dict[str, Any]]) -> None:
+    if not entries:
+        typer.echo("no unit of order is stopped")
+    for destination, units in groupby(entries, key=itemgetter("destination")):
+        typer.echo(harmless(destination))
+        _show(destination, list(units))
 
 
 def _show(destination: str, entries: list[dict[str, Any]]) -> None:

@@ -20,6 +20,7 @@ from typing import Any
 from heliograph.clustered.adapter import Acknowledge, Adapter, Delivery, Transacting
 from heliograph.clustered.events import (
     ActOn,
+    AllFencedOff,
     CopiesSubscribed,
     Doubt,
     Drained,
@@ -27,6 +28,7 @@ from heliograph.clustered.events import (
     Event,
     FencedOff,
     FenceOff,
+    FenceOffAll,
     FindComplete,
     HasEverything,
     Heard,
@@ -142,6 +144,7 @@ class MemberRun:
         )
         self._room = asyncio.Event()
         self._to_acknowledge: list[Delivery] = []
+        self._owed_acknowledgements = self._acknowledged = 0
         self._has_done_copies = asyncio.Event()
         self._heard_done: dict[MemberKey, int] = {}
         self._settling: Settling[HasEverything] = Settling()
@@ -202,6 +205,8 @@ class MemberRun:
                 self._tasks.create_task(self._find_complete(HasEverything(key, lineage)))
             case FenceOff(key):
                 self._tasks.create_task(self._fence(key))
+            case FenceOffAll():
+                self._tasks.create_task(self._fence_all())
             case Stop():
                 self._stop = effect
                 self._tasks.create_task(self._end(effect))
@@ -220,8 +225,7 @@ class MemberRun:
     async def _end(self, stop: Stop) -> None:
         if stop.has_left:
             # The last word is worth waiting for: after it nobody waits for the lease.
-            while not self._outgoing.empty():
-                await asyncio.sleep(0.01)
+            await self._outgoing.join()
             await self._acknowledge_now()
         raise Ended(stop)
 
@@ -266,12 +270,18 @@ class MemberRun:
             await self._transacting.fence(key)
         self._handle(FencedOff(key))
 
+    async def _fence_all(self) -> None:
+        if self._transacting is not None:
+            await self._transacting.fence_all(self.membership.waits)
+        self._handle(AllFencedOff())
+
     # ---- control words
 
     async def _say(self) -> None:
         while _goes_on():
             word = await self._outgoing.get()
             await self._adapter.say(encoded(word))
+            self._outgoing.task_done()
 
     async def _hear(self) -> None:
         while _goes_on():
@@ -328,12 +338,15 @@ class MemberRun:
                 self._heed_done(word.ids)
 
     async def _let_go_of_words(self, transacting: Transacting) -> None:
-        """Of those that came the last time but one: since then their copies have come, and are acknowledged."""
+        """Of those that came the last time but one, once their copies, which have come since, are acknowledged."""
+        due = 0
         while _goes_on():
             await asyncio.sleep(limits.CLUSTERED_LET_GO_SECONDS)
             await self._heed_kept_words(transacting, all_of_them=False)
-            await transacting.let_go()
+            if self._acknowledged >= due:
+                await transacting.let_go()
             await self._adapter.caught_up()
+            due = self._owed_acknowledgements
 
     def _share_results(self, word: Done) -> None:
         on_result = self._settings.on_result
@@ -373,6 +386,7 @@ class MemberRun:
     def _acknowledge_later(self, deliveries: list[Delivery]) -> None:
         """Hearing must not wait for the middleware: one's own beat may be the next word."""
         self._to_acknowledge += deliveries
+        self._owed_acknowledgements += len(deliveries)
         self._has_done_copies.set()
 
     async def _acknowledge(self) -> None:
@@ -385,6 +399,7 @@ class MemberRun:
         deliveries, self._to_acknowledge = self._to_acknowledge, []
         if deliveries:
             await self._adapter.acknowledge(deliveries)
+            self._acknowledged += len(deliveries)
 
     def _ask_about_the_overdue(self) -> None:
         view, now = self.membership.view, self._clock()
@@ -402,10 +417,12 @@ class MemberRun:
                     self._outgoing.put_nowait(Ask(self._settings.name, owner, part))
 
     async def _answer(self, name: str, ids: list[str]) -> None:
-        """What I have not seen although I have seen everything until now, I never will."""
+        """What I have not seen although I have seen everything until now, I never will; nor while I am full of what
+        waits for others."""
         if not self._is_subscribed:
             return
-        await self._adapter.caught_up()
+        if not self.holding.is_full:
+            await self._adapter.caught_up()
         done = [identity for identity in ids if self.holding.is_done(identity)]
         wanted = [i for i in ids if i not in self.holding.held and not self.holding.is_done(i)]
         if done or wanted:

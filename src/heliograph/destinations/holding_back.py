@@ -178,8 +178,9 @@ class HoldingBack(Pledging):
         )
 
     def elsewhere_behind(self, number: int, priority: int) -> Iterator[Span | Page]:
-        """What is held back at a priority, or is being looked through, and lies not all before this number."""
-        for place in (self._gate, self._survey):
+        """What waits at a priority and is in no level, and lies not all before this number: it is held back by the
+        gate or by its unit of order, or is being looked through."""
+        for place in (self._gate, self._survey, self.units):
             for span in place.hot_spans() if place is not None else ():
                 if self._place(span) == priority and number < span.block.number + span.stop - 1:
                     yield span

@@ -789,7 +789,7 @@ class MessageList(HoldingBack):
         for priority, level in self._levels.items():
             for page in level.cold_pages():
                 yield priority, page
-        yield from self.units.cold_pages()
+        yield from self.units.pages()
         if self._survey is not None:
             yield from self._survey.pages()
         if self._gate is not None:
@@ -843,7 +843,7 @@ class MessageList(HoldingBack):
         """Of what waits for its time, for its unit, for the cluster to be whole, or to be looked at."""
         for span in self._spans_elsewhere():
             self._let_go(span, effects)
-        pages = [*self.units.cold_pages(), *(self._survey.pages() if self._survey is not None else ())]
+        pages = [*self.units.pages(), *(self._survey.pages() if self._survey is not None else ())]
         pages += self._gate.pages() if self._gate is not None else ()
         for priority, page in pages:
             for entry in page.entries():

@@ -554,7 +554,7 @@ class Units:
             if unit.run:
                 yield from unit.run
 
-    def cold_pages(self) -> Iterator[tuple[int, Page]]:
+    def pages(self) -> Iterator[tuple[int, Page]]:
         for unit in self._units.values():
             if unit.cold:
                 yield from unit.cold

@@ -330,8 +330,10 @@ ENDED_ALERTS_REMEMBERED = 10_000
 TRAIL_ENTRIES = 500
 # Alerts that a consumer remembers having received: a server that was killed may not know of those that it could lose.
 ALERTS_REMEMBERED = 1_000
-# Alerts in one answer to who lists them: with their headers they fit a control frame.
+# Alerts in one answer to who lists them: with their headers, and the beginnings of what they say, they fit a frame.
 ALERTS_PER_PAGE = 50
+# Of what an alert says, so much stands in a list: enough for a line, and a page of them still fits.
+ALERT_BEGINNING_BYTES = 240
 # Recipients that one decision names: it fits a frame of the bus with the alert.
 ALERT_RECIPIENTS = 4096
 # A client hands nothing over that has not heard from its server for so many heartbeats, and one more until it looks.
@@ -553,6 +555,8 @@ LEASE_SECONDS = 3600.0
 MAX_LEASE_SECONDS = 7 * 24 * 3600.0
 # Tasks of one batch of a writer.
 MAX_BATCH_PARTS = 1_000
+# Alerts that a pipeline raises with one question, which is a control frame with all of them in it.
+MAX_RAISED_ALERTS = 256
 
 # ---- several buses (M3)
 

@@ -41,7 +41,7 @@ function show() {
   fill(main);
   for (const [id, link] of links) {
     const isHere = id === name || (name === "d" && id === "destinations");
-    if (isHere) link.setAttribute("aria-current", "page"); else link.removeAttribute("aria-current");
+    if (isHere) { link.setAttribute("aria-current", "page"); link.scrollIntoView({ block: "nearest", inline: "center" }); } else link.removeAttribute("aria-current");
   }
   document.title = `${argument || PAGES.find(([id]) => id === name)?.[1] || "Heliograph"} · Heliograph`;
   leave = found.show(main, argument) ?? (() => {});

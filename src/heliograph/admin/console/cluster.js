@@ -40,14 +40,16 @@ function card(node, { leads = false, gone = false } = {}) {
 export function show(main) {
   const body = h("div", {});
   const told = h("ol", { className: "story" });
+  const past = h("section", { className: "sheet", hidden: true }, h("div", { className: "title" }, h("h2", {}, "How it went")), told);
   fill(main, h("div", { className: "head" }, h("div", {}, h("h1", {}, "Cluster"), h("p", { className: "lead" }, "As this node sees it."))), body,
-    h("section", { className: "sheet" }, h("div", { className: "title" }, h("h2", {}, "How it went")), told));
+    past);
 
   function draw() {
     const map = world.cluster;
     if (!map) return;
     const here = new Map(map.nodes.filter((node) => node.ok).map((node) => [node.node, node]));
     const parts = Object.entries(map.sub_clusters);
+    past.hidden = !parts.length;
     if (!parts.length) {
       fill(body, h("section", { className: "sheet" }, h("div", { className: "title" }, h("h2", {}, "This server stands alone")), h("p", {}, "It is not a node of a cluster, so nothing can part."), h("div", { className: "map" }, map.nodes.map((node) => card(node)))));
       return;

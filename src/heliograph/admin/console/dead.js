@@ -10,8 +10,9 @@ export function show(main) {
   const groups = h("tbody", {});
   const queues = h("div", {});
   const lead = h("p", { className: "lead" }, "…");
+  const heading = h("h2", {}, "Where they come from, and why");
   fill(main, h("div", { className: "head" }, h("div", {}, h("h1", {}, "Dead messages"), lead)),
-    h("section", { className: "sheet" }, h("div", { className: "title" }, h("h2", {}, "Where they come from, and why")), h("div", { className: "scroll" }, h("table", {}, h("thead", {}, h("tr", {}, h("th", {}, "from"), h("th", {}, "why"), h("th", { className: "number" }, "how many"), h("th", {}, "last error"), h("th", {}, ""))), groups))),
+    h("section", { className: "sheet" }, h("div", { className: "title" }, heading), h("div", { className: "scroll" }, h("table", {}, h("thead", {}, h("tr", {}, h("th", {}, "from"), h("th", {}, "why"), h("th", { className: "number" }, "how many"), h("th", {}, "last error"), h("th", {}, ""))), groups))),
     queues);
   const lists = new Map();
 
@@ -50,9 +51,11 @@ export function show(main) {
       const dead = found.destinations.filter((each) => /:_DMQ(@|$)/.test(each.address));
       const kinds = new Map();
       let many = 0;
+      let seen = 0;
       for (const { address, depth } of dead) {
         many += depth;
         for (const each of await list(address).look()) {
+          seen += 1;
           const from = each.properties[`${OF}original_destination`] ?? "?";
           const why = each.properties[`${OF}reason`] ?? "?";
           const key = JSON.stringify([address, from, why]);
@@ -63,7 +66,8 @@ export function show(main) {
           kinds.set(key, group);
         }
       }
-      lead.textContent = many ? `${number(many)} messages could not be delivered. They stay here until somebody decides.` : "No message is dead: all went where they should.";
+      heading.textContent = seen < many ? `Where they come from, and why: the first ${number(seen)}` : "Where they come from, and why";
+      lead.textContent = many ? `${number(many)} ${many === 1 ? "message" : "messages"} could not be delivered. They stay here until somebody decides.` : "No message is dead: all went where they should.";
       fill(groups, [...kinds.values()].sort((a, b) => b.many - a.many).map((group) => h("tr", {}, h("td", {}, h("a", { className: "name", href: `#/d/${encodeURIComponent(group.from)}` }, group.from)), h("td", {}, WORDS[group.why] ?? group.why, h("div", { className: "lead" }, `last ${ago(group.last)}`)), h("td", { className: "number" }, number(group.many)), h("td", {}, group.error || "–"),
         h("td", {}, h("button", { type: "button", onclick: () => redrive(group.address, { selector: `${OF}original_destination = '${group.from.replaceAll("'", "''")}' AND ${OF}reason = '${group.why}'` }, `what died of ${group.from}`) }, "Send again…")))));
       if (!kinds.size) fill(groups, h("tr", {}, h("td", { colSpan: 5, className: "none" }, "Nothing to decide.")));

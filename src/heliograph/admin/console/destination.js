@@ -1,6 +1,6 @@
 // One destination: how it is, who consumes, what waits, and what can be done about it.
 import { call, get, listen, place, post } from "./api.js";
-import { ago, ask, bytes, field, fill, h, number, rate, set, toast } from "./dom.js";
+import { ago, ask, bytes, field, fill, h, many, number, plain, rate, set, toast } from "./dom.js";
 import { Messages } from "./messages.js";
 import { Plot, Rates } from "./plot.js";
 
@@ -16,17 +16,17 @@ export function show(main, name) {
   const subscribers = h("tbody", {});
   const unitRows = h("tbody", {});
   const unitSheet = h("section", { className: "sheet", hidden: true });
-  const policy = h("dl", { className: "facts" });
+  const policy = h("dl", { className: "facts columns-of-facts" });
   const pauseButton = h("button", { type: "button", onclick: pauseOrResume }, "Pause");
   let last = null;
 
-  const messages = isQueue && new Messages(name, { actions: (list) => [
+  const messages = !isQueue ? null : new Messages(name, { actions: (list) => [
     h("button", { type: "button", onclick: () => move(list) }, "Move…"),
     h("button", { type: "button", className: "danger", onclick: () => remove(list) }, "Delete…")] });
 
   fill(main,
     h("div", { className: "head" }, h("h1", {}, name), badges, h("span", { className: "grow" }),
-      h("div", { className: "actions" }, !name.startsWith("alerts:") && h("button", { className: "main", type: "button", onclick: send }, "Send…"), pauseButton,
+      h("div", { className: "actions" }, name.startsWith("alerts:") ? h("a", { className: "button", href: `#/alerts/${encodeURIComponent(name)}` }, "Live alerts") : h("button", { className: "main", type: "button", onclick: send }, "Send…"), pauseButton,
         h("button", { type: "button", className: "danger", onclick: purge }, "Purge…"), h("button", { type: "button", className: "danger", onclick: destroy }, "Delete…"))),
     h("div", { className: "grid" }, tile("in", "In a second"), tile("out", "Out a second"), tile("depth", "Waiting"), tile("in_flight", "With consumers"), tile("consumers", "Consumers"), tile("oldest", "Oldest waits since"), tile("bytes", "About so much held")),
     h("section", { className: "sheet" }, h("div", { className: "title" }, h("h2", {}, "The last two minutes")), plot.element),
@@ -49,7 +49,7 @@ export function show(main, name) {
     set(values.bytes, bytes(each.held_bytes));
     plot.draw();
     set(pauseButton, each.consumption_paused || each.production_paused ? "Resume" : "Pause…");
-    fill(badges, h("span", { className: "badge sun" }, each.kind), each.production_paused && h("span", { className: "badge warn" }, "production paused"), each.consumption_paused && h("span", { className: "badge warn" }, "consumption paused"), each.blocked && h("span", { className: "badge warn" }, each.blocked), each.held_back > 0 && h("span", { className: "badge warn", title: each.held_back_why }, `${number(each.held_back)} held back`), each.stopped_units > 0 && h("span", { className: "badge bad" }, `${each.stopped_units} units stuck`));
+    fill(badges, h("span", { className: "badge sun" }, each.kind), each.production_paused && h("span", { className: "badge warn" }, "production paused"), each.consumption_paused && h("span", { className: "badge warn" }, "consumption paused"), each.blocked && h("span", { className: "badge warn" }, each.blocked), each.held_back > 0 && h("span", { className: "badge warn", title: each.held_back_why }, `${number(each.held_back)} held back`), each.stopped_units > 0 && h("span", { className: "badge bad" }, `${many(each.stopped_units, "unit")} stuck`));
     fill(subscribers, (each.subscribers ?? []).map((one) => h("tr", {}, h("td", { className: "name" }, one.name || "–"), h("td", {}, one.client || "–"), h("td", {}, [one.durable && "durable", one.shared && "shared"].filter(Boolean).join(", ") || "while connected"), h("td", {}, h("code", {}, one.selector)), [one.depth, one.in_flight, one.consumers].map((value) => h("td", { className: "number" }, number(value))))));
     if (!subscribers.children.length) fill(subscribers, h("tr", {}, h("td", { colSpan: 7, className: "none" }, "Nobody subscribes.")));
   }
@@ -72,8 +72,14 @@ export function show(main, name) {
     try {
       const each = await get(path);
       draw(each);
-      fill(policy, Object.entries(each.policy).map(([key, value]) => [h("dt", {}, key.replaceAll("_", " ")), h("dd", {}, typeof value === "object" ? JSON.stringify(value) : String(value))]));
+      fill(policy, Object.entries(each.policy).map(([key, value]) => h("div", {}, h("dt", {}, key.replaceAll("_", " ")), h("dd", {}, said(key, value)))));
     } catch (error) { fill(main, h("div", { className: "trouble" }, error.message), h("a", { href: "#/destinations" }, "All destinations")); }
+  }
+
+  function said(key, value) {
+    if (typeof value === "boolean") return value ? "yes" : "no";
+    if (typeof value === "number") return key.endsWith("bytes") && value ? bytes(value) : plain(value);
+    return value === "" ? "–" : typeof value === "object" ? JSON.stringify(value) : String(value);
   }
 
   async function attempt(work, words) {

@@ -22,12 +22,22 @@ export function set(element, text) {
 
 export function fill(element, ...children) {
   element.replaceChildren(...children.flat(4).filter((child) => child !== null && child !== undefined && child !== false));
+  if (element.tagName === "TBODY") nameCells(element);
 }
 
-const plain = new Intl.NumberFormat("en");
+// On a phone a row is a card, and each cell says what it is.
+function nameCells(body) {
+  const names = Array.from(body.parentElement?.tHead?.rows[0].cells ?? [], (cell) => cell.textContent);
+  for (const row of body.rows) if (row.cells.length === names.length) names.forEach((name, at) => { row.cells[at].dataset.name = name; });
+}
+
+export const many = (count, one, more = `${one}s`) => `${number(count)} ${count === 1 ? one : more}`;
+
+const whole = new Intl.NumberFormat("en", { maximumFractionDigits: 6 });
 const short = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 });
 
-export const number = (value) => (Math.abs(value) < 100000 ? plain.format(value) : short.format(value));
+export const plain = (value) => whole.format(value);
+export const number = (value) => (Math.abs(value) < 100000 ? plain(value) : short.format(value));
 export const rate = (value) => (value === null || value === undefined ? "–" : value >= 100 || value === 0 ? number(Math.round(value)) : value.toFixed(1));
 
 export function bytes(value) {

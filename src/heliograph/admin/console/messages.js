@@ -57,15 +57,17 @@ export class Messages {
 
   async open(message, inside) {
     const body = h("pre", { className: "body", tabIndex: 0 }, "…");
+    const forms = ["auto", "text", "json", "hex"].map((form) => h("button", { type: "button", onclick: () => load(form) }, form));
     const load = async (form) => {
       try {
         const whole = await get(`destinations/${place(this.destination)}/messages/${place(message.id)}?body=${form}`);
+        for (const button of forms) button.setAttribute("aria-pressed", String(button.textContent === whole.body_form));
         body.textContent = whole.body_form === "json" ? JSON.stringify(whole.body, null, 2) : whole.body_form === "hex" ? whole.body.match(/.{1,64}/g)?.map((line) => line.match(/../g).join(" ")).join("\n") ?? "" : whole.body ?? "(too large to show: receive it)";
       } catch (error) { toast(error.message, true); body.textContent = message.preview; }
     };
-    const facts = [["sent", moment(message.timestamp)], ...SHOWN.filter((key) => message[key]).map((key) => [key.replaceAll("_", " "), message[key]]), ["kept on disk", message.persistent ? "yes" : "no"], message.expiry ? ["expires", moment(message.expiry)] : null, message.delivery_time ? ["not before", moment(message.delivery_time)] : null, ...Object.entries(message.properties)].filter(Boolean);
+    const facts = [["sent", moment(message.timestamp)], ...SHOWN.filter((key) => message[key]).map((key) => [key.replaceAll("_", " "), message[key]]), ["kept on disk", message.persistent ? "yes" : "no"], message.expiry ? ["expires", moment(message.expiry)] : null, message.delivery_time ? ["not before", moment(message.delivery_time)] : null, ...Object.entries(message.properties).map(([key, value]) => [key, key === "JMS_helio_died_at" ? moment(value) : value])].filter(Boolean);
     fill(inside, h("dl", { className: "facts" }, facts.map(([key, value]) => [h("dt", {}, key), h("dd", {}, String(value))])),
-      h("div", { className: "actions" }, ["auto", "text", "json", "hex"].map((form) => h("button", { type: "button", onclick: () => load(form) }, form)), h("a", { href: `/api/v1/destinations/${place(this.destination)}/messages/${place(message.id)}?body=raw`, download: "" }, "download")),
+      h("div", { className: "actions" }, forms, h("a", { href: `/api/v1/destinations/${place(this.destination)}/messages/${place(message.id)}?body=raw`, download: "" }, "download")),
       body);
     await load("auto");
   }

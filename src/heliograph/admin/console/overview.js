@@ -1,7 +1,7 @@
 // Everything at a glance.
 import { get } from "./api.js";
 import { world } from "./app.js";
-import { bytes, clock, fill, h, number, rate, set, span } from "./dom.js";
+import { bytes, clock, fill, h, many, number, rate, set, span } from "./dom.js";
 import { sentence } from "./log.js";
 import { Plot } from "./plot.js";
 
@@ -38,10 +38,10 @@ export function show(main) {
     set(values.in_more, `${number(totals.published)} so far`);
     set(values.out_more, `${number(totals.delivered)} so far`);
     set(values.depth, number(totals.depth));
-    set(values.depth_more, `in ${number(totals.queues)} queues, ${number(totals.topics)} topics`);
+    set(values.depth_more, `in ${many(totals.queues, "queue")}, ${many(totals.topics, "topic")}`);
     set(values.in_flight, number(totals.in_flight));
     set(values.consumers, number(totals.consumers));
-    set(values.consumers_more, `${number(totals.subscriptions)} subscriptions`);
+    set(values.consumers_more, many(totals.subscriptions, "subscription"));
     for (const [name, key, words, level] of [["dead", "dead", "none died", "warn"], ["stopped", "stopped_units", "all units move", "bad"], ["held", "held_back", "the cluster is whole", "warn"]]) {
       set(values[name], number(totals[key]));
       set(values[`${name}_more`], totals[key] ? "look into it" : words);
@@ -64,7 +64,7 @@ export function show(main) {
         return h("tr", { className: "link" }, h("td", {}, h("a", { className: "name", href: `#/d/${encodeURIComponent(each.address)}` }, each.address), h("div", { className: "meter" }, bar)), h("td", { className: "number" }, number(each.depth)), h("td", { className: "number" }, number(each.consumers)));
       }));
       if (!deepest.children.length) fill(deepest, h("tr", {}, h("td", { colSpan: 3, className: "none" }, "Nothing waits anywhere.")));
-      set(facts, `Node ${server.node}, up for ${span(server.uptime_seconds)}, ${number(server.connections)} connections, ${bytes(server.rss_bytes)} of memory, journal ${bytes(server.journal_bytes)}${server.disk_full ? ", the disk is full" : ""}.`);
+      set(facts, `Node ${server.node}, up for ${span(server.uptime_seconds)}, ${many(server.connections, "connection")}, ${bytes(server.rss_bytes)} of memory, journal ${bytes(server.journal_bytes)}${server.disk_full ? ", the disk is full" : ""}.`);
     } catch { /* the bar says so */ }
   };
   const heard = [["totals", drawTotals], ["events", drawEvents], ["cluster", drawState]];

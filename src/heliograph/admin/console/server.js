@@ -15,7 +15,7 @@ export function show(main) {
     const [who, open, set] = await Promise.allSettled([get("users"), get("sessions"), get("configuration")]);
     const failed = (body, columns, result) => fill(body, h("tr", {}, h("td", { colSpan: columns, className: "none" }, result.reason.message)));
     if (who.value) {
-      fill(users, who.value.users.map((user) => h("tr", {}, h("td", { className: "name" }, user.name), h("td", {}, user.roles.map((role) => h("span", { className: "badge" }, role, " "))), h("td", {}, user.clearance), h("td", {}, h("button", { type: "button", className: "danger", onclick: () => remove(user.name) }, "Remove…")))));
+      fill(users, who.value.users.map((user) => h("tr", {}, h("td", { className: "name" }, user.name), h("td", {}, user.roles.length ? user.roles.map((role) => h("span", { className: "badge" }, role, " ")) : "–"), h("td", {}, user.clearance), h("td", {}, h("button", { type: "button", className: "danger", onclick: () => remove(user.name) }, "Remove…")))));
       if (!who.value.users.length) fill(users, h("tr", {}, h("td", { colSpan: 4, className: "none" }, "There are no users: whoever is on this machine may do everything.")));
     } else failed(users, 4, who);
     if (open.value) {

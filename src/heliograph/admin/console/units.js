@@ -17,7 +17,7 @@ export function show(main) {
   async function look() {
     try {
       const { units } = await get("units");
-      fill(rows, units.map((unit) => h("tr", {}, h("td", { className: "name" }, unit.name || unit.unit), h("td", {}, h("a", { href: `#/d/${encodeURIComponent(unit.destination)}` }, unit.destination)), h("td", { className: "number" }, number(unit.waiting)), h("td", {}, unit.sentence),
+      fill(rows, units.map((unit) => h("tr", {}, h("td", { className: "name" }, unit.name || unit.unit), h("td", {}, h("a", { className: "name", href: `#/d/${encodeURIComponent(unit.destination)}` }, unit.destination)), h("td", { className: "number" }, number(unit.waiting)), h("td", {}, unit.sentence),
         h("td", {}, h("div", { className: "actions" }, h("button", { type: "button", onclick: () => resume(unit, false) }, "Resume…"), h("button", { type: "button", className: "danger", onclick: () => resume(unit, true) }, "Give up…"))))));
       if (!units.length) fill(rows, h("tr", {}, h("td", { colSpan: 5, className: "none" }, "All units move.")));
     } catch (error) { fill(rows, h("tr", {}, h("td", { colSpan: 5 }, h("div", { className: "trouble" }, error.message)))); }

@@ -16,7 +16,7 @@ from heliograph.model.alert import (
     Classification,
     text_of_alert,
 )
-from heliograph.model.limits import TRAIL_ENTRIES
+from heliograph.model.limits import ALERT_BEGINNING_BYTES, TRAIL_ENTRIES
 
 LabelOf = Callable[[int], str]
 _at = attrgetter("at")
@@ -81,6 +81,7 @@ def shown_alert(alert: Alert) -> dict[str, Any]:
         "arrived": alert.arrived / 1e6,
         "expires": alert.expiry / 1e6,
         "bytes": len(alert.body),
+        "beginning": alert.body[:ALERT_BEGINNING_BYTES].decode(errors="ignore"),
         "delivered": len(alert.taken),
         "acknowledged": len(alert.acknowledged),
     }

@@ -364,6 +364,8 @@ def encode(number: int, effect: AnySessionEffect, into: Parts) -> int:
         frame = frames.advance_frame(number, effect.transfer, effect.written, effect.durable)
     elif type(effect) is commands.Confirm:
         frame = pack_header(16, frames.CONFIRM, 0, number) + pack_pair(effect.lane, effect.last)
+    elif type(effect) is commands.Tell:
+        frame = frames.answer_frame(frames.Answer(effect.request, effect.body))
     else:
         frame = control_frame(_control_of(number, effect))
     into.append(frame)
@@ -416,8 +418,6 @@ def _control_of(number: int, effect: AnySessionEffect) -> frames.Control:
             )
         case commands.Done(request):
             return frames.Completed(request)
-        case commands.Tell(request, body):
-            return frames.Answer(request, body)
         case commands.EndBrowse(consumer):
             return frames.BrowseEnded(number, consumer)
         case commands.Fail(request, code, sentence):
