@@ -33,7 +33,7 @@ from heliograph.model import block
 from heliograph.model.alert_topics import parse_destination, parse_topics
 from heliograph.model.destination import parse_address
 from heliograph.model.errors import HeliographError
-from heliograph.model.message import decode_body, decode_head
+from heliograph.model.message import Property, decode_body, decode_head
 from heliograph.model.patterns import parse_pattern
 from heliograph.model.selector import parse_selector
 from heliograph.security import scram
@@ -187,7 +187,7 @@ def bus(data: bytes) -> None:
 
 
 # Of each type that a property can have; names that are not here are NULL.
-_PROPERTIES = {
+_PROPERTIES: dict[str, Property] = {
     **{"n": 5, "x": -(2**63), "price": 1.5, "huge": float("inf"), "nan": float("nan")},
     **{"flag": True, "no": False, "text": "a_b%c", "empty": "", "raw": b"\x00", "JMSPriority": 4},
 }

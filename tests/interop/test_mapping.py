@@ -16,6 +16,7 @@ from paho.mqtt.properties import Properties
 from proton import Message
 
 import heliograph
+from heliograph.model.message import Property
 from tests.interop.amqp_client import AmqpClient
 from tests.interop.stage import Stage
 from tests.interop.test_across import StompClient
@@ -27,7 +28,7 @@ BODIES: dict[Form, Any] = {
     "text": "grüezi ✓",
     "map": {"name": "pump", "hot": True, "litres": [1, 2.5]},
 }
-TYPED = {"mark": "ä:b", "flag": True, "count": 5, "ratio": 1.5}
+TYPED: dict[str, Property] = {"mark": "ä:b", "flag": True, "count": 5, "ratio": 1.5}
 TEXTS = {"mark": "ä:b", "flag": "true", "count": "5", "ratio": "1.5"}
 _JSON, _PLAIN = "application/json", "text/plain"
 
@@ -129,7 +130,7 @@ async def by_mqtt(stage: Stage, topic: str, stack: AsyncExitStack) -> tuple[Send
         assert said is not None
         assert isinstance(message.payload, bytes)
         content_type = getattr(said, "ContentType", None)
-        if content_type is None and getattr(said, "PayloadFormatIndicator", 0):
+        if content_type is None and getattr(said, "PayloadFormatIndicator", False):
             content_type = _PLAIN
         named = dict(said.UserProperty)
         return Seen(

@@ -39,7 +39,7 @@ class Java:
         where = {"kind": kind, "name": name}
         return self._bridge.call("producer", of=self.session, destination=where, options={})
 
-    def consumer(self, kind: str, name: str, **more: str) -> Any:
+    def consumer(self, kind: str, name: str, **more: Any) -> Any:
         where = {"kind": kind, "name": name}
         return self._bridge.call(
             "consumer", of=self.session, destination=where, selector="", no_local=False, **more
