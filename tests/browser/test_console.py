@@ -164,6 +164,25 @@ def test_a_queue_is_paused_and_its_messages_are_moved(window: Window, shop: Shop
     expect(row).to_have_count(0)
 
 
+def test_a_policy_is_changed_where_it_was_edited(window: Window, shop: Shop) -> None:
+    page = enter(window, shop, f"d/{INVOICES}")
+    for edited, said in (
+        (("", ""), "Nothing was changed."),
+        (('limit": 1,', 'limit": 7,'), "It is changed."),
+    ):
+        page.get_by_role("button", name="Change…").click()
+        policy = page.get_by_role("dialog").get_by_role("textbox")
+        expect(policy).to_have_value(re.compile('"redelivery_limit": 1,'))
+        policy.fill(policy.input_value().replace(*edited))
+        page.get_by_role("dialog").get_by_role("button", name="Change").click()
+        expect(page.get_by_text(said)).to_be_visible()
+    expect(page.locator(".facts > div", has_text="redelivery limit")).to_contain_text("7")
+    page.get_by_role("button", name="Change…").click()
+    page.get_by_role("dialog").get_by_role("textbox").fill("{redelivery_limit: 5}")
+    page.get_by_role("dialog").get_by_role("button", name="Change").click()
+    expect(page.get_by_text("That is no JSON")).to_be_visible()
+
+
 def test_a_stuck_unit_is_helped(window: Window, shop: Shop) -> None:
     page = enter(window, shop, "units")
     expect(page.get_by_role("cell", name="account-17")).to_be_visible()

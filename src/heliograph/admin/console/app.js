@@ -163,7 +163,7 @@ document.getElementById("leave").addEventListener("click", async () => { await c
 document.getElementById("keys").addEventListener("click", keys);
 function keys() {
   const rows = [...PAGES.map(([, words], at) => [String(at + 1), words]), ["/", "Find"], ["t", "Light or dark"], ["?", "This"]];
-  ask("What keys do", h("table", {}, h("tbody", {}, rows.map(([key, words]) => h("tr", {}, h("td", {}, h("kbd", {}, key)), h("td", {}, words))))), { yes: "Thanks" });
+  ask("What keys do", h("table", {}, h("tbody", {}, rows.map(([key, words]) => h("tr", {}, h("td", {}, h("kbd", {}, key)), h("td", {}, words))))), { yes: "Thanks", no: "" });
 }
 addEventListener("keydown", (event) => {
   if (event.target.closest?.("input, textarea, select, dialog") || event.ctrlKey || event.metaKey || event.altKey) return;

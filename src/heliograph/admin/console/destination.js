@@ -19,6 +19,7 @@ export function show(main, name) {
   const policy = h("dl", { className: "facts columns-of-facts" });
   const pauseButton = h("button", { type: "button", onclick: pauseOrResume }, "Pause");
   let last = null;
+  let current = {};
 
   const messages = !isQueue ? null : new Messages(name, { actions: (list) => [
     h("button", { type: "button", onclick: () => move(list) }, "Move…"),
@@ -50,7 +51,7 @@ export function show(main, name) {
     plot.draw();
     set(pauseButton, each.consumption_paused || each.production_paused ? "Resume" : "Pause…");
     fill(badges, h("span", { className: "badge sun" }, each.kind), each.production_paused && h("span", { className: "badge warn" }, "production paused"), each.consumption_paused && h("span", { className: "badge warn" }, "consumption paused"), each.blocked && h("span", { className: "badge warn" }, each.blocked), each.held_back > 0 && h("span", { className: "badge warn", title: each.held_back_why }, `${number(each.held_back)} held back`), each.stopped_units > 0 && h("span", { className: "badge bad" }, `${many(each.stopped_units, "unit")} stuck`));
-    fill(subscribers, (each.subscribers ?? []).map((one) => h("tr", {}, h("td", { className: "name" }, one.name || "–"), h("td", {}, one.client || "–"), h("td", {}, [one.durable && "durable", one.shared && "shared"].filter(Boolean).join(", ") || "while connected"), h("td", {}, h("code", {}, one.selector)), [one.depth, one.in_flight, one.consumers].map((value) => h("td", { className: "number" }, number(value))))));
+    fill(subscribers, (each.subscribers ?? []).map((one) => h("tr", {}, h("td", { className: "name" }, one.name || "–"), h("td", {}, one.client || "–"), h("td", {}, [one.durable && "durable", one.shared && "shared"].filter(Boolean).join(", ") || "while connected"), h("td", {}, one.selector ? h("code", {}, one.selector) : "–"), [one.depth, one.in_flight, one.consumers].map((value) => h("td", { className: "number" }, number(value))))));
     if (!subscribers.children.length) fill(subscribers, h("tr", {}, h("td", { colSpan: 7, className: "none" }, "Nobody subscribes.")));
   }
 
@@ -72,6 +73,7 @@ export function show(main, name) {
     try {
       const each = await get(path);
       draw(each);
+      current = each.policy;
       fill(policy, Object.entries(each.policy).map(([key, value]) => h("div", {}, h("dt", {}, key.replaceAll("_", " ")), h("dd", {}, said(key, value)))));
     } catch (error) { fill(main, h("div", { className: "trouble" }, error.message), h("a", { href: "#/destinations" }, "All destinations")); }
   }
@@ -80,6 +82,10 @@ export function show(main, name) {
     if (typeof value === "boolean") return value ? "yes" : "no";
     if (typeof value === "number") return key.endsWith("bytes") && value ? bytes(value) : plain(value);
     return value === "" ? "–" : typeof value === "object" ? JSON.stringify(value) : String(value);
+  }
+
+  function json(text) {
+    try { return JSON.parse(text); } catch { throw new Error("That is no JSON: names and texts stand in double quotes, and no comma behind the last."); }
   }
 
   async function attempt(work, words) {
@@ -92,7 +98,7 @@ export function show(main, name) {
     if (!said) return;
     let body = said.body;
     try { const parsed = JSON.parse(said.body); if (typeof parsed === "object" && parsed) body = parsed; } catch { /* it is text */ }
-    await attempt(() => post(`${path}/messages`, { body, properties: JSON.parse(said.properties || "{}"), priority: Number(said.priority), unit_of_order: said.unit_of_order || null }), (done) => `${done.id} is stored.`);
+    await attempt(() => post(`${path}/messages`, { body, properties: json(said.properties || "{}"), priority: Number(said.priority), unit_of_order: said.unit_of_order || null }), (done) => `${done.id} is stored.`);
   }
 
   async function pauseOrResume() {
@@ -132,8 +138,12 @@ export function show(main, name) {
   }
 
   async function change() {
-    const said = await ask("Change the policy", field("What changes, as JSON", "policy", { rows: 5, value: "{\n  \"redelivery_limit\": 5\n}" }), { yes: "Change" });
-    if (said) await attempt(() => call("PATCH", path, { policy: JSON.parse(said.policy) }), "It is changed.");
+    const said = await ask("Change the policy", field("As JSON; what you leave as it is stays", "policy", { rows: 20, value: JSON.stringify(current, null, 2), className: "tall" }), { yes: "Change" });
+    if (!said) return;
+    await attempt(async () => {
+      const changed = Object.entries(json(said.policy)).filter(([key, value]) => JSON.stringify(value) !== JSON.stringify(current[key]));
+      return changed.length ? call("PATCH", path, { policy: Object.fromEntries(changed) }) : null;
+    }, (done) => (done ? "It is changed." : "Nothing was changed."));
   }
 
   describe();

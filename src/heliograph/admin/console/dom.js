@@ -70,14 +70,14 @@ export function toast(text, isBad = false) {
 }
 
 // A dialog that asks; resolves to what its form says, or null.
-export function ask(title, fields, { yes = "Do it", danger = false, says = "" } = {}) {
+export function ask(title, fields, { yes = "Do it", no = "Cancel", danger = false, says = "" } = {}) {
   return new Promise((resolve) => {
     const form = h("form", { method: "dialog" },
       h("h2", { id: "asked" }, title),
       says && h("p", { className: "lead" }, says),
       fields,
       h("div", { className: "actions" },
-        h("button", { type: "button", onclick: () => dialog.close("no") }, "Cancel"),
+        no && h("button", { type: "button", onclick: () => dialog.close("no") }, no),
         h("button", { className: danger ? "danger" : "main", value: "yes" }, yes)));
     const dialog = h("dialog", { "aria-labelledby": "asked" }, form);
     dialog.addEventListener("close", () => {
