@@ -488,6 +488,50 @@ def test_members_that_are_full_of_each_other_s_messages_go_on(
     assert len(set(done)) == 20
 
 
+class Brittle(Heliograph):
+    """An adapter whose connection is lost once, and whose client then passes on the cancellation of another task."""
+
+    losses: list[str]
+
+    async def hear(self) -> bytes:
+        word = await super().hear()
+        if self.losses:
+            raise ConnectionError(self.losses.pop())
+        return word
+
+    async def close(self, *, keeps_copies: bool) -> None:
+        await super().close(keeps_copies=keeps_copies)
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        future.cancel()
+        await future
+
+
+@pytest.mark.req("H2")
+def test_a_member_comes_back_though_its_client_passes_on_a_cancellation_that_was_not_meant_for_it(
+    tmp_path: Path,
+) -> None:
+    async def handle(_message: ClusteredMessage) -> None: ...
+
+    async def story() -> None:
+        async with embedded(tmp_path) as server:
+            losses: list[str] = []
+
+            def adapter() -> Brittle:
+                made = Brittle(url_of(server), "topic:orders")
+                made.losses = losses
+                return made
+
+            async with ClusteredConsumer(
+                adapter, cluster="billing", name="ada", handler=handle, terms=TERMS
+            ) as consumer:
+                await until(lambda: consumer.ranges.size == VALUES, "ada owns everything")
+                losses.append("the cable was pulled")
+                await until(lambda: consumer.figures.incarnations == 2, "ada begins again")
+                await until(lambda: consumer.ranges.size == VALUES, "ada owns everything again")
+
+    play(story())
+
+
 class HardOfHearing(Heliograph):
     """An adapter that loses every copy, as middleware without a guarantee may."""
 

@@ -12,7 +12,7 @@ import asyncio
 import logging
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
@@ -91,10 +91,24 @@ class Ended(Exception):
         self.stop = stop
 
 
-def _goes_on() -> bool:
-    """Asked in every loop that uses a client of somebody else's: some swallow a cancellation that hits them."""
+def goes_on() -> bool:
+    """Asked in every loop that uses a client of somebody else's: some swallow a cancellation that hits them, and
+    others pass one on that was another task's, because both waited for the same future."""
     task = asyncio.current_task()
     return task is None or not task.cancelling()
+
+
+async def _tried(attempt: Awaitable[None]) -> None:
+    """How it ends does not matter. Only a cancellation of this very task, and that came meanwhile, goes on."""
+    task = asyncio.current_task()
+    before = 0 if task is None else task.cancelling()
+    try:
+        await attempt
+    except asyncio.CancelledError:
+        if task is None or task.cancelling() > before:
+            raise
+    except Exception:
+        log.debug("a member could not take leave in order", exc_info=True)
 
 
 def _weightiest(group: BaseExceptionGroup[BaseException]) -> BaseException:
@@ -161,20 +175,23 @@ class MemberRun:
         """Raises Ended."""
         try:
             await self._adapter.connect(self._settings.cluster, self.membership.key)
-            async with asyncio.TaskGroup() as self._tasks:
-                for work in (self._tick, self._hear, self._say, self._working.tell_done, self._acknowledge):
-                    self._tasks.create_task(work())
-                for lane in range(self._settings.lanes):
-                    self._tasks.create_task(self._working.run_lane(lane))
+            # Before Python 3.13 a task in which a group was aborted counts as being cancelled from then on.
+            await asyncio.create_task(self._work())
         except BaseExceptionGroup as group:
             raise _weightiest(group) from None
         finally:
             stop = self._stop or Stop("the connection failed")
-            with suppress(Exception):
+            with suppress(TimeoutError):
                 async with asyncio.timeout(limits.CLUSTERED_LEAVING_SECONDS):
-                    with suppress(Exception):
-                        await self._acknowledge_now()  # what is done need not come again
-                    await self._adapter.close(keeps_copies=stop.keeps_copies)
+                    await _tried(self._acknowledge_now())  # what is done need not come again
+                    await _tried(self._adapter.close(keeps_copies=stop.keeps_copies))
+
+    async def _work(self) -> None:
+        async with asyncio.TaskGroup() as self._tasks:
+            for work in (self._tick, self._hear, self._say, self._working.tell_done, self._acknowledge):
+                self._tasks.create_task(work())
+            for lane in range(self._settings.lanes):
+                self._tasks.create_task(self._working.run_lane(lane))
 
     def leave(self) -> None:
         self._handle(LeaveAsked())
@@ -278,13 +295,13 @@ class MemberRun:
     # ---- control words
 
     async def _say(self) -> None:
-        while _goes_on():
+        while goes_on():
             word = await self._outgoing.get()
             await self._adapter.say(encoded(word))
             self._outgoing.task_done()
 
     async def _hear(self) -> None:
-        while _goes_on():
+        while goes_on():
             word = decoded(await self._adapter.hear())
             if word is not None:
                 self._heed(word)
@@ -340,7 +357,7 @@ class MemberRun:
     async def _let_go_of_words(self, transacting: Transacting) -> None:
         """Of those that came the last time but one, once their copies, which have come since, are acknowledged."""
         due = 0
-        while _goes_on():
+        while goes_on():
             await asyncio.sleep(limits.CLUSTERED_LET_GO_SECONDS)
             await self._heed_kept_words(transacting, all_of_them=False)
             if self._acknowledged >= due:
@@ -367,7 +384,7 @@ class MemberRun:
         self._handle(CopiesSubscribed())
         value_of, holding = self._settings.verifier.value, self.holding
         acknowledges_all = self._settings.acknowledge is Acknowledge.ALL
-        while _goes_on():
+        while goes_on():
             while holding.is_full:
                 self._room.clear()
                 await self._room.wait()
@@ -390,7 +407,7 @@ class MemberRun:
         self._has_done_copies.set()
 
     async def _acknowledge(self) -> None:
-        while _goes_on():
+        while goes_on():
             await self._has_done_copies.wait()
             self._has_done_copies.clear()
             await self._acknowledge_now()
