@@ -12,8 +12,8 @@ from typing import Any
 from heliograph.spark.pipelines.running import start_spark
 
 
-def start(spark: Any, url: str, mode: str, checkpoint: Path | str, rows: int) -> Any:
-    """The query: everything that is there now, and no more."""
+def start(spark: Any, url: str, mode: str, checkpoint: Path | str, rows: int, *, once: bool = True) -> Any:
+    """The query. `once`: everything that is there now, and no more."""
     from pyspark.sql import functions as f
 
     options = {
@@ -30,7 +30,7 @@ def start(spark: Any, url: str, mode: str, checkpoint: Path | str, rows: int) ->
     )
     writer = changed.drop("destination").writeStream.format("heliograph").option("url", url)
     writer = writer.option("destination", "queue:out").option("checkpointLocation", str(checkpoint))
-    return writer.trigger(availableNow=True).start()
+    return (writer.trigger(availableNow=True) if once else writer).start()
 
 
 def main(url: str, mode: str, checkpoint: str, rows: str, master: str = "local[2]") -> None:

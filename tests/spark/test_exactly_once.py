@@ -54,10 +54,10 @@ class Relay:
         self._process.wait()
 
 
-def send(url: str, count: int) -> None:
+def send(url: str, count: int, first: int = 0) -> None:
     with heliograph.connect_blocking(url) as connection:
         producer = connection.producer("queue:in")
-        for n in range(count):
+        for n in range(first, first + count):
             producer.send(b"%d" % n, unit_of_order=f"u{n % UNITS}" if n % 2 else None)
         producer.flush()
 
