@@ -13,6 +13,7 @@ TYPED := $(wildcard src simulation tests benchmarks fuzz)
 FAST := not slow and not crash and not root and not nightly
 SEEDS ?= 200
 SECONDS ?= 60
+MINUTES ?= 0
 PYTEST_ARGS ?=
 ARGS ?=
 
@@ -85,9 +86,9 @@ bench-protocols: $(STAMP_BENCH) ## measure paho-mqtt, stomp.py and Proton throug
 bench-verifier: $(STAMP_DEV) ## measure what it costs a member of a clustered consumer to ask whose a message is
 	$(BIN)/python -m benchmarks.verifier $(ARGS)
 
-fuzz: $(STAMP_DEV) ## bytes that nobody would think of, for every parser (SECONDS=60 each)
+fuzz: $(STAMP_DEV) ## bytes that nobody would think of, for every parser (SECONDS=60 each; MINUTES=24 of processor time in all runs)
 	$(BIN)/python -m pip install --quiet 'atheris>=2.3'
-	$(BIN)/python -m fuzz --seconds $(SECONDS)
+	$(BIN)/python -m fuzz --seconds $(SECONDS) --minutes $(MINUTES) $(ARGS)
 
 coverage-of-spec: $(STAMP_DEV) ## each requirement with the tests that prove it (PYTEST_ARGS=--collect-only lists without running)
 	@$(BIN)/pytest --coverage-of-spec -q -m "not nightly" $(PYTEST_ARGS) || [ $$? -eq 5 ]

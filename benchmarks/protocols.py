@@ -1,6 +1,7 @@
 """Other protocols side by side: the same client through Heliograph and through other servers that speak them.
 
     python -m benchmarks.protocols [--rounds 5] [--seconds 3] [MQTT STOMP AMQP]
+    python -m benchmarks.protocols --quick --out /tmp/tried      does it run? its figures mean nothing
 
 The servers of a protocol run beside each other, and are idle but for the one whose turn it is; each was warmed up
 before. In every round each has its turn, and the ratio is that of the round, so that a machine that gets slower or
@@ -37,6 +38,7 @@ from benchmarks.workloads import WORKLOADS, Figures
 
 WORKLOAD: Final = WORKLOADS[0]
 TRIAL_MESSAGES: Final = 3_000
+QUICK_MESSAGES: Final = 300
 WARM_UP_SECONDS: Final = 4.0
 """Java compiles what is used often, and has not done with it after a second or two."""
 BAR: Final = 1.0
@@ -52,7 +54,7 @@ idle but for the one whose turn it was, and warmed up before. Rounds: {rounds}; 
 ratio is the median of each round's ratio, Heliograph's rate against the peer's; a server that does not sync is
 compared with ours when it does not sync either (`journal.durability: write`, which outlives a killed server). The
 clients are Python: they need most of the time there is, therefore the processor time of the server for a message is
-told beside it. All figures are in `protocols.json`.
+told beside it. Debian's ActiveMQ does not speak AMQP. All figures are in `protocols.json`.
 """
 
 
@@ -64,18 +66,20 @@ class Runner:
     server: Server
     port: int
     folder: Path
+    is_quick: bool
     runs: list[Figures] = field(default_factory=list)
     _rate: float = 0.0
 
     def warm_up(self) -> None:
         """Find out how fast it is, and let it become so."""
-        for count in (TRIAL_MESSAGES, 0):
+        for count in (QUICK_MESSAGES,) if self.is_quick else (TRIAL_MESSAGES, 0):
             figures = self._measure(count or int(self._rate * WARM_UP_SECONDS))
             self._rate = figures.messages_per_second or self._rate
 
     def take_turn(self, seconds: float) -> None:
         try:
-            figures = self._measure(max(TRIAL_MESSAGES, int(self._rate * seconds)))
+            count = QUICK_MESSAGES if self.is_quick else max(TRIAL_MESSAGES, int(self._rate * seconds))
+            figures = self._measure(count)
             self._rate = figures.messages_per_second or self._rate
         except (BenchmarkError, subprocess.TimeoutExpired) as error:
             figures = Figures(messages=0, error=str(error))
@@ -151,7 +155,7 @@ def verdict_on(ratio: float | None) -> str:
     return "NOT MEASURED" if ratio is None else "PASS" if ratio >= BAR else "FALLS SHORT"
 
 
-def compare(protocol: str, rounds: int, seconds: float, data: Path) -> Comparison:
+def compare(protocol: str, rounds: int, seconds: float, data: Path, *, is_quick: bool = False) -> Comparison:
     """All servers of a protocol, in turns."""
     skipped = {peer.title: why for peer in protocol_peers()[protocol] if (why := _missing(peer)) is not None}
     with ExitStack() as running:
@@ -162,7 +166,8 @@ def compare(protocol: str, rounds: int, seconds: float, data: Path) -> Compariso
             folder = Path(tempfile.mkdtemp(dir=data))
             running.callback(shutil.rmtree, folder, ignore_errors=True)
             port = free_port()
-            runners.append(Runner(peer, running.enter_context(peer.start(folder, port)), port, folder))
+            server = running.enter_context(peer.start(folder, port))
+            runners.append(Runner(peer, server, port, folder, is_quick))
         for runner in list(runners):
             try:
                 runner.warm_up()
@@ -232,6 +237,9 @@ def main(command_line: Sequence[str] | None = None) -> None:
     parser.add_argument("protocols", nargs="*", metavar="PROTOCOL", help=f"which of {', '.join(names)}")
     parser.add_argument("--rounds", type=int, default=5, help="medians are reported (default 5)")
     parser.add_argument("--seconds", type=float, default=3.0, help="of each turn (default 3)")
+    parser.add_argument(
+        "--quick", action="store_true", help="one round of few messages: whether it runs, not how fast"
+    )
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results"), help="where the results go")
     parser.add_argument("--data", type=Path, default=None, help="where all servers keep their data")
     parser.add_argument("--no-install", action="store_true", help="install nothing, skip what is missing")
@@ -240,15 +248,18 @@ def main(command_line: Sequence[str] | None = None) -> None:
     if unknown:
         parser.error(f"there is no protocol {unknown[0]}")
     signal.signal(signal.SIGTERM, _stop_on_signal)
+    if arguments.quick and arguments.out == parser.get_default("out"):
+        parser.error("--quick goes with --out: its figures are not for keeping")
     if not arguments.no_install:
         _get_ready()
+    rounds = 1 if arguments.quick else arguments.rounds
     with _data_folder(arguments.data) as data:
         comparisons = [
-            compare(protocol, arguments.rounds, arguments.seconds, data)
+            compare(protocol, rounds, arguments.seconds, data, is_quick=arguments.quick)
             for protocol in arguments.protocols or names
         ]
         arguments.out.mkdir(parents=True, exist_ok=True)
-        (arguments.out / "protocols.md").write_text(page(comparisons, arguments.rounds, data))
+        (arguments.out / "protocols.md").write_text(page(comparisons, rounds, data))
         text = json.dumps(raw(comparisons, data), indent=1, ensure_ascii=False)
         (arguments.out / "protocols.json").write_text(text + "\n")
     for comparison in comparisons:

@@ -102,9 +102,18 @@ class Desk:
                     self.tell(effect)
 
     def tell(self, effect: AnySessionEffect) -> None:
+        """What is said meanwhile comes behind what was to be said before, as with a connection."""
         parts: Parts = []
-        self._waiting.extend(self.conversation.tell(0, effect, parts))
-        self.said.extend(map(bytes, parts))
+        caused = self.conversation.tell(0, effect, parts)
+        if parts and any(isinstance(each, Answered) for each in self._waiting):
+            self._waiting.append(Answered(b"".join(parts)))
+        else:
+            self.said.extend(map(bytes, parts))
+        self._waiting.extend(caused)
+
+    def time_passes(self) -> None:
+        """A second, or about that."""
+        self._carry_out(self.conversation.time_passed(1_700_000_001_000_000))
 
     def _answer(self, message: object) -> None:
         parts: Parts = []

@@ -22,6 +22,7 @@ from heliograph.frontends.http.replies import Reply
 from heliograph.frontends.http.requests import Request
 from heliograph.frontends.http.steps import Call, Found, Look, Question, Steps
 from heliograph.frontends.mqtt.conversation import MqttConversation
+from heliograph.frontends.mqtt.topics import parse_channel, parse_filter
 from heliograph.frontends.native.conversation import Conversation as NativeConversation
 from heliograph.frontends.native.frames import PREAMBLE, Hello, control_frame
 from heliograph.frontends.stomp.conversation import StompConversation
@@ -29,8 +30,10 @@ from heliograph.frontends.websocket.conversation import WebSocketConversation
 from heliograph.journal.records import Record, position_of
 from heliograph.journal.recovery import LogScan
 from heliograph.model import block
+from heliograph.model.alert_topics import parse_destination, parse_topics
+from heliograph.model.destination import parse_address
 from heliograph.model.errors import HeliographError
-from heliograph.model.message import decode_body, decode_head
+from heliograph.model.message import Property, decode_body, decode_head
 from heliograph.model.patterns import parse_pattern
 from heliograph.model.selector import parse_selector
 from heliograph.security import scram
@@ -183,8 +186,30 @@ def bus(data: bytes) -> None:
     _quietly(read_piece, data)
 
 
+# Of each type that a property can have; names that are not here are NULL.
+_PROPERTIES: dict[str, Property] = {
+    **{"n": 5, "x": -(2**63), "price": 1.5, "huge": float("inf"), "nan": float("nan")},
+    **{"flag": True, "no": False, "text": "a_b%c", "empty": "", "raw": b"\x00", "JMSPriority": 4},
+}
+
+
 def selectors(data: bytes) -> None:
-    _quietly(lambda raw: parse_selector(raw.decode(errors="replace")), data)
+    """What is a selector is tried on a message, too: it is true, false or unknown, and nothing else."""
+    try:
+        selector = parse_selector(data.decode(errors="replace"))
+    except HeliographError:
+        return
+    if selector is not None:
+        assert selector.evaluate(_PROPERTIES) in (True, False, None)
+        selector.evaluate({})
+
+
+def names(data: bytes) -> None:
+    """Addresses, filters of MQTT and topics of alerts, as clients write them."""
+    text = data.decode(errors="replace")
+    for read in (parse_address, parse_topics, parse_destination, parse_filter, parse_channel):
+        with suppress(HeliographError):
+            read(text)
 
 
 def patterns(data: bytes) -> None:
@@ -232,6 +257,7 @@ TARGETS: dict[str, Target] = {
         bus,
         selectors,
         patterns,
+        names,
         sasl,
     )
 }

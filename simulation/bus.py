@@ -103,6 +103,9 @@ class SimGroup:
         self._daemon = daemon
         self._loop = process.loop
         self._callbacks = callbacks
+        self._wake_now = (
+            self._loop.readable_now if isinstance(self._loop, ProcessLoop) else self._loop.readable
+        )
         self._inbox: deque[Callable[[], None]] = deque()
         self._has_joined = False
         self.is_closed = False
@@ -129,13 +132,16 @@ class SimGroup:
         return True
 
     def dispatch_one(self) -> bool:
+        """False: there is no more, which the library does not know; it would have to be asked again."""
         if self._daemon.is_over:
             raise Unavailable("the connection to corosync is gone", code="bus-lost")
-        if not self._inbox:
+        inbox = self._inbox
+        if not inbox:
             return False
-        self._inbox.popleft()()
-        if self._inbox:
-            self._loop.readable(self.descriptor)
+        inbox.popleft()()
+        if not inbox:
+            return False
+        self._loop.readable(self.descriptor)
         return True
 
     def take_failure(self) -> BaseException | None:
@@ -174,8 +180,8 @@ class SimGroup:
         self.put(lambda: self._callbacks.ring_changed(ring.node, ring.sequence))
 
     def wake(self, *, at_once: bool = False) -> None:
-        if at_once and isinstance(self._loop, ProcessLoop):
-            self._loop.readable_now(self.descriptor)
+        if at_once:
+            self._wake_now(self.descriptor)
         else:
             self._loop.readable(self.descriptor)
 
@@ -191,6 +197,7 @@ class SimDaemon:
         self._ring = Ring(number, 0)
         self._members: dict[str, list[Place]] = {}
         self._local: dict[tuple[str, Place], SimGroup] = {}
+        self._listening: dict[str, list[tuple[Place, SimGroup]]] = {}  # of each channel, until that changes
         self._to_wake: dict[SimGroup, None] = {}
 
     @property
@@ -203,6 +210,7 @@ class SimDaemon:
         if before is not None and before is not group:
             return False
         self._local[group.channel, group.place] = group
+        self._listening.clear()
         return True
 
     def say(self, group: SimGroup, kind: str, payload: bytes = b"") -> None:
@@ -228,24 +236,24 @@ class SimDaemon:
     # ---- the ring
 
     def deliver(self, entry: Entry) -> None:
-        if entry.kind == "piece":  # nearly all of them are
-            self._deliver_piece(entry)
-        elif entry.kind == "join":
+        if entry.kind == "join":
             self._joined(entry)
-        else:
+        elif entry.kind != "piece":
             self._gone(entry, _LEFT if entry.kind == "leave" else _DIED)
+        elif entry.place in self._members.get(entry.channel, ()):  # nearly all of them
+            listening = self._listening.get(entry.channel)
+            if listening is None:
+                listening = self._listening[entry.channel] = self._listeners(entry.channel)
+            for place, group in listening:
+                if place in entry.known or not self._world.chance(self._network.oddities.missed):
+                    group.deliver(entry.place, entry.payload)
+                    self._to_wake[group] = None
 
-    def _deliver_piece(self, entry: Entry) -> None:
-        members = self._members.get(entry.channel, ())
-        if entry.place not in members:
-            return
-        for (channel, place), group in self._local.items():
-            if channel != entry.channel or place not in members:
-                continue
-            if place not in entry.known and self._world.chance(self._network.oddities.missed):
-                continue
-            group.deliver(entry.place, entry.payload)
-            self._to_wake[group] = None
+    def _listeners(self, channel: str) -> list[tuple[Place, SimGroup]]:
+        members = self._members[channel]
+        return [
+            (place, group) for (of, place), group in self._local.items() if of == channel and place in members
+        ]
 
     def wake_readers(self, *, at_once: bool) -> None:
         groups, self._to_wake = self._to_wake, {}
@@ -258,6 +266,7 @@ class SimDaemon:
             return
         members.append(entry.place)
         members.sort()
+        self._listening.clear()
         self._tell(entry.channel, [], [_address(entry.place, _ENTERED)])
         newcomer = self._local.get((entry.channel, entry.place))
         if newcomer is not None:
@@ -269,6 +278,7 @@ class SimDaemon:
             members.remove(entry.place)
             self._tell(entry.channel, [_address(entry.place, reason)], [], entry.place)
         self._local.pop((entry.channel, entry.place), None)
+        self._listening.clear()
 
     def _tell(
         self, channel: str, left: list[Address], joined: list[Address], also: Place | None = None
@@ -300,6 +310,7 @@ class SimDaemon:
             self._members[channel] = staying
             self._tell(channel, lost, [])
         self._members[channel] = found
+        self._listening.clear()
         if new:
             self._tell(channel, [], new)
         for (of, place), group in self._local.items():

@@ -34,6 +34,7 @@ class ClusterWeather(Weather):
         super().__init__(world, supervisors, clients, sockets, plan)
         self._network = network
         self._desks = [each for each in supervisors if each.role == "client-manager"]
+        self._managers = [each for each in supervisors if each.role != "client-manager"]
         self._lies_in_wait = False  # for whoever leads next
 
     def _desert(self) -> None:
@@ -181,5 +182,9 @@ class ClusterWeather(Weather):
 
     def _leading(self) -> list[Supervisor]:
         """Whoever leads a sub-cluster now, and runs."""
-        found = ((supervisor, replica_of(supervisor)) for supervisor in self._supervisors)
-        return [supervisor for supervisor, replica in found if replica is not None and replica.is_leading]
+        leading = []
+        for supervisor in self._managers:  # who lies in wait asks this two thousand times a second
+            replica = replica_of(supervisor)
+            if replica is not None and replica.is_leading:
+                leading.append(supervisor)
+        return leading

@@ -35,7 +35,8 @@ _BYTE_SECONDS: Final = 1e-9
 _SYNC_SECONDS: Final = (60e-6, 500e-6)
 _STALL_SECONDS: Final = (0.005, 0.6)
 
-# A change of a file: offset, what was written, what stood there; or a new size, None, what was cut off.
+# A change of a file: offset, what was written, what stood there; or the size before, None, what was cut off but for
+# the zeros behind it.
 _Change = tuple[int, bytes | None, bytes]
 
 
@@ -57,7 +58,8 @@ class File:
 
     def resize(self, size: int) -> None:
         before = len(self.data)
-        self.changes.append((before, None, bytes(self.data[size:])))
+        cut_off = bytes(self.data[size : self.written]) if size < self.written else b""  # and zeros
+        self.changes.append((before, None, cut_off))
         self._set_size(size)
 
     def is_synced(self, at: int) -> bool:
@@ -78,8 +80,7 @@ class File:
                 sizes.append(len(self.data))
                 if offset > len(self.data):
                     self.data += old
-                else:
-                    del self.data[offset:]
+                self._set_size(offset)
             else:
                 self.data[offset : offset + len(old)] = old
         for offset, new, _old in changes:
@@ -251,7 +252,9 @@ class Mount(Disk):
 
     def pread(self, descriptor: int, size: int, offset: int) -> bytes:
         self._step(size)
-        return self.disk.rotten(bytes(self._file(descriptor).data[offset : offset + size]))
+        with memoryview(self._file(descriptor).data) as view:
+            data = bytes(view[offset : offset + size])
+        return self.disk.rotten(data)
 
     def pread_into(self, descriptor: int, room: memoryview, offset: int) -> int:
         data = self.pread(descriptor, len(room), offset)

@@ -125,12 +125,13 @@ def replica_of(manager: Supervisor) -> Replica | None:
 
 def _has(disk: SimDisk, needle: bytes) -> bool:
     """Whether a loss of power would leave it."""
-    for path in sorted(disk.files, reverse=True):
-        if path.endswith(".segment") or "/large/" in path:
-            file = disk.files[path]
-            at = file.data.rfind(needle, 0, file.written)
-            while at >= 0:
-                if file.is_synced(at):
-                    return True
-                at = file.data.rfind(needle, 0, at)
+    paths = sorted(disk.files, reverse=True)
+    segments = [path for path in paths if path.endswith(".segment")]  # where nearly all are, the newest first
+    for path in (*segments, *(path for path in paths if "/large/" in path)):
+        file = disk.files[path]
+        at = file.data.rfind(needle, 0, file.written)
+        while at >= 0:
+            if file.is_synced(at):
+                return True
+            at = file.data.rfind(needle, 0, at)
     return False

@@ -16,6 +16,8 @@ from collections.abc import Callable, Coroutine, Generator
 from functools import partial
 from typing import Any, Final, cast
 
+import msgspec
+
 from simulation.sockets import SimServer, SimTransport, Sockets
 from simulation.world import World
 
@@ -34,15 +36,12 @@ class Killed(BaseException):
     """The process ends here, in the middle of what it does."""
 
 
-class SimHandle:
+class SimHandle(msgspec.Struct, eq=False):
     """Something that a process will do, unless it is cancelled."""
 
-    __slots__ = ("arguments", "callback", "due")
-
-    def __init__(self, callback: Callable[..., Any], arguments: tuple[Any, ...], due: float = 0.0) -> None:
-        self.callback: Callable[..., Any] | None = callback
-        self.arguments = arguments
-        self.due = due
+    callback: Callable[..., Any] | None
+    arguments: tuple[Any, ...]
+    due: float = 0.0
 
     def cancel(self) -> None:
         self.callback = None
@@ -75,6 +74,7 @@ class ProcessLoop:
         self._busy_until = 0.0
         self._is_awake = False  # a turn is under way, or planned
         self._readers: dict[int, Callable[[], Any]] = {}
+        self._readings: dict[int, SimHandle] = {}  # to call each of them, again and again
         self._woken: dict[int, None] = {}
 
     # ---- time
@@ -114,8 +114,9 @@ class ProcessLoop:
         *args: Any,
         context: contextvars.Context | None = None,
     ) -> SimHandle:
-        handle = SimHandle(callback, args, self.time() + delay)
-        self.world.after(max(delay, 0.0) + self._spent, partial(self._due, handle))
+        world, spent = self.world, self._spent
+        handle = SimHandle(callback, args, world.now + spent + delay)
+        world.after((delay if delay > 0.0 else 0.0) + spent, partial(self._due, handle))
         return handle
 
     def call_at(
@@ -131,11 +132,14 @@ class ProcessLoop:
         if handle.callback is None or self.is_dead:
             return
         self._ready.append(handle)
-        if self._is_awake or self.is_stopped:
-            return
+        if not self._is_awake and not self.is_stopped:
+            self._wake_here()
+
+    def _wake_here(self) -> None:
+        """Nobody else acts now."""
         if self._busy_until > self.world.now:
             self._wake()
-        else:  # nobody else acts now: it wakes here
+        else:
             self._is_awake = True
             self._spent = _WAKE_SECONDS * self.slowness
             self._turn()
@@ -149,16 +153,26 @@ class ProcessLoop:
         """What is ready, and what that makes ready, until it sleeps or somebody else acts meanwhile."""
         if self.is_dead or self.is_stopped:
             return
-        world, ready = self.world, self._ready
-        world.turn_of(self.as_loop)
+        world, ready, cost = self.world, self._ready, _CALLBACK_SECONDS * self.slowness
+        if world.whose_turn is not self.as_loop:
+            world.turn_of(self.as_loop)
         try:
             while True:
-                self._run_ready()
-                if self.is_dead:
-                    return
+                for _ in range(len(ready)):
+                    handle = ready.popleft()
+                    callback = handle.callback
+                    if callback is None:
+                        continue
+                    self._spent += cost
+                    try:
+                        callback(*handle.arguments)
+                    except BaseException as error:
+                        self._failed(error)
+                    if self.is_dead:
+                        return
                 if not ready or self.is_stopped or not world.passes_alone(self._spent):
                     break
-                self._spent = 0.0
+                self._spent, cost = 0.0, _CALLBACK_SECONDS * self.slowness
         finally:
             self._busy_until = world.now + self._spent
             self._spent = 0.0
@@ -166,23 +180,14 @@ class ProcessLoop:
         if ready:
             self._wake()
 
-    def _run_ready(self) -> None:
-        ready, cost = self._ready, _CALLBACK_SECONDS * self.slowness
-        for _ in range(len(ready)):
-            handle = ready.popleft()
-            if handle.callback is None:
-                continue
-            self._spent += cost
-            try:
-                handle.callback(*handle.arguments)
-            except Killed:
-                assert self.is_dead
-            except (KeyboardInterrupt, SystemExit):
-                raise
-            except BaseException as error:  # as asyncio does
-                self.call_exception_handler({"message": "a callback failed", "exception": error})
-            if self.is_dead:
-                return
+    def _failed(self, error: BaseException) -> None:
+        """What asyncio does with what a callback did not catch."""
+        if isinstance(error, (KeyboardInterrupt, SystemExit)):
+            raise error
+        if isinstance(error, Killed):
+            assert self.is_dead
+        else:
+            self.call_exception_handler({"message": "a callback failed", "exception": error})
 
     # ---- futures, tasks, threads
 
@@ -242,6 +247,7 @@ class ProcessLoop:
 
     def add_reader(self, fd: Any, callback: Callable[..., Any], *args: Any) -> None:
         self._readers[fd] = callback
+        self._readings[fd] = SimHandle(self._read, (fd,))
         self.readable(fd)
 
     def remove_reader(self, fd: Any) -> bool:
@@ -252,13 +258,17 @@ class ProcessLoop:
         if fd not in self._woken:
             self._woken[fd] = None
             delay = self._spent + self.world.between(1e-5, 1e-4)
-            self.world.after(delay, partial(self._due, SimHandle(self._read, (fd,))))
+            self.world.after(delay, partial(self._due, self._readings[fd]))
 
     def readable_now(self, fd: int) -> None:
         """The same, by somebody who has nothing else to do now: who sleeps wakes here."""
-        if fd not in self._woken:
-            self._woken[fd] = None
-            self._due(SimHandle(self._read, (fd,)))
+        if fd in self._woken:
+            return
+        self._woken[fd] = None
+        if not self.is_dead:
+            self._ready.append(self._readings[fd])
+            if not self._is_awake and not self.is_stopped:
+                self._wake_here()
 
     def _read(self, fd: int) -> None:
         self._woken.pop(fd, None)

@@ -20,6 +20,10 @@ from simulation.world import World
 
 # How long it takes until a host notices that its ring is no more, from and to, if nobody says otherwise.
 _NOTICE_SECONDS: Final = (0.05, 0.6)
+# How long a frame is under way, from and to: as a rule, and if it was lost first.
+_USUAL: Final = (5e-5, 1e-3)
+_USUAL_CHANCE: Final = 0.9
+_SENT_AGAIN: Final = (0.01, 0.1)
 
 
 class Entry(msgspec.Struct):
@@ -213,7 +217,9 @@ class Network:
         """Now and then a packet is lost and sent again, and the cut may come first."""
         if sender == receiver:
             return 0.0
-        return self.world.between(5e-5, 1e-3) if self.world.chance(0.9) else self.world.between(0.01, 0.1)
+        random = self.world.dice.random  # for every frame and host, so the dice are thrown here
+        low, high = _USUAL if random() < _USUAL_CHANCE else _SENT_AGAIN
+        return low + (high - low) * random()
 
     def _talk(self, a: int, b: int) -> bool:
         return self.reaches(a, b) and self.reaches(b, a)
@@ -228,9 +234,12 @@ class Network:
         while at < len(log) and host.is_up and host.ring is ring:
             if not is_whole and not self._holder(ring, at, number):
                 break
-            delivered[number] = at + 1
-            self._hand_over(ring, host, log[at])
-            at = delivered[number]
+            entry = log[at]
+            at = delivered[number] = at + 1
+            if ring.losses or host.daemon is None:
+                self._hand_over(ring, host, entry)
+            else:
+                host.daemon.deliver(entry)
         if host.daemon is not None:
             host.daemon.wake_readers(at_once=True)
 

@@ -8,7 +8,6 @@ import logging
 import multiprocessing
 import time
 from collections.abc import Callable, Iterator
-from typing import Final
 
 import msgspec
 
@@ -107,10 +106,6 @@ class Summary(msgspec.Struct):
         }
 
 
-# Of a world with parts some 20 MB stay behind.
-_SEEDS_OF_A_PROCESS: Final = 25
-
-
 class Job(msgspec.Struct, frozen=True):
     """What is to be run with each seed."""
 
@@ -125,6 +120,9 @@ class Job(msgspec.Struct, frozen=True):
         # Coroutines of the dead wait for the end of their world: nothing is gained by looking at them before, and
         # nothing of one world is left for the next.
         gc.disable()
+        if not gc.get_freeze_count():  # what was there before any world is not looked at after each of them
+            gc.collect()
+            gc.freeze()
         began = time.process_time()
         with planted((HIDDEN | PLANTS_OF[self.workload])[self.plant] if self.plant else ()):
             outcome = WORKLOADS[self.workload](seed, self.plan)
@@ -166,10 +164,11 @@ def _each(job: Job, seeds: range, processes: int) -> Iterator[Iterator[Result]]:
             yield map(job.run, seeds)
         else:
             spawning = multiprocessing.get_context("spawn")
-            with spawning.Pool(processes, maxtasksperchild=_SEEDS_OF_A_PROCESS) as pool:
+            with spawning.Pool(processes) as pool:
                 yield pool.imap(job.run, seeds)
     finally:
         logging.disable(was_disabled)
+        gc.unfreeze()
         gc.enable()
 
 

@@ -11,9 +11,11 @@ from collections.abc import Callable
 from functools import partial
 from heapq import heappop, heappush
 from random import Random
-from typing import Any
+from typing import Any, Final
 
 Action = Callable[[], Any]
+# So many lines of the trace go into its digest together.
+_NOTES_AT_ONCE: Final = 256
 
 
 class Timer:
@@ -40,12 +42,14 @@ class World:
         self._queue: list[tuple[float, int, Action]] = []
         self._count = 0
         self._until = 0.0
-        self._running: asyncio.AbstractEventLoop | None = None  # whose turn it was last
+        self.whose_turn: asyncio.AbstractEventLoop | None = None  # or was, last
+        self._random = self.dice.random
         self._trace = hashlib.blake2b(digest_size=16)
+        self._noted: list[str] = []  # and not in the digest yet
 
     def after(self, delay: float, action: Action) -> None:
-        self._count += 1
-        heappush(self._queue, (self.now + delay, self._count, action))
+        self._count = count = self._count + 1
+        heappush(self._queue, (self.now + delay, count, action))
 
     def passes_alone(self, seconds: float) -> bool:
         """Let time pass for whoever acts now, if nothing else happens meanwhile. Whether it did."""
@@ -57,23 +61,29 @@ class World:
         return True
 
     def between(self, low: float, high: float) -> float:
-        return low + (high - low) * self.dice.random()
+        return low + (high - low) * self._random()
 
     def chance(self, probability: float) -> bool:
-        return self.dice.random() < probability
+        return self._random() < probability
 
     def note(self, *words: object) -> None:
-        self._trace.update(f"{self.now:.9f} {words!r}\n".encode())
+        self._noted.append(f"{self.now:.9f} {words!r}\n")
+        if len(self._noted) >= _NOTES_AT_ONCE:
+            self._digest_notes()
+
+    def _digest_notes(self) -> None:
+        self._trace.update("".join(self._noted).encode())
+        self._noted.clear()
 
     @property
     def digest(self) -> str:
+        self._digest_notes()
         return self._trace.hexdigest()
 
     def turn_of(self, loop: asyncio.AbstractEventLoop) -> None:
         """Code of this process runs now. Telling asyncio costs a system call."""
-        if self._running is not loop:
-            self._running = loop
-            asyncio._set_running_loop(loop)
+        self.whose_turn = loop
+        asyncio._set_running_loop(loop)
 
     def run(self, until: float) -> None:
         """Up to a moment of virtual time."""
@@ -84,7 +94,7 @@ class World:
                 self.events += 1
                 action()
         finally:
-            self._running = None
+            self.whose_turn = None
             asyncio._set_running_loop(None)
         self.now = until
 

@@ -1,10 +1,12 @@
-"""What every test shares: the requirement markers, which examples are tried, and leaving out what this user may not
-do."""
+"""What every test shares: the requirement markers, which examples are tried, getting what tests need from Debian, and
+leaving out what this user may not do."""
 
 import os
 
 import pytest
 from hypothesis import settings
+
+from tests.debian import install, needs_of, skip_without
 
 # Whoever changes something is told what that broke, and not what was never tried before: examples are the same in
 # every run. `make nightly` looks for new ones.
@@ -30,3 +32,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(pytest.mark.skip(reason="needs the superuser"))
         elif item.path.parent.name in _TOGETHER:
             item.add_marker(pytest.mark.xdist_group(item.path.parent.name))
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """All that the chosen tests need, before the first of them begins."""
+    if not session.config.option.collectonly:
+        install({name: package for item in session.items for name, package in needs_of(item).items()})
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    skip_without(needs_of(item))

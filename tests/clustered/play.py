@@ -65,6 +65,13 @@ class Cluster:
         process.wait()
         self.killed.append(name)
 
+    def stop(self, name: str) -> None:
+        """It does nothing any more, not even listen, until it goes on; and knows nothing of it."""
+        self.processes[name].send_signal(signal.SIGSTOP)
+
+    def go_on(self, name: str) -> None:
+        self.processes[name].send_signal(signal.SIGCONT)
+
     async def leave(self, name: str) -> None:
         process = self.processes.pop(name)
         process.send_signal(signal.SIGTERM)

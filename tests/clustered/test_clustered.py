@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.clustered.middleware import ALL, Middleware
+from tests.clustered.middleware import ALL, UNITS, Middleware
 from tests.clustered.play import Cluster, judge
 from tests.servers import play
 
@@ -74,3 +74,9 @@ async def a_member_dies(cluster: Cluster) -> None:
     assert not verdict.lost
     assert not verdict.repeated_of_the_living
     assert not verdict.unmarked
+    # The fencing token of whoever took a unit over is higher than any that bob was given for it.
+    effects = cluster.effects()
+    bobs = {effect.number % UNITS: effect.token for effect in effects if effect.member == "bob"}
+    later = [e for e in effects if e.number >= 1500 and e.number % UNITS in bobs]
+    assert later
+    assert all(effect.token > bobs[effect.number % UNITS] for effect in later)

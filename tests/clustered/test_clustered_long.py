@@ -28,6 +28,8 @@ NAMES = ("ada", "bob", "cyd", "dan", "eve")
 MIDDLEWARE = list(ALL)
 LEASE = float(os.environ.get("CLUSTERED_LEASE", "8"))
 OPTIONS = {"fields": ["property:unit"], "lease": LEASE}
+HARASSED_MESSAGES = int(os.environ.get("CLUSTERED_HARASSED", "6000"))
+HARASSED_LEASE = 1.5
 
 
 @pytest.fixture(params=MIDDLEWARE)
@@ -61,6 +63,70 @@ def test_members_are_killed_and_nothing_is_lost(middleware: Middleware, tmp_path
     assert not verdict.unmarked
     if middleware.key == "heliograph-transacted":
         assert not verdict.repeated
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(600)
+@pytest.mark.req("H1", "H2", "H4")
+@pytest.mark.parametrize("key", ["heliograph-transacted", "heliograph", "rabbitmq", "nats", "mqtt", "redis"])
+def test_members_lose_their_leases_again_and_again_and_nothing_is_lost(key: str, tmp_path: Path) -> None:
+    """They are stopped in the middle of anything, for longer than a lease, several at once, and killed besides."""
+    middleware = ALL[key]
+    middleware.skip_unless_here()
+    verdict = play(_harassed(middleware, tmp_path), 580)
+    assert not verdict.lost
+    assert not verdict.unmarked
+    if key == "heliograph-transacted":
+        assert not verdict.repeated
+
+
+async def _harassed(middleware: Middleware, folder: Path) -> Verdict:
+    async with middleware.running(folder) as url:
+        cluster = Cluster(middleware, url, folder, {"lease": HARASSED_LEASE, "pause": 0.005})
+        collecting = asyncio.create_task(middleware.collect(url, folder / "queue.effects"))
+        try:
+            for name in NAMES:
+                cluster.start(name)
+            await cluster.is_whole(180)
+            began = time.monotonic()
+            rate = HARASSED_MESSAGES / 40
+            publishing = asyncio.create_task(middleware.publish(url, 0, HARASSED_MESSAGES, rate=rate))
+            changes = await _harass(cluster, publishing)
+            await publishing
+            await cluster.has_processed(range(HARASSED_MESSAGES), 240)
+            await cluster.is_whole(120)
+            await cluster.holds_nothing(120)
+        finally:
+            cluster.end()
+            collecting.cancel()
+        verdict = judge(cluster.effects(), range(HARASSED_MESSAGES), cluster.killed)
+        seconds = time.monotonic() - began
+        _report(middleware, kills=True, changes=changes, seconds=seconds, verdict=verdict, stops=True)
+        return verdict
+
+
+async def _harass(cluster: Cluster, publishing: asyncio.Task[None]) -> int:
+    """Up to all of them at once stand still, some for longer than a lease; every fifth is killed and comes back."""
+    chance = random.Random(SEED)
+    loop = asyncio.get_running_loop()
+    stopped: dict[str, float] = {}
+    changes = 0
+    while stopped or not publishing.done():
+        await asyncio.sleep(chance.uniform(0.1, 0.6))
+        for name in [name for name, until in stopped.items() if loop.time() >= until]:
+            del stopped[name]
+            cluster.go_on(name)
+        name = chance.choice(NAMES)
+        if name in stopped or publishing.done():
+            continue
+        changes += 1
+        if chance.random() < 0.2:
+            cluster.kill(name)
+            cluster.start(name)
+        else:
+            cluster.stop(name)
+            stopped[name] = loop.time() + HARASSED_LEASE * chance.uniform(0.5, 2.5)
+    return changes
 
 
 async def _story(middleware: Middleware, folder: Path, *, kills: bool) -> Verdict:
@@ -117,13 +183,22 @@ async def _disturb(cluster: Cluster, publishing: asyncio.Task[None], *, kills: b
     return changes
 
 
-def _report(middleware: Middleware, *, kills: bool, changes: int, seconds: float, verdict: Verdict) -> None:
+def _report(
+    middleware: Middleware,
+    *,
+    kills: bool,
+    changes: int,
+    seconds: float,
+    verdict: Verdict,
+    stops: bool = False,
+) -> None:
     line: dict[str, Any] = {
         "middleware": middleware.key,
-        "messages": MESSAGES,
+        "messages": HARASSED_MESSAGES if stops else MESSAGES,
         "kills": kills,
+        "stops": stops,
         "changes": changes,
-        "lease": LEASE,
+        "lease": HARASSED_LEASE if stops else LEASE,
         "seconds": round(seconds, 1),
         "lost": len(verdict.lost),
         "repeated": len(verdict.repeated),

@@ -21,8 +21,9 @@ from heliograph.clustered import (
     Terms,
     Weighted,
 )
-from heliograph.clustered.hashing import VALUES
+from heliograph.clustered.hashing import VALUES, value_of_text
 from heliograph.clustered.on_heliograph import Heliograph
+from heliograph.model import limits
 from tests.clustered.middleware import ALL
 from tests.clustered.play import Cluster, judge
 from tests.servers import embedded, play, until, url_of
@@ -266,6 +267,43 @@ def test_all_transacted_members_die_at_once_and_nothing_that_was_done_is_done_ag
 
 
 @pytest.mark.req("H1", "H2")
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+def test_a_founder_shuts_out_who_was_stopped_in_a_transaction_before_it_acts(tmp_path: Path) -> None:
+    """Bob is stopped in the middle of a transaction, and nobody is left who knows of him. Ada, who comes back, does
+    what he had begun; when he goes on, his transaction takes no effect."""
+    middleware = ALL["heliograph-transacted"]
+
+    async def story() -> None:
+        async with middleware.running(tmp_path) as url:
+            cluster = Cluster(middleware, url, tmp_path, {"lease": 1.5, "pause": 0.02})
+            collecting = asyncio.create_task(middleware.collect(url, tmp_path / "queue.effects"))
+            try:
+                for name in ("ada", "bob"):
+                    cluster.start(name)
+                await cluster.is_whole()
+                await middleware.publish(url, 0, 200)
+                await cluster.has_processed(range(10))
+                cluster.stop("bob")
+                cluster.kill("ada")
+                cluster.start("ada")
+                await cluster.has_processed(range(200), 80)
+                cluster.go_on("bob")
+                await cluster.is_whole()
+                await middleware.publish(url, 200, 20)
+                await cluster.has_processed(range(220))
+                await cluster.holds_nothing(30)
+                verdict = judge(cluster.effects(), range(220), cluster.killed)
+                assert not verdict.lost
+                assert not verdict.repeated
+            finally:
+                cluster.end()
+                collecting.cancel()
+
+    play(story(), 110)
+
+
+@pytest.mark.req("H1", "H2")
 @pytest.mark.nightly
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("key", ["heliograph", "rabbitmq", "nats", "mqtt", "redis", "kafka"])
@@ -295,6 +333,203 @@ def test_all_die_at_once_and_whoever_comes_back_finds_everything(key: str, tmp_p
                 cluster.end()
 
     play(story(), 110)
+
+
+@pytest.mark.req("H2")
+def test_transacted_members_that_have_left_leave_no_licence_behind(tmp_path: Path) -> None:
+    """Otherwise the register would grow with every life, and a founder would look for all of them."""
+
+    async def handle(_message: ClusteredMessage) -> None: ...
+
+    async def story() -> None:
+        async with embedded(tmp_path) as server, heliograph.connect(url_of(server)) as connection:
+            async with members(url_of(server), {"ada": handle, "bob": handle}, transacted=True):
+                register = await connection.browse("queue:clustered.billing.licences")
+                assert len([entry async for entry in register]) == 2
+            register = await connection.browse("queue:clustered.billing.licences")
+            assert [entry async for entry in register] == []
+
+    play(story())
+
+
+class Hasty(Heliograph):
+    """An adapter whose member acknowledges what it has while the server is being asked how much it still has."""
+
+    taken: list[Delivery]
+    answers = 0
+
+    async def _waiting(self, topic: str, name: str, here: int) -> int:
+        taken, self.taken = self.taken, []
+        await self.acknowledge(taken)
+        while taken and await super()._waiting(topic, name, 0) > 10:
+            await asyncio.sleep(0.01)  # the server has not heard of it yet
+        waiting = await super()._waiting(topic, name, here)
+        self.answers += 1
+        return waiting
+
+
+@pytest.mark.req("H2")
+def test_who_acknowledges_while_it_asks_is_not_caught_up_too_early(tmp_path: Path) -> None:
+    """Ten were received, ten wait. What is acknowledged in between must not make up for what waits."""
+
+    async def story() -> None:
+        async with embedded(tmp_path) as server, heliograph.connect(url_of(server)) as connection:
+            adapter = Hasty(url_of(server), "topic:orders")
+            await adapter.connect("billing", ("ada", 1))
+            await adapter.subscribe(is_fresh=False)
+            producer = await connection.producer("topic:orders")
+            adapter.taken = []
+            for number in range(10):
+                await producer.send_confirmed(b"%d" % number)
+            while len(adapter.taken) < 10:
+                adapter.taken += await adapter.receive()
+            for number in range(10, 20):
+                await producer.send_confirmed(b"%d" % number)
+            catching_up = asyncio.create_task(adapter.caught_up())
+            await until(lambda: adapter.answers > 1, "the server has been asked twice")
+            assert not catching_up.done()
+            late: list[Delivery] = []
+            while len(late) < 10:
+                late += await adapter.receive()
+            await catching_up
+            await adapter.close(keeps_copies=False)
+
+    play(story())
+
+
+@pytest.mark.req("H2")
+def test_who_begins_afresh_has_nothing_of_an_earlier_life_that_is_still_connected(tmp_path: Path) -> None:
+    """It waits until the server has let go of that life, and throws its copies away then."""
+
+    async def story() -> None:
+        async with embedded(tmp_path) as server, heliograph.connect(url_of(server)) as connection:
+            before, after = (Heliograph(url_of(server), "topic:orders") for _ in range(2))
+            await before.connect("billing", ("ada", 1))
+            await before.subscribe(is_fresh=False)
+            producer = await connection.producer("topic:orders")
+            await producer.send_confirmed(b"done long ago")
+            assert [each.body for each in await before.receive()] == [b"done long ago"]
+            await after.connect("billing", ("ada", 2))
+            subscribing = asyncio.create_task(after.subscribe(is_fresh=True))
+            done, _ = await asyncio.wait([subscribing], timeout=0.5)
+            assert not done
+            await before.close(keeps_copies=True)
+            await subscribing
+            await producer.send_confirmed(b"new")
+            assert [each.body for each in await after.receive()] == [b"new"]
+            await after.close(keeps_copies=False)
+
+    play(story())
+
+
+class OneByOne(Heliograph):
+    """An adapter that hands out twenty copies one by one, in an order of its own, as priorities may bring about."""
+
+    def __init__(self, url: str, *, backwards: bool) -> None:
+        super().__init__(url, "topic:orders")
+        self._backwards = backwards
+        self._gathered: list[Delivery] = []
+        self._left: list[Delivery] = []
+
+    async def receive(self) -> list[Delivery]:
+        while len(self._gathered) < 20:
+            self._gathered += await super().receive()
+            self._left = self._gathered[:: 1 if self._backwards else -1]
+        if not self._left:
+            await super().receive()
+        return [self._left.pop()]
+
+    async def caught_up(self) -> None:
+        while self._left:
+            await asyncio.sleep(0.05)
+
+
+@pytest.mark.req("H1")
+@pytest.mark.slow
+def test_members_that_are_full_of_each_other_s_messages_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ada is given bob's messages first, and bob ada's; neither has room for what it could process."""
+    monkeypatch.setattr(limits, "CLUSTERED_HELD_BYTES", 50)
+    half = VALUES // 2
+    units = [f"unit-{number}" for number in range(100)]
+    of_ada, of_bob = ([u for u in units if (value_of_text(u) < half) == is_ada] for is_ada in (True, False))
+    done: list[bytes] = []
+
+    async def handle(message: ClusteredMessage) -> None:
+        done.append(message.body)
+
+    async def story() -> None:
+        async with embedded(tmp_path) as server, AsyncExitStack() as stack:
+            url = url_of(server)
+            consumers = [
+                await stack.enter_async_context(
+                    ClusteredConsumer(
+                        lambda backwards=name == "bob": OneByOne(url, backwards=backwards),  # type: ignore[misc]
+                        cluster="billing",
+                        name=name,
+                        handler=handle,
+                        fields=["unit_of_order"],
+                        policy=Table({"ada": [(0, half)], "bob": [(half, VALUES)]}),
+                        terms=TERMS,
+                    )
+                )
+                for name in ("ada", "bob")
+            ]
+            await until(lambda: all(each.ranges.size == half for each in consumers), "each has its half")
+            async with heliograph.connect(url) as connection:
+                producer = await connection.producer("topic:orders")
+                for number, unit in enumerate([*of_bob[:10], *of_ada[:10]]):
+                    await producer.send(b"number %03d" % number, unit_of_order=unit)
+                await producer.flush()
+            await until(lambda: len(done) == 20, "all are done", 50)
+
+    play(story())
+    assert len(set(done)) == 20
+
+
+class Brittle(Heliograph):
+    """An adapter whose connection is lost once, and whose client then passes on the cancellation of another task."""
+
+    losses: list[str]
+
+    async def hear(self) -> bytes:
+        word = await super().hear()
+        if self.losses:
+            raise ConnectionError(self.losses.pop())
+        return word
+
+    async def close(self, *, keeps_copies: bool) -> None:
+        await super().close(keeps_copies=keeps_copies)
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        future.cancel()
+        await future
+
+
+@pytest.mark.req("H2")
+def test_a_member_comes_back_though_its_client_passes_on_a_cancellation_that_was_not_meant_for_it(
+    tmp_path: Path,
+) -> None:
+    async def handle(_message: ClusteredMessage) -> None: ...
+
+    async def story() -> None:
+        async with embedded(tmp_path) as server:
+            losses: list[str] = []
+
+            def adapter() -> Brittle:
+                made = Brittle(url_of(server), "topic:orders")
+                made.losses = losses
+                return made
+
+            async with ClusteredConsumer(
+                adapter, cluster="billing", name="ada", handler=handle, terms=TERMS
+            ) as consumer:
+                await until(lambda: consumer.ranges.size == VALUES, "ada owns everything")
+                losses.append("the cable was pulled")
+                await until(lambda: consumer.figures.incarnations == 2, "ada begins again")
+                await until(lambda: consumer.ranges.size == VALUES, "ada owns everything again")
+
+    play(story())
 
 
 class HardOfHearing(Heliograph):

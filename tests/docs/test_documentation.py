@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
-import subprocess
 import tomllib
 from pathlib import Path
 
@@ -39,18 +37,6 @@ TOOLS = {
 ELSEWHERE = {"docs/guides/testing.md": "tests/testing/test_plugin.py"}
 
 
-def _install(tools: dict[str, str]) -> None:
-    """As root what is missing is installed; otherwise the page is left out, and that is said."""
-    for tool, package in tools.items():
-        if shutil.which(tool) is not None:
-            continue
-        command = ["apt-get", "install", "--yes", "--no-install-recommends", package]
-        if os.geteuid() == 0 and shutil.which("apt-get") is not None:
-            subprocess.run(command, capture_output=True, check=False, timeout=300)
-        if shutil.which(tool) is None:
-            pytest.skip(f"{tool} is not installed; as root: {' '.join(command)}")
-
-
 def _is_executable(page: DocumentPage) -> bool:
     return bool(page.of("sh") or page.of("python")) and page.name not in ELSEWHERE
 
@@ -62,14 +48,16 @@ def _is_executable(page: DocumentPage) -> bool:
         pytest.param(
             page,
             id=page.name,
-            marks=[pytest.mark.nightly, pytest.mark.alone] if page.name in NIGHTLY else [],
+            marks=[
+                pytest.mark.debian(TOOLS.get(page.name, {})),
+                *([pytest.mark.nightly, pytest.mark.alone] if page.name in NIGHTLY else []),
+            ],
         )
         for page in PAGES
         if _is_executable(page)
     ],
 )
 def test_what_a_page_says_can_be_done(page: DocumentPage, tmp_path: Path) -> None:
-    _install(TOOLS.get(page.name, {}))
     before = Path.cwd()
     try:
         seconds = LONG_PAGE_SECONDS if page.name in NIGHTLY else PAGE_SECONDS

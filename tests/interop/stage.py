@@ -12,6 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+import pytest
 import uvloop
 
 from heliograph.nodes.configuration import load
@@ -19,6 +20,8 @@ from heliograph.nodes.embedded import EmbeddedServer
 from tests.suites.cluster_in_process import CLIENTS, Cluster
 
 SECONDS = 20.0
+on_a_single_server = pytest.mark.parametrize("stage", ["single"], indirect=True)
+"""For stories in which the server is restarted: the stage does so with single ones only."""
 T = TypeVar("T")
 
 
@@ -78,7 +81,11 @@ class Stage:
 
     def __enter__(self) -> Self:
         self._thread.start()
-        self.run(self._start())
+        try:
+            self.run(self._start())
+        except BaseException:
+            self._end_loop()
+            raise
         return self
 
     def __exit__(
@@ -87,9 +94,12 @@ class Stage:
         try:
             self.run(self._stop())
         finally:
-            self._loop.call_soon_threadsafe(self._loop.stop)
-            self._thread.join(SECONDS)
-            self._loop.close()
+            self._end_loop()
+
+    def _end_loop(self) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(SECONDS)
+        self._loop.close()
 
     def files(self, room: str) -> list[Path]:
         """Those of one room of the data folder, of all servers."""

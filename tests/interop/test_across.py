@@ -159,6 +159,7 @@ def test_clients_of_four_protocols_exchange_messages(stage: Stage) -> None:
 
 
 @pytest.mark.nightly
+@pytest.mark.timeout(330)
 def test_a_thousand_clients_of_mixed_protocols_exchange_messages(stage: Stage) -> None:
     """In groups of fifty, all at the same time."""
 

@@ -12,7 +12,7 @@ from proton.reactor import AtMostOnce, DurableSubscription, Selector
 from proton.utils import LinkDetached, SendException
 
 import heliograph
-from tests.conformance.jms.qpid_bridge import Bridge
+from tests.conformance.jms.qpid_bridge import Bridge, needs_java
 from tests.interop.stage import Stage
 from tests.interop.test_proton import SECONDS, connected, nothing_comes
 
@@ -229,6 +229,7 @@ def test_what_is_wrong_with_an_alert_is_its_outcome(stage: Stage, message: Messa
         anywhere.send(Message(address="alerts:amqp-wrong", properties={"alert_destination": "TAG:relay"}))
 
 
+@needs_java
 @pytest.mark.slow
 @pytest.mark.timeout(180)
 def test_a_java_client_gets_an_alert_and_acknowledges_it(stage: Stage) -> None:

@@ -17,7 +17,7 @@ from proton import Delivery, Message
 from proton.reactor import Container
 
 import heliograph
-from tests.conformance.jms.qpid_bridge import Bridge
+from tests.conformance.jms.qpid_bridge import Bridge, needs_java
 from tests.interop.stage import Stage, wait_for
 from tests.interop.test_proton import Transacting, bodies, connected, nothing_comes
 
@@ -232,6 +232,7 @@ def test_a_client_that_leaves_in_the_middle_leaves_nothing(stage: Stage) -> None
     wait_for(lambda: all(file.suffix == ".message" for file in stage.files("large")), "its file is gone")
 
 
+@needs_java
 def test_a_java_client_sends_and_receives_a_large_message(stage: Stage) -> None:
     content = pattern(12 * MIB)
     bridge = Bridge()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,12 +10,10 @@ from contextlib import contextmanager
 import aiomqtt
 import pytest
 
-from tests.interop.stage import SECONDS, Stage
+from tests.interop.stage import SECONDS, Stage, on_a_single_server
 
 pytestmark = [pytest.mark.req("X1"), pytest.mark.slow]
-needs_mosquitto = pytest.mark.skipif(
-    shutil.which("mosquitto_sub") is None, reason="the package mosquitto-clients is not installed"
-)
+needs_mosquitto = pytest.mark.debian({"mosquitto_sub": "mosquitto-clients"})
 
 
 def test_aiomqtt_sends_receives_and_comes_back(stage: Stage) -> None:
@@ -38,12 +35,13 @@ def test_aiomqtt_sends_receives_and_comes_back(stage: Stage) -> None:
 
 
 @contextmanager
-def subscribing(stage: Stage, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+def subscribing(stage: Stage, *arguments: str, said: str = "Subscribed") -> Iterator[subprocess.Popen[str]]:
+    """`mosquitto_sub`, once it has said so."""
     command = ["stdbuf", "-oL", "mosquitto_sub", "-h", stage.host, "-p", str(stage.port), "-d", *arguments]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None
-        while not (line := process.stdout.readline()).startswith("Subscribed"):
+        while said not in (line := process.stdout.readline()):
             assert line, "mosquitto_sub ended"
         yield process
     finally:
@@ -69,6 +67,50 @@ def test_mosquitto_pub_and_sub(stage: Stage, version: str, qos: str) -> None:
         subscriber.wait(SECONDS)
     assert [line[4:] for line in output.splitlines() if line.startswith("got ")] == lines.split()
     assert subscriber.returncode == 0
+
+
+def heard_by(subscriber: subprocess.Popen[str], count: int) -> list[str]:
+    """What comes next, as `-F 'got %p'` prints it."""
+    assert subscriber.stdout is not None
+    found: list[str] = []
+    while len(found) < count:
+        line = subscriber.stdout.readline()
+        assert line, "mosquitto_sub ended"
+        if line.startswith("got "):
+            found.append(line[4:].rstrip("\n"))
+    return found
+
+
+@needs_mosquitto
+@pytest.mark.parametrize("version", ["311", "5"])
+def test_mosquitto_sub_subscribes_durably_and_finds_what_came_while_it_was_away(
+    stage: Stage, version: str
+) -> None:
+    topic = f"mosquitto/durable/{version}"
+    lasting = ("-x", "3600") if version == "5" else ()
+    asks = ("-V", version, "-c", *lasting, "-i", f"durable-{version}", "-q", "1", "-t", topic, "-F", "got %p")
+    with subscribing(stage, *asks) as subscriber:
+        publish(stage, "-V", version, "-q", "1", "-t", topic, "-m", "seen")
+        assert heard_by(subscriber, 1) == ["seen"]
+        subscriber.terminate()
+        subscriber.wait(SECONDS)
+    publish(stage, "-V", version, "-q", "1", "-t", topic, "-l", text="one\ntwo\n")
+    # What waited comes as soon as the session is there again, before anything is subscribed to.
+    with subscribing(stage, *asks, said="CONNACK") as subscriber:
+        publish(stage, "-V", version, "-q", "1", "-t", topic, "-m", "three")
+        assert heard_by(subscriber, 3) == ["one", "two", "three"]
+
+
+@needs_mosquitto
+@on_a_single_server
+def test_mosquitto_sub_comes_back_after_a_restart(stage: Stage) -> None:
+    asks = ("-c", "-i", "comes-back", "-q", "2", "-t", "mosquitto/again", "-F", "got %p")
+    with subscribing(stage, *asks) as subscriber:
+        publish(stage, "-q", "2", "-t", "mosquitto/again", "-m", "before")
+        assert heard_by(subscriber, 1) == ["before"]
+        stage.restart()
+        publish(stage, "-q", "2", "-t", "mosquitto/again", "-m", "after")
+        assert heard_by(subscriber, 1) == ["after"]
 
 
 @needs_mosquitto

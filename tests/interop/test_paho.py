@@ -483,8 +483,8 @@ def test_a_quiet_client_is_kept_by_its_pings_and_a_dead_one_is_noticed(stage: St
             raw.sendall(bytes((0x10, len(body))) + body)
             assert raw.recv(4) == b"\x20\x02\x00\x00"
             for _ in range(3):
+                began = time.monotonic()
                 raw.sendall(b"\xc0\x00")
                 assert raw.recv(2) == b"\xd0\x00"
-            began = time.monotonic()
             heir.await_messages(1)
             assert time.monotonic() - began > 1.0

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.interop.stage import Stage
+from tests.interop.stage import Stage, on_a_single_server
 
-pytestmark = [pytest.mark.req("X1"), pytest.mark.slow]
+pytestmark = [
+    pytest.mark.req("X1"),
+    pytest.mark.slow,
+    pytest.mark.debian({"node": "nodejs", "npm": "npm"}),
+]
 _STORIES = Path(__file__).parent / "node" / "stories.js"
 _RHEA = "rhea@3.0.5"
 
@@ -21,8 +24,6 @@ _RHEA = "rhea@3.0.5"
 @pytest.fixture(scope="module")
 def modules() -> Path:
     """Where rhea is, got from npm once and kept."""
-    if shutil.which("node") is None or shutil.which("npm") is None:
-        pytest.skip("rhea needs Node: as root, apt-get install nodejs npm")
     folder = Path(os.environ.get("XDG_CACHE_HOME", str(Path.home() / ".cache"))) / "heliograph" / "node"
     folder.mkdir(parents=True, exist_ok=True)
     if not (folder / "node_modules" / "rhea").exists():
@@ -66,10 +67,9 @@ def test_a_durable_subscription_waits(stage: Stage, modules: Path) -> None:
     assert told(stage, modules, "durable") == ["meanwhile"]
 
 
+@on_a_single_server
 @pytest.mark.timeout(60)
 def test_a_client_comes_back_after_a_restart(stage: Stage, modules: Path) -> None:
-    if stage.kind != "single":
-        pytest.skip("the stage restarts single servers only")
     assert told(stage, modules, "reconnect") == 100
 
 

@@ -13,12 +13,14 @@ from functools import partial
 
 from heliograph.clustered.events import (
     ActOn,
+    AllFencedOff,
     CopiesSubscribed,
     Doubt,
     Drained,
     Effect,
     FencedOff,
     FenceOff,
+    FenceOffAll,
     FindComplete,
     HasEverything,
     Heard,
@@ -277,6 +279,8 @@ class ClusteredWorld:
                     player.keeping.when_caught_up(then)
                 case FenceOff(key):
                     self._carry_out(player, player.membership.handle(FencedOff(key)))
+                case FenceOffAll():
+                    self._carry_out(player, player.membership.handle(AllFencedOff()))
                 case Stop(has_left=has_left, keeps_copies=keeps_copies):
                     if not keeps_copies:
                         self.middleware.subscriptions.pop(player.name, None)

@@ -57,6 +57,10 @@ class Model:
             return [QUEUE_LIST]
         return [each.identity for each in self.subscribers.values() if each.is_there_for(address)]
 
+    def all_takers(self) -> list[Taker]:
+        """Whoever has something, or may be given something."""
+        return list(self.takers.values())
+
     def subscribed(self, subscriber: Subscriber) -> Subscriber:
         self._last_subscriber += 1
         subscriber.identity = self._last_subscriber
@@ -342,7 +346,7 @@ class Model:
     def detached(self, identity: ConsumerId, seen: int = UNKNOWN) -> None:
         taker = self.takers.pop(identity)
         subscriber = self.subscribers.get(taker.list)
-        alone = all(other.list != taker.list for other in self.takers.values())
+        alone = all(other.list != taker.list for other in self.all_takers())
         if subscriber is not None and not subscriber.durable and alone:
             self.unsubscribed(subscriber)
         else:
@@ -413,7 +417,7 @@ class Model:
     # ---- what is counted
 
     def in_flight(self, address: Address) -> int:
-        return sum(len(taker.held) for taker in self.takers.values() if taker.address == address)
+        return sum(len(taker.held) for taker in self.all_takers() if taker.address == address)
 
     # ---- crashes
 

@@ -399,11 +399,16 @@ class World:
             taker.credit,
             selector=taker.selector,
             browse=taker.browses,
+            number=self.number_of(taker),
         )
         if wish is not None:
             command.subscription, command.client = wish.name, wish.client
             command.durable, command.shared = wish.durable, wish.shared
         self._tell(command)
+
+    def number_of(self, _taker: Taker) -> int:
+        """Under which its client could claim it; -1: under none."""
+        return -1
 
     def _subscribe(self, client: Client, taker: Taker, wish: Subscriber) -> None:
         found = self.subscriber_like(wish) if wish.name else None
@@ -723,8 +728,9 @@ class World:
         busy = self.journal.loads or self.turns
         for destination in self.catalogue.all_destinations():
             for messages in destination.lists():
+                takers = {taker.identity: taker for taker in self.model.all_takers()}
                 for consumer in messages.consumers.values():
-                    taker = self.model.takers[consumer.identity]
+                    taker = takers[consumer.identity]
                     assert consumer.credit == taker.credit
                     is_free = consumer.outstanding_bytes == 0 or consumer.retired
                     assert taker.held or is_free, "its window shrinks for ever"

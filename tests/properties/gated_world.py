@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from heliograph.bus.commands import Command, Published
+from heliograph.bus.commands import Command, ConsumerDetached, Published, SessionLost
 from heliograph.cluster.dispatch_rules import Gate, Hold, Message, Situation, Where, own_hold
 from heliograph.cluster.partition_state import State
 from heliograph.destinations.effects import AnyEffect
@@ -18,7 +18,8 @@ from heliograph.destinations.subscriptions import FOR_OTHER_PARTS
 from heliograph.destinations.topic import Topic
 from heliograph.model.block import Block, parse
 from heliograph.model.destination import Address
-from heliograph.model.ids import LaneId, SessionId
+from heliograph.model.ids import ConsumerId, LaneId, SessionId
+from heliograph.model.limits import DOUBT_SECONDS
 from tests.properties.destination_model import Model
 from tests.properties.destination_parties import EVERYTHING, QUEUE_LIST, Lane, Letter, Sent, Subscriber, Taker
 from tests.properties.destination_world import QUEUE, TOPIC, Client, World
@@ -53,6 +54,15 @@ class Held(msgspec.Struct):
 
 
 Fact = Entered | InForce | Whole | Held
+NEVER = 1 << 62
+
+
+class Doubt(msgspec.Struct):
+    """A consumer that may be in another part, as it was when that was written down."""
+
+    taker: Taker
+    since: int  # the ticks in which it began, and was over
+    until: int = NEVER
 
 
 class PartedModel(Model):
@@ -63,6 +73,8 @@ class PartedModel(Model):
         self.facts: list[tuple[int, Fact]] = []  # by the tick in which they were written
         self.places: dict[tuple[LaneId, int], int] = {}  # how many facts there were when it was accepted
         self.situation: Situation | None = None
+        self.away: dict[ConsumerId, Taker] = {}  # whose client manager may be in another part
+        self.doubts: list[Doubt] = []  # that were ever written down
 
     def note(self, fact: Fact) -> None:
         self.facts.append((self.tick, fact))
@@ -77,9 +89,70 @@ class PartedModel(Model):
             self.places[letter.lane, letter.sequence] = len(self.facts)
 
     def crashed(self, kept: int, *, lost_machine: bool) -> None:
+        self.doubts = [each for each in self.doubts if each.since <= kept < each.until]
         super().crashed(kept, lost_machine=lost_machine)
+        self._stay_away()
         self.facts = [fact for fact in self.facts if fact[0] <= kept]
         self.situation = NOWHERE if self.facts else None
+
+    # ---- who may be in another part
+
+    def all_takers(self) -> list[Taker]:
+        return [*super().all_takers(), *self.away.values()]
+
+    def went_away(self, session: SessionId) -> None:
+        """What its consumers have is nobody else's before the cluster is whole, though all managers end."""
+        for taker in [each for each in self.takers.values() if each.session == session]:
+            if taker.browses:
+                self.detached(taker.identity)
+                continue
+            self.away[taker.identity] = self.takers.pop(taker.identity)
+            held = {tag: letter for tag, letter in taker.held.items() if letter.persistent}
+            if held and (taker.list == QUEUE_LIST or self.subscribers[taker.list].durable):
+                self.doubts.append(Doubt(msgspec.structs.replace(taker, held=held), self.tick))
+
+    def comes_back(self, taker: Taker) -> None:
+        """It is waited for no longer: what it had returns."""
+        self._is_over(taker)
+        self.takers[taker.identity] = taker
+        self.detached(taker.identity)
+
+    def nobody_waits_for(self, taker: Taker) -> None:
+        """What it took from is gone."""
+        self._is_over(taker)
+
+    def _is_over(self, taker: Taker) -> None:
+        del self.away[taker.identity]
+        for doubt in self.doubts:
+            if doubt.taker.identity == taker.identity:
+                doubt.until = min(doubt.until, self.tick)
+
+    def ends_doubts(self) -> None:
+        """The cluster is whole."""
+        for doubt in self.doubts:
+            doubt.until = min(doubt.until, self.tick)
+
+    def _stay_away(self) -> None:
+        """After a restart: those of whom it is written down."""
+        self.away.clear()
+        for doubt in list(self.doubts):
+            doubt.until = NEVER
+            taker = msgspec.structs.replace(doubt.taker, held={})
+            for tag, letter in doubt.taker.held.items():
+                copy = letter.copies.get(taker.list)
+                if self.letters.get((letter.lane, letter.sequence)) is letter and copy is not None:
+                    tick, what, copy.deliveries = copy.history[-2]
+                    assert (what, copy.history.pop()[1]) == ("dispatched", "restarted"), "nobody else had it"
+                    copy.holder, taker.held[tag] = taker.identity, letter
+            if taker.held:
+                self.away[taker.identity] = taker
+            else:
+                self.doubts.remove(doubt)
+
+    def deleted(self, address: Address) -> None:
+        super().deleted(address)
+        for taker in [each for each in self.away.values() if each.address == address]:
+            self.nobody_waits_for(taker)
 
     # ---- where, by reading the history
 
@@ -183,15 +256,75 @@ class PartedWorld(World):
             None  # after a restart: lanes on which something new came
         )
         self._began_in: dict[SessionId, bytes] = {}  # the view in which a transaction began to send
+        self._numbers = 0
         super().__init__(resident_bytes)
 
     def make_model(self) -> Model:
         return PartedModel()
 
     def resume_session(self, client: Client) -> None:
+        for taker in self._away_of(client):
+            self.model.comes_back(taker)
         self._is_sent_again = True
         super().resume_session(client)
         self._is_sent_again = False
+
+    # ---- clients in another part
+
+    def number_of(self, _taker: Taker) -> int:
+        self._numbers += 1
+        return self._numbers
+
+    def _away_of(self, client: Client) -> list[Taker]:
+        return [each for each in self.model.away.values() if each.session == client.session]
+
+    def is_away(self, client: Client) -> bool:
+        return bool(self._away_of(client))
+
+    def lose_to_another_part(self, client: Client) -> None:
+        """Its client manager is gone, and has not ended: who knows what the client does meanwhile."""
+        for address in list(client.temporaries):
+            self.delete_temporary(client, address)
+        client.staged.clear()
+        self.model.went_away(client.session)
+        self._tell(SessionLost(client.session, DOUBT_SECONDS))
+        self.end_of_tick()
+
+    @property
+    def may_give_up(self) -> bool:
+        """Whether the cluster is whole, and somebody is waited for."""
+        situation = self.model.situation
+        return situation is not None and situation.is_whole and bool(self.model.away)
+
+    def give_up_waiting(self) -> None:
+        """The lease of those who are away passes."""
+        for taker in list(self.model.away.values()):
+            self.model.comes_back(taker)
+            self._tell(ConsumerDetached(taker.address, taker.identity))
+        self.end_of_tick()
+
+    def _subscribe(self, client: Client, taker: Taker, wish: Subscriber) -> None:
+        """Whoever comes for a subscription need not wait for one that is away, unless both share it."""
+        found = self.subscriber_like(wish) if wish.name else None
+        if found is not None and (not wish.shared or found.selector != wish.selector):
+            for away in self._away_from(found):
+                if wish.shared:
+                    self.model.nobody_waits_for(away)
+                else:
+                    self.model.comes_back(away)
+        super()._subscribe(client, taker, wish)
+
+    def _away_from(self, subscriber: Subscriber) -> list[Taker]:
+        return [each for each in self.model.away.values() if each.list == subscriber.identity]
+
+    def unsubscribe(self, client: str, name: str) -> None:
+        found = self.subscriber_like(Subscriber(TOPIC, client, name, True, False, ""))
+        super().unsubscribe(client, name)
+        if found is not None and found.ended:
+            for away in self._away_from(found):
+                self.model.nobody_waits_for(away)
+
+    # ---- sending
 
     def send(self, lane: Lane, buffer: bytes, *, staged: bool = False) -> str:
         block = parse(buffer)
@@ -266,8 +399,9 @@ class PartedWorld(World):
         self._stand(msgspec.structs.replace(situation, is_in_force=True))
 
     def become_whole(self) -> None:
-        self._write(self.catalogue.views.becomes_whole())
+        self.manager.became_whole()
         self.model.note(Whole())
+        self.model.ends_doubts()
         self._stand(Situation(state=State.A, is_in_force=True, is_whole=True))
 
     def _write(self, effects: list[AnyEffect]) -> None:

@@ -172,7 +172,7 @@ class Desk:
                 if isinstance(command, Enrolled):
                     epoch = msgspec.msgpack.decode(command.enrolment, type=Enrolment).epoch
                     self.member.multicast(EnrolmentSeen(epoch))
-            self.clients.on_apply(origin, [each for each in commands if not isinstance(each, OF_THE_VIEW)])
+            self.clients.on_apply(origin, [each for each in commands if type(each) not in OF_THE_VIEW])
 
     def on_suspend(self) -> None: ...
 
@@ -336,7 +336,9 @@ class Desk:
         session: SessionId | None = None,
         credit: int = 0,
         then: Callable[[], None] | None = None,
+        number: int = -1,
     ) -> Taker:
+        """`number`: its client's own for it, under which it could be claimed."""
         consumer = self._issuer.consumer()
         session = session or self.session()
         taker = Taker(Address(address), session, consumer, subscription or address, mode, alone)
@@ -363,6 +365,7 @@ class Desk:
                 session=session,
                 credit=credit,
                 then=then,
+                number=number,
             )
 
         request = self._request(f"consumer of {address}", ready)
@@ -377,6 +380,7 @@ class Desk:
                 client="client" if subscription else "",
                 durable=bool(subscription),
                 prompt=mode == "auto",
+                number=number,
             )
         )
         return taker

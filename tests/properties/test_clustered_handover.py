@@ -166,6 +166,7 @@ def everybody_comes_back_and_everything_is_processed(world: ClusteredWorld) -> N
 
 
 @pytest.mark.req("H2")
+@pytest.mark.timeout(300)  # a quarter of a minute of work, on a machine that may have much else to do
 def test_two_members_never_act_on_one_value_in_one_epoch() -> None:
     run_state_machine_as_test(
         HandingOver,

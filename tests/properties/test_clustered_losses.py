@@ -88,6 +88,7 @@ def happens(world: ClusteredWorld, name: str, what: str) -> None:
 
 
 @pytest.mark.req("H2", "H4")
+@pytest.mark.timeout(300)  # a quarter of a minute of work, on a machine that may have much else to do
 def test_nothing_is_lost_however_often_leases_are() -> None:
     run_state_machine_as_test(
         Losing, settings=settings(max_examples=100, stateful_step_count=50, deadline=None)

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 from unittest.mock import patch
 
+import msgspec
 import pytest
 from hypothesis import Phase, settings
 from hypothesis import strategies as st
@@ -18,14 +19,18 @@ from hypothesis.stateful import run_state_machine_as_test as run_machine
 
 from heliograph.cluster.dispatch_rules import Hold, Message, Situation, own_hold
 from heliograph.cluster.partition_state import State
-from heliograph.destinations import partition_gate
+from heliograph.destinations import partition_gate, recovery
+from heliograph.destinations.doubts import Doubt, Doubts
 from heliograph.destinations.holding_back import HoldingBack
 from heliograph.destinations.partition_gate import PartitionGate
+from heliograph.destinations.recovery import CatalogueRecovery
+from heliograph.destinations.snapshot import CatalogueState, decode_state
 from heliograph.destinations.stamps import Stamps
 from heliograph.destinations.views import Views
 from heliograph.destinations.waiting import Waiting
+from heliograph.nodes import message_manager
 from tests.properties import test_destination_engines as engines
-from tests.properties.destination_world import ADDRESSES
+from tests.properties.destination_world import ADDRESSES, Client
 from tests.properties.gated_world import PartedWorld
 from tests.properties.test_destination_engines import CREDIT, Destinations, Shape, machine_settings, packed
 
@@ -44,6 +49,31 @@ class PartedDestinations(Destinations):
         self.world.open_session("bob", "two")
         for address in ADDRESSES:
             self.world.attach(ann, address, credit)
+
+    def _client(self, data: st.DataObject) -> Client:
+        """One that is not in another part."""
+        here = [each for each in self.world.clients.values() if not self.world.is_away(each)]
+        if not here:
+            here = [self.world.open_session("eve", "three")]
+        client = data.draw(st.sampled_from(here), label="client")
+        if any(lane.cut_off for lane in self.world.lanes_of(client)):
+            self.world.resume_session(client)
+        return client
+
+    @rule(data=st.data())
+    def lose_a_client_to_another_part(self, data: st.DataObject) -> None:
+        self.world.lose_to_another_part(self._client(data))
+
+    @precondition(lambda self: any(map(self.world.is_away, self.world.clients.values())))
+    @rule(data=st.data())
+    def a_client_comes_back(self, data: st.DataObject) -> None:
+        away = [each for each in self.world.clients.values() if self.world.is_away(each)]
+        self.world.resume_session(data.draw(st.sampled_from(away), label="client"))
+
+    @precondition(lambda self: self.world.may_give_up)
+    @rule()
+    def leases_pass(self) -> None:
+        self.world.give_up_waiting()
 
     @rule(state=st.sampled_from(State), in_force=st.booleans())
     def enter_a_view(self, state: State, in_force: bool) -> None:
@@ -113,6 +143,45 @@ def test_a_page_that_is_being_read_takes_no_more_though_views_change_meanwhile()
     parted.teardown()
 
 
+def _doubts_over_restarts() -> None:
+    """A client in another part has something; all end, once more behind a snapshot, it comes back, and all end."""
+    parted = PartedDestinations()
+    parted.start(resident_bytes=10**9, credit=100)
+    world = parted.world
+    parted.become_whole()
+    client, others = world.clients.values()
+    (lane,) = [lane for lane in world.lanes_of(others) if lane.address == ADDRESSES[0]]
+    world.publish(lane, packed(lane, lane.next_sequence, Shape(True, (4, 4, 4))))
+    parted.store_all()
+    parted.enter_an_unrestricted_view(State.B)
+    world.lose_to_another_part(client)
+    steps: list[Callable[[], object]] = [
+        lambda: None,
+        parted.snapshot,
+        lambda: world.resume_session(client),
+        parted.become_whole,
+    ]
+    for step in steps:
+        step()
+        parted.store_all()
+        parted.agrees_with_the_model()
+        world.crash(world.journal.boundaries[-1], machine=False)
+        parted.agrees_with_the_model()
+        parted.enter_an_unrestricted_view(State.B)
+        world.attach(others, ADDRESSES[0], 100)
+        while world.journal.loads:
+            world.page_arrives()
+        parted.agrees_with_the_model()
+        if not world.is_away(client):
+            world.lose_to_another_part(others)
+    parted.teardown()
+
+
+@pytest.mark.req("P4", "M8")
+def test_what_is_in_doubt_agrees_with_the_model_over_restarts() -> None:
+    _doubts_over_restarts()
+
+
 # ---- planted bugs
 
 
@@ -132,6 +201,30 @@ def _cuts_no_page(waiting: Waiting, spans: list[Any], pages: list[Any]) -> None:
         waiting.append(span)
     waiting.restore(pages)
 
+
+_note_doubt = message_manager.MessageManager._note_doubt
+
+
+def _only_begins(manager: message_manager.MessageManager, doubt: Doubt | None) -> None:
+    if doubt is not None and doubt.attached is not None:
+        _note_doubt(manager, doubt)
+
+
+def _without_doubts(payload: bytes | memoryview) -> CatalogueState:
+    return msgspec.structs.replace(decode_state(payload), doubts=[])
+
+
+OF_DOUBTS: dict[str, Callable[[], Any]] = {
+    "what is in doubt is not written down": lambda: patch.object(
+        message_manager, "doubt_of", lambda *_: None
+    ),
+    "doubts end with the process": lambda: patch.object(CatalogueRecovery, "_in_doubt", lambda _: []),
+    "doubts are not in the snapshot": lambda: patch.object(recovery, "decode_state", _without_doubts),
+    "who came back is in doubt after a restart": lambda: patch.object(
+        message_manager.MessageManager, "_note_doubt", _only_begins
+    ),
+    "a whole cluster ends no doubt": lambda: patch.object(Doubts, "clear", lambda _: None),
+}
 
 PLANTS: dict[str, Callable[[], Any]] = {
     "an older message goes in D": lambda: without(Hold.OLDER),
@@ -179,3 +272,10 @@ def test_planted_bugs_are_found(name: str) -> None:
     )
     with PLANTS[name](), pytest.raises((AssertionError, KeyError, HypothesisException)):
         run_machine(PartedDestinations, settings=hunting)
+
+
+@pytest.mark.req("P4")
+@pytest.mark.parametrize("name", OF_DOUBTS)
+def test_planted_bugs_about_doubts_are_found(name: str) -> None:
+    with OF_DOUBTS[name](), pytest.raises((AssertionError, KeyError)):
+        _doubts_over_restarts()

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from heliograph.bus.commands import Command, DestinationDeleted, Published, SessionResumed
+from heliograph.bus.commands import Command, ConsumerDetached, DestinationDeleted, Published, SessionResumed
 from heliograph.destinations.branch import Branch
 from heliograph.model.block import parse_trusted
 from heliograph.model.destination import Address
@@ -257,6 +257,51 @@ def test_a_durable_subscription_gets_what_either_part_published_once(tmp_path: P
 
 
 @pytest.mark.req("P6")
+@pytest.mark.parametrize("is_old", [False, True], ids=["younger than the account", "older than the account"])
+def test_what_a_subscriber_saw_in_one_part_comes_marked_though_another_has_it_unseen(
+    tmp_path: Path, is_old: bool
+) -> None:
+    """A topic's messages go out in every part. Whoever was given one here, and never saw it, gives it back without a
+    mark; but in the other part somebody saw it."""
+
+    async def story(world: Parts) -> None:
+        here, there = world.desks
+        theirs = await world.lane(there, "topic:news")
+        first = there.taker("topic:news", "client", alone=False, subscription="both", credit=40)
+        await world.until(lambda: not there.waiting, "subscribed")
+        there.detach(first)
+        await world.until(lambda: not there.waiting, "nobody consumes")
+        await world.send(there, theirs, 4)
+        for _ in range(2 * is_old):  # the cluster is whole twice
+            await world.cut([0, 1], [0, 0])
+            await world.until(lambda: len(world.leaders()) == 1, "it goes on alone")
+            await world.send(there, theirs, 1)
+            await world.heal()
+            await world.settled()
+            await world.until(
+                lambda: has_begun_anew(world.leaders()[0], "topic:news"), "the cluster is whole"
+            )
+        await world.cut([0, 1], [0, 1])
+        await world.until(lambda: len(world.leaders()) == 2, "each part has a primary")
+        unseen = here.taker("topic:news", "client", alone=False, subscription="both", credit=40)
+        del here.takers[unseen.consumer]  # what it is given lies in its library
+        seeing = there.taker("topic:news", "client", alone=False, subscription="both", credit=40)
+        await world.until(lambda: len(seeing.tags) == 4 + 2 * is_old, "it sees what its part has")
+        await world.until(lambda: not here.waiting, "the other has as much")
+        there.detach(seeing)
+        await world.until(lambda: not there.waiting, "it left")
+        await meet(world)
+        leave = ConsumerDetached(
+            unseen.address, unseen.consumer, here._request("leaving", here._no_rejection), 0
+        )
+        here.clients.multicast(leave)
+        await world.until(lambda: not here.waiting, "what it never saw went back")
+        await world.take_all(here, {"both": "topic:news"})
+
+    play(story, tmp_path)
+
+
+@pytest.mark.req("P6")
 def test_destinations_of_one_part_are_there_for_all(tmp_path: Path) -> None:
     """Made in one part, in both, and deleted in one while the other went on with it."""
 
@@ -316,6 +361,13 @@ def test_three_parts_meet_one_after_the_other(tmp_path: Path) -> None:
     play(story, tmp_path, nodes=3, desks=3)
 
 
+def has_begun_anew(node: Node, address: str) -> bool:
+    """Whether the ledger counts from the next message on: the cluster has been whole since the last one came."""
+    catalogue = node.manager.catalogue
+    found = catalogue.by_address[Address(address)]
+    return catalogue.ledger.last_base_of(found.number) == found.intake.next_number
+
+
 async def meet(world: Parts) -> None:
     """The client managers of other parts end, and the cut heals."""
     for desk in world.desks[1:]:
@@ -357,6 +409,40 @@ async def in_the_end(world: Parts, here: Desk) -> None:
     await world.settled()
     world.compare()
     await world.take_all(here, LISTS)
+
+
+@pytest.mark.req("P4", "P6", "P9")
+@pytest.mark.parametrize("times", [1, 2])
+def test_what_is_in_doubt_stays_so_though_all_who_knew_of_it_ended(tmp_path: Path, times: int) -> None:
+    async def story(world: Parts) -> None:
+        here, there = world.desks
+        ours = await world.lane(here, "queue:x")
+        taker = there.taker("queue:x", "client", alone=False, credit=3, number=1)
+        await world.send(here, ours, 5)
+        await world.until(lambda: len(taker.tags) == 3, "some are with a client")
+        await world.cut([0, 1], [0, 1])
+        await world.until(lambda: len(world.leaders()) == 2, "each part has a primary")
+        await world.until(lambda: world.nodes[0].is_in_force, "one goes on with everything")
+        there._settle(taker, sorted(taker.tags)[:2], request=True)
+        await world.until(lambda: not there.waiting, "that is stored, in the other part")
+        for _ in range(times):
+            await world.nodes[0].die(1000)
+            await world.nodes[0].start()
+            await world.until(lambda: world.nodes[0].is_in_force, "it goes on from its journal")
+        late = world.add_desk(0)  # clients come anew when all who led have ended
+        others = late.taker("queue:x", "client", alone=False, credit=40)
+        await world.until(lambda: len(others.tags) == 2, "it gets what waited")
+        await world.rest(0.1)
+        late.detach(others)
+        await world.until(lambda: not late.waiting, "it left")
+        world.lose(here)
+        world.lose(there)
+        await world.heal()
+        await world.settled()
+        world.compare()
+        await world.take_all(late, {"queue:x": "queue:x"})
+
+    play(story, tmp_path)
 
 
 @pytest.mark.req("P6", "P9")

@@ -4,7 +4,6 @@ served so, too."""
 from __future__ import annotations
 
 import json
-import shutil
 import ssl
 import subprocess
 import threading
@@ -15,6 +14,8 @@ from typing import Any
 import paho.mqtt.client as mqtt
 import pytest
 import stomp
+from proton import ConnectionException, Message, SSLDomain
+from proton.utils import BlockingConnection
 
 from heliograph.nodes.users import UserStore
 from tests.authority import Authority, Certificate, needs_openssl
@@ -40,7 +41,7 @@ def stage(tmp_path: Path, authority: Authority) -> Iterator[Stage]:
     users = UserStore(tmp_path / "data" / "users.toml")
     users.add("ann", "secret", ["admin"], cost=_CHEAP)
     users.add("device", None, ["admin"])
-    certificate = authority.issue("server")
+    certificate = authority.issue("server", host="127.0.0.1,localhost")
     settings = {
         "tls.certificate": certificate.cert,
         "tls.key": certificate.key,
@@ -105,6 +106,55 @@ def test_paho_with_a_certificate(
     client.loop_stop()
 
 
+def test_paho_over_websocket_as_a_browser_has_it(stage: Stage, authority: Authority) -> None:
+    client = mqtt.Client(mqtt.CallbackAPIVersion.VERSION2, transport="websockets")
+    client.username_pw_set("ann", "secret")
+    client.tls_set(authority.ca)
+    came = threading.Event()
+    client.on_connect = lambda c, *_: c.subscribe("web/tls", 1)
+    client.on_subscribe = lambda c, *_: c.publish("web/tls", b"x" * 50_000, 1)
+    client.on_message = lambda *_: came.set()
+    client.connect(stage.host, stage.port)
+    client.loop_start()
+    assert came.wait(SECONDS)
+    client.disconnect()
+    client.loop_stop()
+
+
+@pytest.mark.parametrize("how", ["PLAIN", "EXTERNAL"])
+def test_proton_with_a_password_and_with_a_certificate(
+    stage: Stage, authority: Authority, device: Certificate, how: str
+) -> None:
+    domain = SSLDomain(SSLDomain.MODE_CLIENT)
+    domain.set_trusted_ca_db(authority.ca)
+    # By its name: Proton does not look for addresses in certificates.
+    domain.set_peer_authentication(SSLDomain.VERIFY_PEER_NAME, authority.ca)
+    who = {"user": "ann", "password": "secret"}
+    if how == "EXTERNAL":
+        domain.set_credentials(device.cert, device.key, None)
+        who = {}
+    connection = BlockingConnection(
+        f"amqps://localhost:{stage.port}", timeout=SECONDS, ssl_domain=domain, allowed_mechs=how, **who
+    )
+    connection.create_sender("queue:of-proton").send(Message(body="x" * 100_000))
+    receiver = connection.create_receiver("queue:of-proton")
+    found = receiver.receive(SECONDS)
+    receiver.accept()
+    assert (len(found.body), found.user_id) == (100_000, b"ann" if how == "PLAIN" else b"device")
+    connection.close()
+
+
+def test_proton_trusts_no_server_that_it_is_not_told_to(stage: Stage, tmp_path: Path) -> None:
+    domain = SSLDomain(SSLDomain.MODE_CLIENT)
+    others = Authority(tmp_path / "elsewhere", "Others").ca
+    domain.set_trusted_ca_db(others)
+    domain.set_peer_authentication(SSLDomain.VERIFY_PEER_NAME, others)
+    with pytest.raises(ConnectionException, match="certificate"):
+        BlockingConnection(
+            f"amqps://localhost:{stage.port}", timeout=SECONDS, ssl_domain=domain, allowed_mechs="EXTERNAL"
+        )
+
+
 def test_without_a_certificate_or_a_password_nobody_comes_in(stage: Stage, authority: Authority) -> None:
     connection = stomp.Connection12([(stage.host, stage.port)], reconnect_attempts_max=1)
     connection.set_ssl([(stage.host, stage.port)], ca_certs=authority.ca)
@@ -115,7 +165,7 @@ def test_without_a_certificate_or_a_password_nobody_comes_in(stage: Stage, autho
     assert "wants a user" in str(listener.errors[0].headers) + str(listener.errors[0].body)
 
 
-@pytest.mark.skipif(shutil.which("mosquitto_pub") is None, reason="mosquitto-clients is not installed")
+@pytest.mark.debian({"mosquitto_pub": "mosquitto-clients"})
 def test_mosquitto_pub_trusts_whom_it_is_told_to(stage: Stage, authority: Authority, tmp_path: Path) -> None:
     def publish(ca: str) -> subprocess.CompletedProcess[str]:
         command = ["mosquitto_pub", "-h", stage.host, "-p", str(stage.port), "--cafile", ca]
@@ -126,7 +176,7 @@ def test_mosquitto_pub_trusts_whom_it_is_told_to(stage: Stage, authority: Author
     assert publish(Authority(tmp_path / "elsewhere", "Others").ca).returncode != 0
 
 
-@pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
+@pytest.mark.debian({"curl": "curl"})
 def test_curl_asks_by_https(stage: Stage, authority: Authority) -> None:
     command = ["curl", "-sS", "--cacert", authority.ca, "-u", "ann:secret"]
     command.append(f"https://{stage.host}:{stage.port}/api/v1/server")

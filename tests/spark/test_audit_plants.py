@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
+from pyarrow import parquet
 
 import heliograph
+from heliograph.cli.pipeline import VIOLATIONS
 from heliograph.destinations.queue import Queue
 from heliograph.journal.records import RecordKind
 from heliograph.model.destination import Address
-from heliograph.spark.pipelines import audit
-from tests.servers import embedded, play, url_of
+from tests.servers import CLEAN, ROOT, embedded, play, url_of
 from tests.spark.serving import ServerInProcess
 from tests.suites.exchange import receive_all
 
 pytestmark = pytest.mark.req("D4")
-NOTHING: dict[str, list[str]] = {"lost": [], "doubled": [], "out of order": []}
 
 
 async def plant(folder: Path) -> dict[str, list[str]]:
@@ -31,14 +33,15 @@ async def plant(folder: Path) -> dict[str, list[str]]:
         ordered = await connection.producer("queue:b", unit_of_order="u")
         units = [await ordered.send_confirmed(b"%d" % n) for n in range(21)]
         waiting = await connection.producer("queue:c")
-        untouched = [await waiting.send_confirmed(b"%d" % n) for n in range(10)]
+        untouched = [await waiting.send_confirmed(b"%d" % n) for n in range(6)]
+        untouched += [await waiting.send_confirmed(b"%d" % n, time_to_live=3600) for n in range(4)]
         manager = server._messages
         assert manager is not None
         a, b, c = (manager.catalogue.by_address[Address(f"queue:{name}")] for name in "abc")
         assert isinstance(a, Queue)
         assert isinstance(b, Queue)
         assert isinstance(c, Queue)
-        # Numbers begin with 1. Done, though nobody had it.
+        # Numbers begin with 1. Done, though nobody had it; the last of them an hour before it would have expired.
         manager.note(RecordKind.DONE, c, c.messages.number, [(2, 3), (7, 7)])
         planted["lost"] = [untouched[n - 1] for n in (2, 3, 7)]
         # Handed out once more, though it was done.
@@ -53,14 +56,36 @@ async def plant(folder: Path) -> dict[str, list[str]]:
     return planted
 
 
-def test_an_audit_names_exactly_what_was_planted(spark: Any, tmp_path: Path) -> None:
+def audited(url: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """As a person has it done."""
+    places = ["--report", str(folder / "report.html"), "--result", str(folder / "result")]
+    command = [sys.executable, "-m", "heliograph.cli.main", "pipeline", "audit", "--url", url, *places]
+    return subprocess.run(
+        [*command, "--partitions", "2", "--json"],
+        cwd=ROOT,
+        env=CLEAN,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def by_kind(violations: list[dict[str, str]]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {"lost": [], "doubled": [], "out of order": []}
+    for each in violations:
+        found[each["violation"]].append(each["id"])
+    return {kind: sorted(ids) for kind, ids in found.items()}
+
+
+def test_an_audit_names_exactly_what_was_planted(tmp_path: Path) -> None:
     planted = play(plant(tmp_path / "server"))
     assert {kind: len(ids) for kind, ids in planted.items()} == {"lost": 3, "doubled": 5, "out of order": 7}
+    wanted = {kind: sorted(ids) for kind, ids in planted.items()}
     with ServerInProcess(tmp_path / "server") as url:
-        findings = audit.run(spark, {"url": url, "partitions": 2}, None, lambda _: None)
-    found: dict[str, list[str]] = {kind: [] for kind in NOTHING}
-    for violation in findings.violations:
-        found[violation["violation"]].append(violation["id"])
-    assert {kind: sorted(ids) for kind, ids in found.items()} == {
-        kind: sorted(ids) for kind, ids in planted.items()
-    }
+        done = audited(url, tmp_path)
+    assert done.returncode == VIOLATIONS, done.stderr
+    assert by_kind(json.loads(done.stdout)["violations"]) == wanted
+    assert by_kind(parquet.read_table(tmp_path / "result").to_pylist()) == wanted
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "3 lost, 5 doubled, 7 out of order" in page
+    assert all(identity in page for ids in planted.values() for identity in ids)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from heliograph.spark.pipelines.manifest import Manifest
 from heliograph.spark.pipelines.patterns import Event
 from heliograph.spark.pipelines.report import write_report
 from heliograph.spark.pipelines.rules import parse_rules
+from heliograph.spark.pipelines.running import run_query
 from tests.unit.spark.plain_patterns import evaluate
 
 
@@ -74,7 +76,7 @@ def test_a_queue_and_its_history_go_through_spark_once_and_units_in_order(
 
 @pytest.mark.req("D4")
 def test_what_is_archived_can_be_replayed_and_nothing_is_archived_twice(
-    spark: Any, url: str, tmp_path: Path
+    spark: Any, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     options = {"url": url, "destination": "queue:a", "partitions": 1}
     folder, checkpoint = tmp_path / "archive", tmp_path / "checkpoint"
@@ -92,9 +94,14 @@ def test_what_is_archived_can_be_replayed_and_nothing_is_archived_twice(
         # A batch whose entry is there is done.
         archive.add_batch(kept.drop("day"), folder, next(iter(Manifest(folder).entries())).key)
         assert archive.read_archive(spark, folder).count() == 100  # type: ignore[union-attr]
+        # One that goes on for long is put together now and then.
+        monkeypatch.setattr(archive, "COMPACT_EVERY", archive.SMALL_FILES)
+        write = archive.writer_of(folder, silent)
         for n in range(archive.SMALL_FILES):
-            archive.add_batch(kept.limit(1).drop("day"), folder, f"extra:{n}")
-        assert archive.compact(folder, silent) >= archive.SMALL_FILES
+            write(kept.limit(1).drop("day"), n)
+        assert len(Manifest(folder).files()) <= 2, "one for each day, and it may be midnight"
+        assert archive.compact(folder, silent) == 0
+        archive.add_batch(kept.drop("day"), folder, "batch:0")
         assert archive.read_archive(spark, folder).count() == 100 + archive.SMALL_FILES  # type: ignore[union-attr]
         sink = {"url": url, "destination": "queue:again"}
         where = "type = 'odd' AND int(properties['n']) < 10 AND text LIKE '1 %'"
@@ -217,6 +224,81 @@ def test_composite_events_are_those_of_a_plain_evaluation(spark: Any, tmp_path: 
             for ids in evaluate(rule.pattern_text, own, rule.window):
                 expected.append(f"{rule.name} {key} {', '.join(ids)}")
     assert sorted(found) == sorted(expected)
+
+
+ALERTING = """
+[[rules]]
+name = "twice"
+by = "key"
+pattern = "times(2, a)"
+within = "1m"
+late = "10ms"
+[rules.events]
+a = "kind = 'a'"
+[rules.action]
+alert = "found"
+tag = "key.{key}"
+text = "{key} twice"
+priority = 9
+duration = "1h"
+"""
+
+
+@pytest.mark.req("D5", "A9")
+def test_a_match_is_an_alert_and_is_raised_once_though_its_batch_is_done_again(
+    spark: Any, url: str, tmp_path: Path
+) -> None:
+    rules = parse_rules(ALERTING, "rules.toml")
+    options, checkpoint = {"url": url, "destination": "queue:a", "partitions": 1}, tmp_path / "checkpoint"
+    with heliograph.connect_blocking(url) as connection:
+
+        def send(*keys: str) -> None:
+            with connection.producer("queue:a") as producer:
+                for key in keys:
+                    producer.send("", properties={"key": key, "kind": "a"})
+                producer.flush()
+            time.sleep(0.05)  # so that the next is behind these by more than what may come late
+
+        send("x", "y", "x", "y", "z")
+        send("the last")
+        events.run(spark, options, rules, checkpoint, silent, once=True)
+        consumer = connection.alerts("found").subscribe("TAG:^key", name="test")
+        alerts = [consumer.receive(30) for _ in range(2)]
+        assert {(alert.destination, alert.text) for alert in alerts if alert} == {
+            ("TAG:key.x", "x twice"),
+            ("TAG:key.y", "y twice"),
+        }
+        assert {(alert.priority, alert.duration) for alert in alerts if alert} == {(9, 3600.0)}
+        # The driver died before Spark noted that the batch was done: it is done again.
+        done = sorted(path for path in (checkpoint / "commits").iterdir() if path.name.isdigit())
+        for path in (*done, *(path.with_name(f".{path.name}.crc") for path in done)):
+            path.unlink(missing_ok=True)
+        events.run(spark, options, rules, checkpoint, silent, once=True)
+        assert consumer.receive(0.5) is None
+        assert len(connection.alerts("found").list()) == 2
+
+
+@pytest.mark.req("D5")
+def test_what_comes_too_late_is_dropped_and_counted(spark: Any, tmp_path: Path) -> None:
+    rules = parse_rules(RULES, "rules.toml")
+    began = datetime(2026, 1, 1, tzinfo=UTC)
+    schema = "id string, lsn bigint, timestamp timestamp, properties map<string,string>"
+    folder = tmp_path / "in"
+    # The fourth is more than ten seconds behind what was known a batch before; what either rule would have made of it
+    # is not found.
+    for number, (kind, seconds) in enumerate((("a", 0), ("a", 60), ("a", 61), ("b", 5), ("a", 3600))):
+        row = (f"id{number}", number, began + timedelta(seconds=seconds), {"key": "k", "kind": kind})
+        spark.createDataFrame([row], schema).coalesce(1).write.mode("append").parquet(str(folder))
+    stream = spark.readStream.schema(schema).option("maxFilesPerTrigger", 1).parquet(str(folder))
+    found, told = list[str](), list[str]()
+
+    def collect(batch: Any, _number: int) -> None:
+        found.extend(row["text"] for row in batch.collect())
+
+    writer = events.matches_of(stream, rules).writeStream.foreachBatch(collect).outputMode("append")
+    run_query(writer, tmp_path / "checkpoint", told.append, once=True)
+    assert sorted(found) == ["silence k id0", "silence k id1", "silence k id2"]
+    assert "2 events came too late and were dropped, 2 in all" in told
 
 
 def test_json_bodies_have_fields() -> None:

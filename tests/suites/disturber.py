@@ -22,6 +22,15 @@ HUGE_BYTES = 7 * MIB
 FEED = bytes(1024)
 # Its own queue, which grows while the flood is faster than its consumer, is kept to this many messages.
 FLOOD_BACKLOG = 50_000
+# How clients of each protocol begin.
+_GREETINGS = (
+    frames.PREAMBLE + b"\x00\x0f\x00\x00" + bytes(100),
+    b"CONNECT\naccept-version:1.2\nhost:" + b"x" * 100,
+    b"\x10\xff\x1e\x00\x04MQTT\x05\x02\x00\x3c" + bytes(100),
+    b"AMQP\x03\x01\x00\x00\x00\x00\x0f\x00\x02\x01" + bytes(100),
+    b"GET / HTTP/1.1\r\nX-Header: " + b"x" * 100,
+    b"\x16\x03\x01\x0f\x00\x01\x00\x0e\xfc\x03\x03" + bytes(100),
+)
 
 
 async def huge(url: str) -> None:
@@ -137,16 +146,17 @@ def _ready() -> None:
 
 async def door(url: str, count: str) -> None:
     """Keeps so many connections open on which nobody ever says who it is. Most are silent; one in five says a
-    letter of a greeting now and then. What is dropped is opened again."""
+    letter of a greeting now and then, in one protocol or another. What is dropped is opened again."""
     host, _, port = url.removeprefix("helio://").partition(":")
     loop = asyncio.get_running_loop()
     lines: dict[int, asyncio.Transport] = {}
-    beginning = frames.PREAMBLE + b"\x00\x0f\x00\x00"
+    spoken: dict[int, int] = {}
 
     async def open_one(number: int) -> None:
         with suppress(OSError):
             transport, _ = await loop.create_connection(asyncio.Protocol, host, int(port))
             lines[number] = transport
+            spoken[number] = 0
 
     async def open_missing() -> None:
         missing = [
@@ -158,13 +168,13 @@ async def door(url: str, count: str) -> None:
 
     await open_missing()
     _ready()
-    spoken = 0
     while True:
         await asyncio.sleep(0.5)
         for number in range(0, int(count), 5):
             if number in lines and not lines[number].is_closing():
-                lines[number].write(beginning[spoken % len(beginning) :][:1])
-        spoken += 1
+                greeting = _GREETINGS[number // 5 % len(_GREETINGS)]
+                lines[number].write(greeting[spoken[number] : spoken[number] + 1])
+                spoken[number] += 1
         await open_missing()
 
 

@@ -47,7 +47,8 @@ PIPELINE_READS: Final = (
     "pipeline.acknowledge",
     "pipeline.return",
 )
-PIPELINE_WRITES: Final = ("pipeline.stage", "pipeline.publish", "pipeline.discard")
+PIPELINE_RAISE: Final = "pipeline.raise"
+PIPELINE_WRITES: Final = ("pipeline.stage", "pipeline.publish", "pipeline.discard", PIPELINE_RAISE)
 OF_PIPELINES: Final = (*PIPELINE_READS, *PIPELINE_WRITES)
 # All destinations summed up; some of them, sorted; and the settings of the node that is asked.
 TOTALS: Final = "totals"
@@ -122,6 +123,11 @@ def _of_pipeline(subject: str, destination: str) -> list[tuple[Right, str]]:
         return [(Right.ADMIN, "")]
     right = Right.SEND if subject in PIPELINE_WRITES else Right.RECEIVE
     return [(right, str(parse_address(destination, system=right is Right.RECEIVE)))]
+
+
+def raised_by(who: str, arguments: Arguments, *, may_create: bool) -> Arguments:
+    """The arguments of who raises alerts, with who that is, and whether their channel may be made for it."""
+    return {**arguments, "by": who, "create": may_create}
 
 
 def ordered_by(who: str, subject: str, arguments: Arguments) -> Arguments:

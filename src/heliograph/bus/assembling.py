@@ -11,6 +11,8 @@ may be missed; of what was said on it, the first piece is marked, so that missin
 
 from __future__ import annotations
 
+from typing import Final
+
 import msgspec
 
 from heliograph.bus import wire
@@ -20,6 +22,8 @@ from heliograph.bus.interface import Configuration, Incarnation, Origin, Place, 
 from heliograph.bus.wire import Bytes
 from heliograph.model.errors import Unavailable
 from heliograph.model.limits import MAX_BUS_PAYLOAD_BYTES
+
+_WHOLE: Final = FIRST | LAST
 
 
 class _Sender(msgspec.Struct):
@@ -68,7 +72,9 @@ class Assembler:
         """
         piece = read_piece(raw)
         sender = self._follow(place, piece)
-        payload = self._join(sender, piece)
+        # Nearly all are.
+        is_whole = piece.form & _WHOLE == _WHOLE and not sender.pieces and not sender.passing
+        payload = piece.payload if is_whole else self._join(sender, piece)
         if payload is None:
             return None
         commands = wire.read(payload)

@@ -586,8 +586,8 @@ class EnrolmentSeen(Command):
     epoch: int
 
 
-OF_THE_VIEW: Final = (ViewRecorded, Enrolled, EnrolmentSeen)
-AMONG_NODES: Final = (NodesAsked, NodeAnswered, Happened)
+OF_THE_VIEW: Final[frozenset[type[Command]]] = frozenset((ViewRecorded, Enrolled, EnrolmentSeen))
+AMONG_NODES: Final[frozenset[type[Command]]] = frozenset((NodesAsked, NodeAnswered, Happened))
 
 Fact = (
     DestinationWanted

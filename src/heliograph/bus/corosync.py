@@ -244,11 +244,11 @@ class CorosyncMembership:
     # ---- receiving
 
     def _readable(self) -> None:
-        failure = None
+        failure, handle = None, self._handle
         try:
             for _ in range(BUS_DELIVERIES_PER_TURN):
-                was_there = self._handle.dispatch_one()
-                failure = self._handle.take_failure()
+                was_there = handle.dispatch_one()
+                failure = handle.take_failure()
                 if not was_there or failure is not None or self._is_over:
                     break
         except Unavailable as error:

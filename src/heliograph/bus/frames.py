@@ -62,7 +62,7 @@ def read_piece(raw: Bytes) -> PieceRead:
     magic, version, checksum, incarnation, sequence, stamp, kind, form, ring = _HEADER.unpack_from(raw)
     if magic != MAGIC:
         raise ProtocolFault("somebody else's bytes are on this channel", code="bus-frame-foreign")
-    view = memoryview(raw)
+    view = raw if isinstance(raw, memoryview) else memoryview(raw)
     if crc32c(view[_CHECKED_FROM:]) != checksum:
         raise ProtocolFault("a frame's checksum does not match its bytes", code="bus-frame-damaged")
     if version != VERSION or kind != COMMANDS:

@@ -10,8 +10,7 @@ and none may be moved. What is bulky already is bytes: blocks and pieces of cont
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -235,6 +234,7 @@ class _ParcelledFields(msgspec.Struct, array_like=True, gc=False):
 
 # Besides its own errors: text that is not UTF-8, a map as the key of a map, nesting without end.
 _UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, TypeError, RecursionError)
+_NOTHING: Final = memoryview(b"")
 _encode = msgspec.msgpack.Encoder().encode
 _BULKY = {
     CODES[Published]: _PublishedFields,
@@ -357,21 +357,21 @@ def malformed(sentence: str) -> ProtocolFault:
 
 def read(payload: Bytes) -> list[Command]:
     """The commands of a frame whose checksum was right. Raises ProtocolFault, and then none of it counts."""
-    return list(_entries(memoryview(payload)))
-
-
-def _entries(view: memoryview) -> Iterator[Command]:
+    view = payload if isinstance(payload, memoryview) else memoryview(payload)
+    commands: list[Command] = []
     at, end = 0, len(view)
     while at < end:
         if end - at < ENTRY_BYTES:
             raise malformed("an entry is cut off in its header")
         code, _reserved, field_bytes, attached_bytes = ENTRY.unpack_from(view, at)
-        at += ENTRY_BYTES
-        if field_bytes + attached_bytes > end - at:
+        behind_fields = at + ENTRY_BYTES + field_bytes
+        behind = behind_fields + attached_bytes
+        if behind > end:
             raise malformed("an entry is longer than what is left of its frame")
-        fields, at = view[at : at + field_bytes], at + field_bytes
-        attachment, at = view[at : at + attached_bytes], at + attached_bytes
-        yield _command(code, fields, attachment)
+        fields = view[at + ENTRY_BYTES : behind_fields]
+        commands.append(_command(code, fields, view[behind_fields:behind] if attached_bytes else _NOTHING))
+        at = behind
+    return commands
 
 
 def _command(code: int, fields: memoryview, attachment: memoryview) -> Command:
@@ -380,44 +380,45 @@ def _command(code: int, fields: memoryview, attachment: memoryview) -> Command:
         sentence = f"a member sent command {code}, which this version does not know"
         raise ProtocolFault(sentence, code="bus-command-unknown")
     try:
-        read: object = decoder.decode(fields)
+        found: Any = decoder.decode(fields)
     except _UNREADABLE as error:
         raise malformed(f"command {code} cannot be read: {error}") from None
-    if isinstance(read, Command):
-        return read
-    if isinstance(read, _LoggedFields):
-        return _logged(read, attachment)
-    if isinstance(read, _RelayedFields):
-        origin = Origin(read.place, read.incarnation, read.sequence, read.stamp)
-        return Relayed(read.configuration, origin, list(_entries(attachment)))
-    if isinstance(read, _EchoedFields):
-        origin = Origin(read.place, read.incarnation, read.sequence, read.stamp)
-        return Echoed(read.chain, origin, read.is_heard, list(_entries(attachment)))
-    if isinstance(read, _PublishedFields):
-        return Published(read.address, _attached_block(attachment), read.resent, read.staged)
-    if isinstance(read, _ChunkFields):
+    if code not in _BULKY:  # nearly all of them
+        command: Command = found
+        return command
+    if isinstance(found, _LoggedFields):
+        return _logged(found, attachment)
+    if isinstance(found, _PublishedFields):
+        return Published(found.address, _attached_block(attachment), found.resent, found.staged)
+    if isinstance(found, _DispatchedFields):
+        return Dispatched(found.consumer, found.tag, _span(found.span), found.user)
+    if isinstance(found, _ParcelledFields):
+        return Parcelled(found.consumer, found.tag, [_span(span) for span in found.spans], found.user)
+    if isinstance(found, _RelayedFields):
+        origin = Origin(found.place, found.incarnation, found.sequence, found.stamp)
+        return Relayed(found.configuration, origin, read(attachment))
+    if isinstance(found, _EchoedFields):
+        origin = Origin(found.place, found.incarnation, found.sequence, found.stamp)
+        return Echoed(found.chain, origin, found.is_heard, read(attachment))
+    if isinstance(found, _ChunkFields):
         kind = ChunkSent if code == CODES[ChunkSent] else ChunkRead
-        return kind(read.session, read.transfer, read.offset, bytes(attachment))
-    if isinstance(read, _SuppliedFields):
-        return Supplied(read.name, _attached_block(attachment))
-    if isinstance(read, _ParcelledFields):
-        return Parcelled(read.consumer, read.tag, [_span(span) for span in read.spans], read.user)
-    assert isinstance(read, _DispatchedFields)
-    return Dispatched(read.consumer, read.tag, _span(read.span), read.user)
+        return kind(found.session, found.transfer, found.offset, bytes(attachment))
+    assert isinstance(found, _SuppliedFields)
+    return Supplied(found.name, _attached_block(attachment))
 
 
-def _logged(read: _LoggedFields, attachment: memoryview) -> Logged:
+def _logged(found: _LoggedFields, attachment: memoryview) -> Logged:
     return Logged(
-        read.first,
-        read.chain,
-        read.through,
-        read.records,
-        read.attached,
-        read.standing,
-        read.gone,
-        read.introduction,
-        list(_entries(attachment)),
-        read.beside,
+        found.first,
+        found.chain,
+        found.through,
+        found.records,
+        found.attached,
+        found.standing,
+        found.gone,
+        found.introduction,
+        read(attachment),
+        found.beside,
     )
 
 

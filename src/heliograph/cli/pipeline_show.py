@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import subprocess
 import sys
@@ -27,12 +28,16 @@ refused = "JMSType = 'payment' AND result = 'refused'"
 paid = "JMSType = 'payment' AND result = 'paid'"
 [rules.action]
 alert = "fraud"
-text = "card {key}: paid after three refusals"
+tag = "{key}"
+text = "{key}: paid after three refusals"
 """
 _START_SECONDS = 60.0
 _CARDS = 40
 _PAYMENTS = 4000
 _POISONED = 25
+_TICKS = 120
+_TICK_SECONDS = 0.1
+_PACE = 36  # payments that are taken in a tick; on average fewer come
 _LATER_SECONDS = 0.5
 
 
@@ -46,8 +51,8 @@ def show(folder: Path, report: Path, *, as_json: bool) -> dict[str, Any]:
     say = _quiet if as_json else _say
     with _server(folder) as url:
         say(f"a server at {url}")
-        traffic(url)
-        say(f"{_PAYMENTS} payments sent and taken, {_POISONED} orders that nobody could process")
+        payments = traffic(url)
+        say(f"{payments} payments sent and taken, {_POISONED} orders that nobody could process")
         spark = start_spark("demo", "local[*]", {"spark.sql.shuffle.partitions": "4"})
         options = {"url": url, "partitions": 2}
         rules = parse_rules(RULES, "the demo's rules")
@@ -55,7 +60,7 @@ def show(folder: Path, report: Path, *, as_json: bool) -> dict[str, Any]:
         reads = {**options, "destination": "queue:payments"}
         events.run(spark, reads, rules, folder / "events", _quiet, once=True)
         found = alerts(url)
-        say(f"{found} alerts on topic:alerts.fraud")
+        say(f"{found} alerts in alerts:fraud")
         archived = archive.run(
             spark, {**options, "destination": "*"}, folder / "archive", folder / "archived", _quiet, once=True
         )
@@ -75,26 +80,35 @@ def show(folder: Path, report: Path, *, as_json: bool) -> dict[str, Any]:
     }
 
 
-def traffic(url: str) -> None:
-    """Payments, some of them suspicious, which are taken; orders that nobody can process, and that die of it."""
+def traffic(url: str) -> int:
+    """Payments, some of them suspicious, which are taken; orders that nobody can process, and that die of it. Returns
+    how many payments there were."""
     import heliograph
 
-    chance = random.Random(1)
+    chance, sent = random.Random(1), 0
     with heliograph.connect_blocking(url) as connection:
         connection.ask("pipeline.hold", name="demo", destination="*", after=0)
         connection.ask("destination.create", destination="queue:orders", policy={"redelivery_limit": 1})
         producer = connection.producer("queue:payments")
-        for n in range(_PAYMENTS):
-            result = "refused" if chance.random() < 0.3 else "paid"
-            card = f"card {chance.randrange(_CARDS)}"
-            properties = {"card": card, "result": result}
-            producer.send(f"payment {n}", type="payment", unit_of_order=card, properties=properties)
-        producer.flush()
-        time.sleep(_LATER_SECONDS)  # events are decided when it is later than they may come late
-        producer.send("the last", type="payment", properties={"card": "none", "result": "paid"})
-        producer.flush()
         with connection.consumer("queue:payments") as consumer:
-            for _ in range(_PAYMENTS + 1):
+            taken = 0
+            for tick in range(_TICKS):
+                # They come in waves; whoever takes them has one pace, and falls behind at the crests.
+                for _ in range(round(_PAYMENTS / _TICKS * (1 + 0.8 * math.sin(tick / _TICKS * 4 * math.pi)))):
+                    result = "refused" if chance.random() < 0.3 else "paid"
+                    card = f"card {chance.randrange(_CARDS)}"
+                    properties = {"card": card, "result": result}
+                    producer.send("a payment", type="payment", unit_of_order=card, properties=properties)
+                    sent += 1
+                producer.flush()
+                due = time.monotonic() + _TICK_SECONDS
+                while taken < min(sent, (tick + 1) * _PACE) and consumer.receive(timeout=30) is not None:
+                    taken += 1
+                time.sleep(max(0.0, due - time.monotonic()))
+            time.sleep(_LATER_SECONDS)  # events are decided when it is later than they may come late
+            producer.send("the last", type="payment", properties={"card": "none", "result": "paid"})
+            producer.flush()
+            for _ in range(sent + 1 - taken):
                 consumer.receive(timeout=30)
         orders = connection.producer("queue:orders")
         for n in range(_POISONED):
@@ -105,16 +119,15 @@ def traffic(url: str) -> None:
             for _ in range(_POISONED):
                 clerk.receive(timeout=30)
             session.recover()
+    return sent
 
 
 def alerts(url: str) -> int:
-    """How many the rules raised, by the history of their topic."""
-    from heliograph.spark.options import options_of
-    from heliograph.spark.server import Server
+    """How many the rules raised, and are live."""
+    import heliograph
 
-    with Server(options_of({"url": url}), "demo") as server:
-        counted: int = server.ask("pipeline.measure", destination="topic:alerts.fraud", after=0)["messages"]
-        return counted
+    with heliograph.connect_blocking(url) as connection:
+        return len(connection.alerts("fraud").list())
 
 
 @contextmanager

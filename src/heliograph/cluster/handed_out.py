@@ -53,13 +53,10 @@ class HandedOut:
     """One view. `clients`: its client managers; with fewer than two there is nobody to wait for."""
 
     def __init__(self, clients: tuple[Incarnation, ...]) -> None:
+        self.is_waived = len(clients) < 2
         self._clients = clients
         self._marks = SeenMarks(clients)
         self._unseen: deque[Handed] = deque()
-
-    @property
-    def is_waived(self) -> bool:
-        return len(self._clients) < 2
 
     def decided(self, decision: Command, place: int) -> None:
         """Delivered in the view, at this place."""
@@ -74,9 +71,11 @@ class HandedOut:
     def seen(self, who: Incarnation, place: int) -> None:
         """`DispatchSeen`, delivered with the stamp of the view."""
         self._marks.seen(who, place)
-        told = self._marks.told_by_most()
-        while self._unseen and self._unseen[0].place <= told:
-            self._unseen.popleft()
+        unseen = self._unseen
+        if unseen:
+            told = self._marks.told_by_most()
+            while unseen and unseen[0].place <= told:
+                unseen.popleft()
 
     def claimed(self, consumer: ConsumerId) -> None:
         """Its client has said what it holds (M8), and the rest has gone back: what it was given before that is

@@ -30,8 +30,7 @@ class Lineage:
         return tuple(sorted(self._together))
 
     def delivered(self, origin: Origin) -> None:
-        self._running.update(origin.incarnation)
-        self._running.update(origin.sequence.to_bytes(8, "little"))
+        self._running.update(origin.incarnation + origin.sequence.to_bytes(8, "little"))
 
     def configured(self, configuration: Configuration) -> None:
         """Whoever was away, even if it is here again, was not in every configuration."""

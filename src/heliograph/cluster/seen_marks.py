@@ -41,7 +41,7 @@ class SeenMarks:
 
     def told_by_most(self) -> int:
         """Up to this place more than half have said so themselves: it is seen by most, whoever the target is."""
-        told = sorted((self._marks.get(who, 0) for who in self._clients), reverse=True)
+        told = sorted([self._marks.get(who, 0) for who in self._clients], reverse=True)
         return min(self._delivered, told[len(told) // 2])
 
     def seen_by_most(self, target: Incarnation) -> int:

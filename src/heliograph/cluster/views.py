@@ -136,7 +136,7 @@ class Views:
     def handle(self, event: Event) -> list[Effect]:
         if self.phase is Phase.OVER:
             return []
-        if isinstance(event, Heard):  # nearly all of them are: a frame costs every member something
+        if type(event) is Heard:  # nearly all of them are: a frame costs every member something
             return self._heard(event.at, event.origin, event.commands)
         match event:
             case Configured(at, configuration):
@@ -152,6 +152,8 @@ class Views:
                 return self._nodes_changed(at)
             case FellBehind():
                 return self._leave(Why.BEHIND)
+            case Heard():
+                raise AssertionError("it was looked at first")
             case _:
                 assert_never(event)
 

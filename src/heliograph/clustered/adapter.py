@@ -110,3 +110,6 @@ class Transacting(Protocol):
 
     async def fence(self, key: MemberKey) -> None:
         """Take the licence of a member that is taken for dead: from then on nothing that it commits takes effect."""
+
+    async def fence_all(self, spares: Callable[[MemberKey], bool]) -> None:
+        """The same for everybody who has a licence, but this member and those that `spares` says yes to."""

@@ -22,7 +22,7 @@ from typing import Self
 
 from heliograph.clustered.adapter import Acknowledge, Adapter
 from heliograph.clustered.events import Terms
-from heliograph.clustered.member import Ended, MemberRun, OnResult, Settings
+from heliograph.clustered.member import Ended, MemberRun, OnResult, Settings, goes_on
 from heliograph.clustered.ranges import Even, Policy, Ranges
 from heliograph.clustered.verifier import MessageVerifier
 from heliograph.clustered.words import View
@@ -147,6 +147,10 @@ class ClusteredConsumer:
                 log.warning("%s begins again: %s", self._settings.name, ended.stop.reason)
             except ClientFault:
                 raise
+            except asyncio.CancelledError:
+                if not goes_on():
+                    raise
+                log.warning("%s begins again: its client gave up", self._settings.name)
             except Exception as error:
                 log.warning("%s begins again: %r", self._settings.name, error)
             pause = (

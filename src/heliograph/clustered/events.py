@@ -76,11 +76,16 @@ class FencedOff:
 
 
 @dataclass(frozen=True, slots=True)
+class AllFencedOff:
+    """The same of everybody who was a member once, whoever that is."""
+
+
+@dataclass(frozen=True, slots=True)
 class LeaveAsked:
     pass
 
 
-Event = Ticked | Heard | CopiesSubscribed | Drained | HasEverything | FencedOff | LeaveAsked
+Event = Ticked | Heard | CopiesSubscribed | Drained | HasEverything | FencedOff | AllFencedOff | LeaveAsked
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +129,11 @@ class FenceOff:
 
 
 @dataclass(frozen=True, slots=True)
+class FenceOffAll:
+    """Everybody but those who wait with me to be members: `Membership.waits`."""
+
+
+@dataclass(frozen=True, slots=True)
 class Stop:
     """It is over for this incarnation. `has_left`: it drained; `keeps_copies`: nobody else has what it has."""
 
@@ -132,4 +142,4 @@ class Stop:
     keeps_copies: bool = True
 
 
-Effect = Say | SubscribeCopies | ActOn | Doubt | FindComplete | FenceOff | Stop
+Effect = Say | SubscribeCopies | ActOn | Doubt | FindComplete | FenceOff | FenceOffAll | Stop

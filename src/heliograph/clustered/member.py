@@ -12,7 +12,7 @@ import asyncio
 import logging
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
@@ -20,6 +20,7 @@ from typing import Any
 from heliograph.clustered.adapter import Acknowledge, Adapter, Delivery, Transacting
 from heliograph.clustered.events import (
     ActOn,
+    AllFencedOff,
     CopiesSubscribed,
     Doubt,
     Drained,
@@ -27,6 +28,7 @@ from heliograph.clustered.events import (
     Event,
     FencedOff,
     FenceOff,
+    FenceOffAll,
     FindComplete,
     HasEverything,
     Heard,
@@ -89,10 +91,24 @@ class Ended(Exception):
         self.stop = stop
 
 
-def _goes_on() -> bool:
-    """Asked in every loop that uses a client of somebody else's: some swallow a cancellation that hits them."""
+def goes_on() -> bool:
+    """Asked in every loop that uses a client of somebody else's: some swallow a cancellation that hits them, and
+    others pass one on that was another task's, because both waited for the same future."""
     task = asyncio.current_task()
     return task is None or not task.cancelling()
+
+
+async def _tried(attempt: Awaitable[None]) -> None:
+    """How it ends does not matter. Only a cancellation of this very task, and that came meanwhile, goes on."""
+    task = asyncio.current_task()
+    before = 0 if task is None else task.cancelling()
+    try:
+        await attempt
+    except asyncio.CancelledError:
+        if task is None or task.cancelling() > before:
+            raise
+    except Exception:
+        log.debug("a member could not take leave in order", exc_info=True)
 
 
 def _weightiest(group: BaseExceptionGroup[BaseException]) -> BaseException:
@@ -142,6 +158,7 @@ class MemberRun:
         )
         self._room = asyncio.Event()
         self._to_acknowledge: list[Delivery] = []
+        self._owed_acknowledgements = self._acknowledged = 0
         self._has_done_copies = asyncio.Event()
         self._heard_done: dict[MemberKey, int] = {}
         self._settling: Settling[HasEverything] = Settling()
@@ -158,20 +175,23 @@ class MemberRun:
         """Raises Ended."""
         try:
             await self._adapter.connect(self._settings.cluster, self.membership.key)
-            async with asyncio.TaskGroup() as self._tasks:
-                for work in (self._tick, self._hear, self._say, self._working.tell_done, self._acknowledge):
-                    self._tasks.create_task(work())
-                for lane in range(self._settings.lanes):
-                    self._tasks.create_task(self._working.run_lane(lane))
+            # Before Python 3.13 a task in which a group was aborted counts as being cancelled from then on.
+            await asyncio.create_task(self._work())
         except BaseExceptionGroup as group:
             raise _weightiest(group) from None
         finally:
             stop = self._stop or Stop("the connection failed")
-            with suppress(Exception):
+            with suppress(TimeoutError):
                 async with asyncio.timeout(limits.CLUSTERED_LEAVING_SECONDS):
-                    with suppress(Exception):
-                        await self._acknowledge_now()  # what is done need not come again
-                    await self._adapter.close(keeps_copies=stop.keeps_copies)
+                    await _tried(self._acknowledge_now())  # what is done need not come again
+                    await _tried(self._adapter.close(keeps_copies=stop.keeps_copies))
+
+    async def _work(self) -> None:
+        async with asyncio.TaskGroup() as self._tasks:
+            for work in (self._tick, self._hear, self._say, self._working.tell_done, self._acknowledge):
+                self._tasks.create_task(work())
+            for lane in range(self._settings.lanes):
+                self._tasks.create_task(self._working.run_lane(lane))
 
     def leave(self) -> None:
         self._handle(LeaveAsked())
@@ -202,6 +222,8 @@ class MemberRun:
                 self._tasks.create_task(self._find_complete(HasEverything(key, lineage)))
             case FenceOff(key):
                 self._tasks.create_task(self._fence(key))
+            case FenceOffAll():
+                self._tasks.create_task(self._fence_all())
             case Stop():
                 self._stop = effect
                 self._tasks.create_task(self._end(effect))
@@ -220,8 +242,7 @@ class MemberRun:
     async def _end(self, stop: Stop) -> None:
         if stop.has_left:
             # The last word is worth waiting for: after it nobody waits for the lease.
-            while not self._outgoing.empty():
-                await asyncio.sleep(0.01)
+            await self._outgoing.join()
             await self._acknowledge_now()
         raise Ended(stop)
 
@@ -266,15 +287,21 @@ class MemberRun:
             await self._transacting.fence(key)
         self._handle(FencedOff(key))
 
+    async def _fence_all(self) -> None:
+        if self._transacting is not None:
+            await self._transacting.fence_all(self.membership.waits)
+        self._handle(AllFencedOff())
+
     # ---- control words
 
     async def _say(self) -> None:
-        while _goes_on():
+        while goes_on():
             word = await self._outgoing.get()
             await self._adapter.say(encoded(word))
+            self._outgoing.task_done()
 
     async def _hear(self) -> None:
-        while _goes_on():
+        while goes_on():
             word = decoded(await self._adapter.hear())
             if word is not None:
                 self._heed(word)
@@ -328,12 +355,15 @@ class MemberRun:
                 self._heed_done(word.ids)
 
     async def _let_go_of_words(self, transacting: Transacting) -> None:
-        """Of those that came the last time but one: since then their copies have come, and are acknowledged."""
-        while _goes_on():
+        """Of those that came the last time but one, once their copies, which have come since, are acknowledged."""
+        due = 0
+        while goes_on():
             await asyncio.sleep(limits.CLUSTERED_LET_GO_SECONDS)
             await self._heed_kept_words(transacting, all_of_them=False)
-            await transacting.let_go()
+            if self._acknowledged >= due:
+                await transacting.let_go()
             await self._adapter.caught_up()
+            due = self._owed_acknowledgements
 
     def _share_results(self, word: Done) -> None:
         on_result = self._settings.on_result
@@ -354,7 +384,7 @@ class MemberRun:
         self._handle(CopiesSubscribed())
         value_of, holding = self._settings.verifier.value, self.holding
         acknowledges_all = self._settings.acknowledge is Acknowledge.ALL
-        while _goes_on():
+        while goes_on():
             while holding.is_full:
                 self._room.clear()
                 await self._room.wait()
@@ -373,10 +403,11 @@ class MemberRun:
     def _acknowledge_later(self, deliveries: list[Delivery]) -> None:
         """Hearing must not wait for the middleware: one's own beat may be the next word."""
         self._to_acknowledge += deliveries
+        self._owed_acknowledgements += len(deliveries)
         self._has_done_copies.set()
 
     async def _acknowledge(self) -> None:
-        while _goes_on():
+        while goes_on():
             await self._has_done_copies.wait()
             self._has_done_copies.clear()
             await self._acknowledge_now()
@@ -385,6 +416,7 @@ class MemberRun:
         deliveries, self._to_acknowledge = self._to_acknowledge, []
         if deliveries:
             await self._adapter.acknowledge(deliveries)
+            self._acknowledged += len(deliveries)
 
     def _ask_about_the_overdue(self) -> None:
         view, now = self.membership.view, self._clock()
@@ -402,10 +434,12 @@ class MemberRun:
                     self._outgoing.put_nowait(Ask(self._settings.name, owner, part))
 
     async def _answer(self, name: str, ids: list[str]) -> None:
-        """What I have not seen although I have seen everything until now, I never will."""
+        """What I have not seen although I have seen everything until now, I never will; nor while I am full of what
+        waits for others."""
         if not self._is_subscribed:
             return
-        await self._adapter.caught_up()
+        if not self.holding.is_full:
+            await self._adapter.caught_up()
         done = [identity for identity in ids if self.holding.is_done(identity)]
         wanted = [i for i in ids if i not in self.holding.held and not self.holding.is_done(i)]
         if done or wanted:

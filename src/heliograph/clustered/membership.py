@@ -22,6 +22,7 @@ from msgspec.structs import replace
 from heliograph.clustered.completeness import Completeness
 from heliograph.clustered.events import (
     ActOn,
+    AllFencedOff,
     CopiesSubscribed,
     Doubt,
     Drained,
@@ -29,6 +30,7 @@ from heliograph.clustered.events import (
     Event,
     FencedOff,
     FenceOff,
+    FenceOffAll,
     HasEverything,
     Heard,
     LeaveAsked,
@@ -86,6 +88,8 @@ class Membership:
         self._completeness = Completeness(self.key)
         self._fenced: dict[MemberKey, None] = {}
         self._fencing: dict[MemberKey, None] = {}
+        self._is_fencing_all = False
+        self._has_fenced_all = not self.terms.fences
 
     def may_act(self, now: float) -> bool:
         """Asked before every message: an owner whose lease ran out acts no more."""
@@ -119,6 +123,8 @@ class Membership:
                     effects.append(Say(self._beat(self._now)))
             case FencedOff(key):
                 self._fenced[key] = None
+            case AllFencedOff():
+                self._has_fenced_all = True
             case LeaveAsked():
                 self._is_leaving = True
             case _:
@@ -208,6 +214,9 @@ class Membership:
         if not self._is_ready:
             self._subscribe(False, effects)
             return
+        if not self._has_fenced_all:
+            self._fence_all(effects)
+            return
         me = Member(self.name, self.key[1], self._weight, is_complete=True)
         epoch = max(self._wall_ms, self._highest_epoch + 1)
         slices = self._policy.assign(
@@ -215,6 +224,17 @@ class Membership:
         )
         lineage = (epoch, *self.key)
         self._propose(View(epoch, self.key, (me,), slices.slices, is_founding=True, lineage=lineage), effects)
+
+    def _fence_all(self, effects: list[Effect]) -> None:
+        """Whoever was a member has no lease, but may have been stopped in the middle of something, and I know of
+        nobody."""
+        if not self._is_fencing_all:
+            self._is_fencing_all = True
+            effects.append(FenceOffAll())
+
+    def waits(self, key: MemberKey) -> bool:
+        """It is there, and in no view."""
+        return any(beat.key == key and not beat.epoch for beat in self._presence.here())
 
     def _subscribe(self, is_fresh: bool, effects: list[Effect]) -> None:
         if not self._is_subscribing:

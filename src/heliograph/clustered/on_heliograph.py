@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -48,6 +49,7 @@ class Heliograph:
         self._options = options
         self._words: deque[bytes] = deque()
         self._received = 0
+        self._acknowledged = 0
         self._unacknowledged: dict[str, None] = {}
         self._copies: Consumer | None = None
         self._moving: asyncio.Task[None] | None = None
@@ -63,7 +65,9 @@ class Heliograph:
         self._topic = self._source
         if self._source.startswith("queue:"):
             self._topic = f"topic:clustered.{cluster}.copies"
-        options = {"reconnect_seconds": limits.CLUSTERED_LEASE_SECONDS, **self._options}
+        lease = limits.CLUSTERED_LEASE_SECONDS
+        # The server lets go of a member that stands still not much later than the others do.
+        options = {"reconnect_seconds": lease, "heartbeat_seconds": lease / 2, **self._options}
         self._connection: Connection = await connect(
             self._url, client_id=self._client_id(member[0]), **options
         )
@@ -92,10 +96,9 @@ class Heliograph:
 
     async def subscribe(self, *, is_fresh: bool) -> None:
         self._session: Session = await self._connection.session(acknowledge="individual")
-        if is_fresh:
-            with suppress(ClientFault):  # there may be none
-                await self._session.unsubscribe("copies")
         async with asyncio.timeout(_IN_USE_SECONDS):
+            if is_fresh:
+                await _unsubscribed(self._session, "copies")
             if self.transacts:
                 self._kept = KeptWords(self._session, self._control, self._words_waiting)
                 await self._kept.subscribe()
@@ -117,20 +120,26 @@ class Heliograph:
     async def receive(self) -> list[Delivery]:
         assert self._copies is not None, "not subscribed"
         messages = await self._copies.receive_batch(_BATCH)
-        self._received += len(messages)
+        # One that comes again after a connection was made anew is nothing that was waited for.
+        self._received += sum(message.id not in self._unacknowledged for message in messages)
         self._unacknowledged.update((message.id, None) for message in messages)
         return [_delivery(message) for message in messages]
 
     async def acknowledge(self, deliveries: list[Delivery]) -> None:
         for delivery in deliveries:
             self._unacknowledged.pop(delivery.handle.id, None)
+            self._acknowledged += 1
             await delivery.handle.acknowledge()
 
     async def caught_up(self) -> None:
         """By what the server says is waiting for this member; without the right to ask, when nothing comes."""
         wanted: int | None = None
         while wanted is None or self._received < wanted:
+            before = self._acknowledged
             waiting = await self._waiting(self._topic, "copies", len(self._unacknowledged))
+            waiting += (
+                self._acknowledged - before
+            )  # the server may have been told of these before it was asked
             if waiting == 0:
                 return
             if wanted is None:
@@ -228,8 +237,12 @@ class Heliograph:
         assert self._licence is not None, "not transacted"
         await self._licence.fence(key)
 
+    async def fence_all(self, spares: Callable[[MemberKey], bool]) -> None:
+        assert self._licence is not None, "not transacted"
+        await self._licence.fence_all(spares)
 
-async def _unsubscribed(connection: Connection, name: str) -> None:
+
+async def _unsubscribed(connection: Connection | Session, name: str) -> None:
     """Waits while the server still expects that member to come back."""
     while True:
         try:

@@ -47,15 +47,18 @@ class _Redis:
     async def lead(self, is_leader: bool) -> None: ...
 
     async def _close(self) -> None:
-        await self._hearing.aclose()
-        await self._redis.aclose()
+        try:
+            await self._hearing.aclose()
+        finally:
+            await self._redis.aclose()
 
 
 async def _answered(call: Awaitable[Any]) -> Any:
     """Its outcome. The library may swallow a cancellation that hits it while it reads; its caller must not go on."""
-    outcome = await call
     task = asyncio.current_task()
-    if task is not None and task.cancelling():
+    before = 0 if task is None else task.cancelling()
+    outcome = await call
+    if task is not None and task.cancelling() > before:
         raise asyncio.CancelledError
     return outcome
 
@@ -217,6 +220,8 @@ class RedisChannel(_Redis):
     async def discard(self, member: str) -> None: ...
 
     async def close(self, *, keeps_copies: bool) -> None:
-        if self._copies is not None:
-            await self._copies.aclose()
-        await self._close()
+        try:
+            if self._copies is not None:
+                await self._copies.aclose()
+        finally:
+            await self._close()

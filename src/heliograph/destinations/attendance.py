@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import msgspec
 
+from heliograph.bus.commands import ConsumerAttached
 from heliograph.model.destination import Address
 from heliograph.model.ids import ConsumerId, SessionId
 
@@ -26,6 +27,7 @@ class Attendant(msgspec.Struct, gc=False):
     address: Address
     number: int
     away_until: float = 0.0
+    attached: ConsumerAttached | None = None  # as it came
 
     @property
     def can_be_claimed(self) -> bool:
@@ -40,10 +42,17 @@ class Attendance:
         self._by_session: dict[SessionId, dict[ConsumerId, Attendant]] = {}
         self._away: dict[ConsumerId, Attendant] = {}
 
-    def attached(self, session: SessionId, consumer: ConsumerId, address: Address, number: int) -> None:
+    def attached(
+        self,
+        session: SessionId,
+        consumer: ConsumerId,
+        address: Address,
+        number: int,
+        attached: ConsumerAttached | None = None,
+    ) -> None:
         """A consumer is there, for the first time or again."""
         self._away.pop(consumer, None)
-        attendant = Attendant(session, consumer, address, number)
+        attendant = Attendant(session, consumer, address, number, attached=attached)
         self._consumers[consumer] = attendant
         self._by_session.setdefault(session, {})[consumer] = attendant
 
@@ -56,6 +65,10 @@ class Attendance:
         del others[consumer]
         if not others:
             del self._by_session[attendant.session]
+
+    def all(self) -> list[Attendant]:
+        """The consumers of all sessions."""
+        return list(self._consumers.values())
 
     def of(self, session: SessionId) -> list[Attendant]:
         """All consumers of a session, in the order in which they came."""

@@ -64,6 +64,8 @@ class Account(msgspec.Struct, array_like=True):
     handed_out: dict[int, Ranges] = {}  # by list, as `done`
     doubtful: dict[int, Ranges] = {}  # by list, numbers: consumed in transactions that may not have happened
     perhaps: ByLane = {}  # sent in such transactions: not among what is known
+    apart: dict[str, ByLane] = {}  # of `seen`: what a restricted view handed out
+    apart_by_number: dict[int, Ranges] = {}  # the same by list and number, of what is older than the account
 
 
 class Branch(msgspec.Struct, array_like=True):
@@ -110,6 +112,8 @@ class Lying(msgspec.Struct):
     positions: dict[int, int] = {}
     unseen_by: dict[int, Ranges] = {}
     marked: dict[int, Ranges] = {}  # by list, whatever its age: handed out, or comes marked if it is
+    out: dict[int, Ranges] = {}  # the same: what a consumer has
+    out_at_first: dict[int, Ranges] = {}  # of that: what comes without a mark if its consumer never saw it
 
 
 def lying_in(state: DestinationState, base: int) -> Lying:
@@ -125,6 +129,7 @@ def lying_in(state: DestinationState, base: int) -> Lying:
     ]
     waiting = [_add(found, "", entries, base)]
     found.marked[0] = _marked(entries)
+    _add_out(found, 0, [entry for level in state.levels for entry in level.dispatched])
     if state.levels:
         found.unseen_by[0] = minus(waiting[0], found.marked[0])
     for subscription in state.subscriptions:
@@ -134,6 +139,9 @@ def lying_in(state: DestinationState, base: int) -> Lying:
         seen = found.marked[subscription.number] = _marked(entries)
         found.unseen_by[subscription.number] = minus(numbers, seen)
         waiting.append(numbers)
+        _add_out(
+            found, subscription.number, [out for cursor in subscription.cursors for out in cursor.dispatched]
+        )
         if name:
             found.wanted_by[name] = numbers
             found.list_of[name] = subscription.number
@@ -143,6 +151,11 @@ def lying_in(state: DestinationState, base: int) -> Lying:
 
 def _marked(entries: Iterable[Entry]) -> Ranges:
     return union([(entry.number, entry.last) for entry in entries if entry.deliveries])
+
+
+def _add_out(found: Lying, list_number: int, entries: list[Entry]) -> None:
+    found.out[list_number] = union([(entry.number, entry.last) for entry in entries])
+    found.out_at_first[list_number] = minus(found.out[list_number], _marked(entries))
 
 
 def _out(entry: Entry) -> Entry:
@@ -254,7 +267,18 @@ def account_of(catalogue: Catalogue, state: DestinationState, lying: Lying, layo
     account.perhaps = {lane: common(ranges, made[lane]) for lane, ranges in taken.items() if lane in made}
     account.handed_out = ledger.handed_out_of(state.number)
     fill(account, lying, layout)
+    apart, older = ledger.apart_of(state.number), ((1, ledger.base_of(state.number) - 1),)
+    account.apart = {
+        name: layout.by_lane(common(lying.seen[name], apart.get(list_number, NONE)))
+        for name, list_number in lists_of(lying)
+    }
+    account.apart_by_number = {number: common(ranges, older) for number, ranges in apart.items()}
     return account
+
+
+def lists_of(lying: Lying) -> list[tuple[str, int]]:
+    """Names and numbers of the lists that outlive their consumers."""
+    return [("", 0), *lying.list_of.items()]
 
 
 def _doubtful_in(catalogue: Catalogue, destination: int) -> tuple[dict[bytes, Ranges], dict[int, Ranges]]:
@@ -289,11 +313,21 @@ def as_known_to(ours: Account, theirs: Account) -> Account:
     return msgspec.structs.replace(theirs, known=known)
 
 
-def fill_like(account: Account, lying: Lying, layout: Layout) -> None:
+def fill_like(account: Account, other: Account, lying: Lying, layout: Layout) -> None:
     """The same for one that a branch is compared with. The ledger says what was ever handed out; but what went back
-    unseen would come without a mark, and somebody in the branch may have had it."""
+    unseen would come without a mark, and somebody in the branch may have had it. So would what somebody has here, and
+    may never see, if the branch gave it to a client in its turn (a topic's messages go out in every part)."""
     fill(account, lying, layout)
-    account.handed_out = lying.marked
+    account.handed_out = dict(lying.marked)
+    for number, apart in other.apart_by_number.items():
+        unmarked = common(apart, lying.out_at_first.get(number, NONE))
+        account.handed_out[number] = minus(account.handed_out.get(number, NONE), unmarked)
+    for name, list_number in lists_of(lying):
+        unmarked_of = layout.by_lane(lying.out_at_first.get(list_number, NONE))
+        for lane, unmarked in unmarked_of.items():
+            apart = other.apart.get(name, {}).get(lane, NONE)
+            seen = account.seen[name]
+            seen[lane] = minus(seen.get(lane, NONE), common(unmarked, apart))
 
 
 def fill(account: Account, lying: Lying, layout: Layout) -> None:
@@ -356,21 +390,6 @@ def _seen(account: Account, name: str, lane: LaneId, done: Ranges) -> Ranges:
 
 def _by_somebody(ranges: Ranges) -> tuple[tuple[ConsumerId, Ranges], ...]:
     return ((SOMEBODY, ranges),) if ranges else ()
-
-
-def handed_out_in(state: DestinationState, list_number: int) -> Ranges:
-    """The numbers that consumers of a list have."""
-    if state.levels:
-        entries = [entry for level in state.levels for entry in level.dispatched]
-    else:
-        entries = [
-            entry
-            for subscription in state.subscriptions
-            if subscription.number == list_number
-            for cursor in subscription.cursors
-            for entry in cursor.dispatched
-        ]
-    return union([(entry.number, entry.last) for entry in entries])
 
 
 def is_topic(address: str) -> bool:

@@ -38,6 +38,7 @@ from heliograph.destinations.alert_destination import AlertDestination
 from heliograph.destinations.attendance import Attendance
 from heliograph.destinations.destination import Destination
 from heliograph.destinations.documents import Documents
+from heliograph.destinations.doubts import Doubts
 from heliograph.destinations.effects import AnyEffect, Continue, Multicast, Write
 from heliograph.destinations.large_references import LargeReferences
 from heliograph.destinations.ledger import Ledger
@@ -161,6 +162,7 @@ class Catalogue:
         self.doubt = int(doubt_seconds * 1_000_000)
         self.sessions: dict[SessionId, KnownSession] = {}
         self.attendance = Attendance()
+        self.doubts = Doubts()
         self.transactions = Transactions()
         self.large = LargeReferences()
         self.rules = rules
@@ -348,6 +350,7 @@ class Catalogue:
 
     def became_whole(self) -> None:
         """Every message manager has all that any had (PROTOCOL 5)."""
+        self.doubts.clear()
         self.ledger.roll({number: each.intake.next_number for number, each in self.by_number.items()})
         self.graves = {
             address: Grave(grave.marks, {}, is_old=True)

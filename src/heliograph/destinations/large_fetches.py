@@ -84,10 +84,10 @@ class Fetches:
             effects += self._close(former)
         if not self._is_there(file):
             sentence = "the content of this message is gone: it was read, or expired, elsewhere"
-            return [*effects, Multicast(Rejected(event.request, "large-gone", sentence))]
+            return [*effects, _refused(event, "large-gone", sentence)]
         if len(self._by_number) >= MAX_FETCHES:
             sentence = f"{MAX_FETCHES} large messages are being read already: try again later"
-            return [*effects, Multicast(Rejected(event.request, "too-many-fetches", sentence))]
+            return [*effects, _refused(event, "too-many-fetches", sentence)]
         self._last_number += 1
         fetch = Fetch(self._last_number, event.session, event.transfer, file, event.offset, event.allowed)
         self._by_transfer[event.session, event.transfer] = self._by_number[fetch.number] = fetch
@@ -160,3 +160,11 @@ class Fetches:
             self._condemned[file] = None
             return []
         return [RemoveFile(file)]
+
+
+def _refused(event: FetchBegun, code: str, sentence: str) -> Multicast:
+    """One that began elsewhere goes on here, if it can: nobody waits for an answer, and who reads has to be told all
+    the same."""
+    if event.request:
+        return Multicast(Rejected(event.request, code, sentence))
+    return Multicast(TransferFailed(event.session, event.transfer, code, sentence))

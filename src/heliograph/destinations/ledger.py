@@ -82,6 +82,7 @@ class Book(msgspec.Struct, array_like=True):
     ] = {}  # by list: numbers of messages that are older than the chapter
     handed_out: dict[int, list[tuple[int, int]]] = {}  # the same numbers, of what was handed out
     unmade: dict[bytes, Ranges] = {}  # staged in transactions that were not committed, or not yet
+    apart: dict[int, list[tuple[int, int]]] = {}  # by list: numbers, of what restricted views handed out
 
 
 class Deleted(msgspec.Struct, array_like=True):
@@ -164,11 +165,7 @@ class Ledger:
         elif kind == RecordKind.DONE:
             self._done(destination, list_number, _PAIR.iter_unpack(payload))
         elif kind == RecordKind.DISPATCHED:
-            older = self._older(destination, _PAIR.iter_unpack(payload))
-            if older:
-                noted = self._book(destination).handed_out.setdefault(list_number, [])
-                for first, last in older:
-                    _note(noted, first, last)
+            self._dispatched(destination, list_number, list(_PAIR.iter_unpack(payload)))
         elif kind == RecordKind.ADOPTED:
             block = parse_trusted(payload, keep=False)
             _note(self._book(destination).moved.setdefault(block.lane, []), block.first, block.last)
@@ -244,6 +241,17 @@ class Ledger:
         if older:
             noted = self._book(destination).done.setdefault(list_number, [])
             for first, last in older:
+                _note(noted, first, last)
+
+    def _dispatched(self, destination: int, list_number: int, ranges: list[tuple[int, ...]]) -> None:
+        older = self._older(destination, ranges)
+        if older:
+            noted = self._book(destination).handed_out.setdefault(list_number, [])
+            for first, last in older:
+                _note(noted, first, last)
+        if self._now.is_restricted:
+            noted = self._book(destination).apart.setdefault(list_number, [])
+            for first, last in ranges:
                 _note(noted, first, last)
 
     def _older(self, destination: int, ranges: Iterable[tuple[int, ...]]) -> list[tuple[int, int]]:
@@ -325,6 +333,14 @@ class Ledger:
     def handed_out_of(self, destination: int) -> dict[int, Ranges]:
         """The same, of what was handed out."""
         return self._below(destination, [book.handed_out for book in self._books(destination)])
+
+    def apart_of(self, destination: int) -> dict[int, Ranges]:
+        """By list: what restricted views handed out, whatever its age."""
+        found: dict[int, Ranges] = {}
+        for book in self._books(destination):
+            for list_number, ranges in book.apart.items():
+                found[list_number] = union(found.get(list_number, NONE), ranges)
+        return found
 
     def _below(self, destination: int, noted: list[dict[int, list[tuple[int, int]]]]) -> dict[int, Ranges]:
         base, found = self.base_of(destination), dict[int, Ranges]()

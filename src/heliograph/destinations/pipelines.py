@@ -1,8 +1,9 @@
 """What a server remembers of data pipelines (D2, D3): how far each has come, and what must not be thrown away for it.
 
 A *hold* keeps the journal from a position on for a reader that has come so far; it ends when nobody has asked for it
-in time. A *mark* is the number of the last batch of a writer, or the last epoch of a reader of a queue, that took
-effect: what comes under that number or a lower one took effect before (docs/decisions/0024).
+in time. A *mark* is the number of the last batch of a writer, the last epoch of a reader of a queue, or the last
+group of alerts, that took effect: what comes under that number or a lower one took effect before
+(docs/decisions/0024).
 
 Leases and stages are transactions that are prepared (`transactions.py`), with `DECIDER` in the place of the
 sub-cluster that decides: nobody but the pipeline, or time, ends them.
@@ -35,6 +36,7 @@ class Kind(enum.IntEnum):
     HOLD = 1
     BATCH = 2
     EPOCH = 3
+    ALERTS = 4
 
 
 class Mark(msgspec.Struct, frozen=True, array_like=True):

@@ -59,7 +59,7 @@ _decode_commit = msgspec.msgpack.Decoder(CommitRecord).decode
 _decode_prepared = msgspec.msgpack.Decoder(PreparedRecord).decode
 _decode_finished = msgspec.msgpack.Decoder(FinishedRecord).decode
 _OF_VIEWS = (RecordKind.ENTERED, RecordKind.IN_FORCE, RecordKind.HELD)
-_MERGING = (RecordKind.JOINED, RecordKind.KNOWN, RecordKind.MISSED, RecordKind.WHOLE)
+_MERGING = (RecordKind.JOINED, RecordKind.KNOWN, RecordKind.MISSED, RecordKind.WHOLE, RecordKind.DOUBTED)
 _NOTES = (RecordKind.DONE, RecordKind.DISPATCHED, RecordKind.RETURNED, RecordKind.UNSEEN)
 
 
@@ -178,6 +178,8 @@ class CatalogueRecovery:
         for document in state.documents:
             self._catalogue.documents.restore(document)
         self._catalogue.paths.restore(state.paths)
+        for doubt in state.doubts:
+            self._catalogue.doubts.note(doubt)
         for mark in state.pipelines:
             self._catalogue.pipelines.restore(mark)
         if self._log is not None:
@@ -328,10 +330,13 @@ class CatalogueRecovery:
             replay_alert(channel.channel, kind, payload)
 
     def _merging(self, record: Record) -> None:
-        """Parts met, or are about to (docs/decisions/0018)."""
+        """Parts met, are about to, or may have something that was handed out here (docs/decisions/0018, 0014)."""
         if record.kind == RecordKind.WHOLE:
             self._catalogue.views.replay(record.kind, bytes(record.payload))
             self._catalogue.became_whole()
+            return
+        if record.kind == RecordKind.DOUBTED:
+            self._catalogue.doubts.replay(record.payload)
             return
         destination = self._catalogue.by_number.get(record.destination)
         if destination is None:
@@ -543,6 +548,7 @@ class CatalogueRecovery:
         found.standing = self._catalogue.views.standing
         found.paths = self._catalogue.paths.states()
         found.pipelines = self._catalogue.pipelines.all()
+        found.doubts = list(self._catalogue.doubts)
         found.prepared = [PreparedState(record, stages_of(staged)) for record, staged in promised]
         found.finishing = list(self._catalogue.transactions.finishing.values())
         add_ledger(self._catalogue, found)
@@ -570,7 +576,7 @@ class CatalogueRecovery:
 
     def _restarted(self, boot: bytes) -> None:
         """One process ended here and another begins: its transactions are gone, and what it had handed out
-        returns. With the machine, the last records may have gone too."""
+        returns, but for what is in doubt. With the machine, the last records may have gone too."""
         lost_machine = not self.stopped_clean and self.started_on != boot
         self._stages.clear()
         for destination in list(self._catalogue.by_number.values()):
@@ -578,29 +584,40 @@ class CatalogueRecovery:
                 self._forget(destination.number)
         for channel in self._catalogue.channels.values() if lost_machine else ():
             machine_was_lost(channel.channel)
+        doubtful = [
+            (target, target.dispatched.cut(one.first, one.last))
+            for one in self._in_doubt()
+            for _, target in self._targets(one.destination, one.list)
+        ]
         for queue in self._queues.values():
             queue.restarted(everything_again=lost_machine)
         for topic in self._topics.values():
             topic.end_volatile()
             topic.restarted(everything_again=lost_machine)
+        for target, entries in doubtful:
+            target.dispatched.add(entries)
 
-    def finish(self, holder: Holder, *, boot: bytes) -> int:
-        """Give every destination what waits in it. Returns how many messages that is, each counted once a
-        queue or group."""
+    def _in_doubt(self) -> list[Given]:
+        """What consumers were given that may be in another part."""
+        return [
+            Given(doubt.consumer, tag, doubt.destination, doubt.standing.list, first, last)
+            for doubt in self._catalogue.doubts
+            if doubt.standing is not None
+            for tag, first, last in doubt.has
+        ]
+
+    def finish(self, holder: Holder, *, boot: bytes) -> Inheritance:
+        """Give every destination what waits in it, each message counted once a queue or group. What is in doubt is
+        still its consumers'."""
         self._restarted(boot)
-        return self._hand_over(holder)
+        claims = self._claims(self._in_doubt())
+        messages = self._hand_over(holder, [claim for claimed in claims.values() for claim in claimed])
+        return Inheritance(messages, claims, [])
 
     def take_over(self, given: list[Given], holder: Holder) -> Inheritance:
         """As `finish`, but nothing has ended: transactions go on, and what consumers were `given`, oldest first, is
         theirs. What was handed out to nobody known returns, marked."""
-        claims: dict[ConsumerId, list[Claim]] = {}
-        for one in reversed(given):
-            for priority, target in self._targets(one.destination, one.list):
-                for entry in target.claim(one.first, one.last):
-                    claim = Claim(
-                        one.tag + entry.number - one.first, one.destination, one.list, priority, entry
-                    )
-                    claims.setdefault(one.consumer, []).append(claim)
+        claims = self._claims(given)
         returned = []
         for destination, list_number, target in self._all_targets():
             ranges = [(entry.number, entry.last) for entry in target.dispatched.all()]
@@ -616,6 +633,18 @@ class CatalogueRecovery:
             for _, block in staged:
                 self._hold_stage(block, holder)
         return Inheritance(messages, claims, returned)
+
+    def _claims(self, given: list[Given]) -> dict[ConsumerId, list[Claim]]:
+        """What consumers still have of what they were given, oldest first."""
+        claims: dict[ConsumerId, list[Claim]] = {}
+        for one in reversed(given):
+            for priority, target in self._targets(one.destination, one.list):
+                for entry in target.claim(one.first, one.last):
+                    claim = Claim(
+                        one.tag + entry.number - one.first, one.destination, one.list, priority, entry
+                    )
+                    claims.setdefault(one.consumer, []).append(claim)
+        return claims
 
     def _hold_stage(self, block: Block, holder: Holder) -> None:
         """Nobody holds it but its transaction."""

@@ -44,6 +44,11 @@ class EntryRuns:
         numbers, entries = self._numbers, self._entries
         begin = max(bisect_right(numbers, first) - 1, 0)
         end = bisect_right(numbers, last)
+        if end - begin == 1:  # nearly always it is one, and whole
+            entry = entries[begin]
+            if entry.number >= first and entry.number + entry.messages - 1 <= last:
+                del entries[begin], numbers[begin]
+                return [entry]
         taken: list[Entry] = []
         kept: list[Entry] = []
         for entry in entries[begin:end]:

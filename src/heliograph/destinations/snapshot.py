@@ -15,6 +15,7 @@ from heliograph.destinations.alerts.replay import state_of
 from heliograph.destinations.catalogue import Catalogue, Grave
 from heliograph.destinations.destination import Destination
 from heliograph.destinations.documents import Document
+from heliograph.destinations.doubts import Doubt
 from heliograph.destinations.intake import Apart
 from heliograph.destinations.message_list import MessageList
 from heliograph.destinations.pages import Entry, Page, pages_of
@@ -143,6 +144,7 @@ class CatalogueState(msgspec.Struct, array_like=True):
     graves: dict[str, Grave] = {}
     paths: list[PathState] = []  # where units of distributed destinations are
     pipelines: list[Mark] = []
+    doubts: list[Doubt] = []  # consumers that may be in another part, and what they have
 
 
 _Dumped = tuple[list[int], list[bytes]]
@@ -182,6 +184,7 @@ def snapshot_of(catalogue: Catalogue, boot: bytes, place: LogState = (0, 0, [], 
     add_ledger(catalogue, state)
     state.paths = catalogue.paths.states()
     state.pipelines = catalogue.pipelines.all()
+    state.doubts = list(catalogue.doubts)
     return encode_state(state)
 
 

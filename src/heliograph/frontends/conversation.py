@@ -4,7 +4,8 @@ shell that owns the socket may ask of a conversation.
     bytes ──receive──▶ happenings ──▶ shell ──▶ session ──▶ effects ──tell──▶ bytes, and more happenings
 
 A conversation never touches a socket, and nothing that a peer sends makes an exception leave it. The
-happenings that `tell`, `say` and the others return are carried out after all that were returned before, in order.
+happenings that `tell`, `say` and the others return are carried out after all that were returned before, in order. A
+command among them may bring something to be told at once; its bytes come behind those that are to be said before.
 """
 
 from __future__ import annotations

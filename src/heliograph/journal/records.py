@@ -70,6 +70,7 @@ class RecordKind(enum.IntEnum):
     MISSED = 30
     KNOWN = 31
     MERGED = 32
+    DOUBTED = 33
     UNRESTRICTED = 34
     ENROLMENT = 35
     PLACE = 36

@@ -6,17 +6,21 @@ given the reference, by sending or receiving it, may read the content, and nobod
 
 from __future__ import annotations
 
-from typing import NewType
+from typing import Final, NewType
 
 import msgspec
 
 from heliograph.model.block import Block, lone_body, parse_trusted
+from heliograph.model.distribution import UNREACHABLE
 from heliograph.model.errors import ClientFault
 from heliograph.model.limits import MAX_LARGE_BYTES
 
 FileId = NewType("FileId", bytes)
 
 FILE_ID_BYTES = 16
+REFUSED_FOR_NOW: Final = ("too-many-fetches", "too-many-transfers", UNREACHABLE)
+"""Why a content cannot be read at the moment, though nothing is wrong with it: there is no room for one more that
+reads, or nobody leads where it is."""
 
 
 class LargeReference(

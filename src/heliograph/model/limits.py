@@ -555,6 +555,8 @@ LEASE_SECONDS = 3600.0
 MAX_LEASE_SECONDS = 7 * 24 * 3600.0
 # Tasks of one batch of a writer.
 MAX_BATCH_PARTS = 1_000
+# Alerts that a pipeline raises with one question, which is a control frame with all of them in it.
+MAX_RAISED_ALERTS = 256
 
 # ---- several buses (M3)
 

@@ -17,7 +17,8 @@ from heliograph.destinations.destination import Destination
 from heliograph.destinations.effects import AnyEffect
 from heliograph.destinations.events import AlertRefused, AlertStored, AttendantsLost
 from heliograph.journal.records import RecordKind
-from heliograph.model.errors import NO_ROOM, HeliographError, StorageFull
+from heliograph.model.destination import Address, Kind, kind_of
+from heliograph.model.errors import NO_ROOM, ClientFault, HeliographError, StorageFull, Unavailable
 from heliograph.model.ids import SessionId
 
 if TYPE_CHECKING:
@@ -54,6 +55,18 @@ class Alerting:
             fact = msgspec.structs.replace(fact, header=header)
         manager.run(channel, channel.handle(fact, manager.microseconds()))
         manager.ask_for_tick()
+
+    def channel(self, address: Address, *, create: bool) -> AlertDestination:
+        """One that alerts are raised in. Raises ClientFault or Unavailable."""
+        manager, effects = self._manager, list[AnyEffect]()
+        if kind_of(address) is not Kind.ALERTS:
+            raise ClientFault(f"alerts go to alerts:NAME, not to {address}", code="invalid-destination")
+        channel = manager.catalogue.find_or_make(address, effects, create=create)
+        manager.run(None, effects)
+        assert isinstance(channel, AlertDestination), "its address says so"
+        if channel.pause.state.production:
+            raise Unavailable(f"{address} is paused", code="destination-paused")
+        return channel
 
     def _refuse(self, fact: AlertFact, error: HeliographError) -> None:
         """There is no such channel. Whoever leaves it need not know."""

@@ -23,11 +23,14 @@ from heliograph.admin.subjects import (
     CONFIGURATION,
     OF_USERS,
     OWN_SUBSCRIPTIONS,
+    PIPELINE_RAISE,
     USER_ADD,
+    Arguments,
     argument,
     needed,
     nodes_meant,
     ordered_by,
+    raised_by,
 )
 from heliograph.bus.commands import (
     DECISIONS,
@@ -68,6 +71,7 @@ from heliograph.frontends.conversation import Keepsake
 from heliograph.frontends.detect import Tls
 from heliograph.frontends.http.front_desk import COOKIE, FrontDesk, host_in
 from heliograph.frontends.native import frames
+from heliograph.model.address_pattern import is_reserved
 from heliograph.model.destination import Address
 from heliograph.model.errors import ClientFault, HeliographError, NotAllowed, NotAuthenticated, Unavailable
 from heliograph.model.ids import ConsumerId, IdIssuer, SessionId, session_of, text_of
@@ -658,8 +662,19 @@ class ClientManager:
                 connection.note_refusal(error.sentence)
             connection.send_control(frames.Failed(message.request, error.code, error.sentence))
             return
+        arguments = message.arguments
+        if message.subject == PIPELINE_RAISE:
+            arguments = self._raised(connection.user, arguments)
         request = self._request(_Question(self, connection, message))
-        self._bus.multicast(Asked(request, message.subject, message.arguments))
+        self._bus.multicast(Asked(request, message.subject, arguments))
+
+    def _raised(self, user: Identity, arguments: Arguments) -> Arguments:
+        """Who raises alerts says neither who they are nor what they may."""
+        address = Address(argument(arguments, "destination", str))
+        creates = self.configuration.destinations.create_on_first_use and not is_reserved(address)
+        plain = self._distributions.split(address)[0]
+        may_create = creates and self._access.allows(user, Right.CREATE, plain)
+        return raised_by(user.name, arguments, may_create=may_create)
 
     def _hash_first(self, connection: Connection, message: frames.Ask) -> None:
         """A password that came as it is, from a browser, goes on as its hash, which takes a thread a moment."""

@@ -40,6 +40,7 @@ from heliograph.bus.commands import (
     SessionResumed,
     Settled,
     Supplied,
+    TransferFailed,
 )
 from heliograph.bus.interface import Incarnation, Origin, Receiver
 from heliograph.cluster.handed_out import needs_majority
@@ -200,11 +201,13 @@ class ClusterClients:
             kind = type(command)
             if kind is Published:
                 self.handing_out.keep(name_of(command.block), command.block)  # type: ignore[attr-defined]
-            elif isinstance(command, Logged):
+            elif kind is Logged:
+                assert isinstance(command, Logged)
                 self.on_decisions(command.decisions, place)
             elif kind in DECISIONS:
                 self._other(command, place)
-            elif isinstance(command, SessionResumed):
+            elif kind is SessionResumed:
+                assert isinstance(command, SessionResumed)
                 self._note_resumed(origin, command)
         self._tick.ask()
 
@@ -253,12 +256,16 @@ class ClusterClients:
                 return  # of a primary that read on before it heard where this one is
             if download is not None:
                 download.offset += len(command.data)
+        elif isinstance(command, TransferFailed):
+            self._downloads.pop((command.session, command.transfer), None)
         self._alerts.heard(command)
         if isinstance(command, Answered | Rejected):
             taken = self._resumed_elsewhere.pop(command.request, None)
             if taken is not None and isinstance(command, Answered):
                 self._taken(taken)
             asked = self._unanswered.pop(command.request, None)
+            if isinstance(asked, FetchBegun) and isinstance(command, Rejected):
+                self._downloads.pop((asked.session, asked.transfer), None)
             self._answered(asked)
             self._alerts.answered(asked, command)
         elif isinstance(command, DestinationGone):

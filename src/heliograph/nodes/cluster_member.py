@@ -309,11 +309,14 @@ class _Stay:
             while self._waiting:
                 self._waiting.popleft()()
         except BaseException:
-            self.is_over, self.is_installed = True, False
-            self.membership.leave()
+            self._broke_down()
             raise
         finally:
             self._is_busy = False
+
+    def _broke_down(self) -> None:
+        self.is_over, self.is_installed = True, False
+        self.membership.leave()
 
     # ---- the handler
 
@@ -340,11 +343,29 @@ class _Stay:
     # ---- the bus and the clock
 
     def on_frame(self, origin: Origin, commands: list[Command]) -> None:
-        self._happened(partial(self._heard, origin, commands))
+        if self._is_busy or self._waiting:
+            self._happened(partial(self._heard, origin, commands))
+            return
+        self._is_busy = True  # nearly always: nothing waits, so it need not stand in line
+        try:
+            self._heard(origin, commands)
+            while self._waiting:
+                self._waiting.popleft()()
+        except BaseException:
+            self._broke_down()
+            raise
+        finally:
+            self._is_busy = False
 
     def _heard(self, origin: Origin, commands: list[Command]) -> None:
         self.position += 1
-        self._handle(Heard(self._member.clock(), origin, commands))
+        if self.is_over:
+            return
+        for effect in self._views.handle(Heard(self._member.clock(), origin, commands)):
+            if type(effect) is Apply:  # nearly all of them are
+                self._apply(effect.origin, effect.commands)
+            else:
+                self._carry_out(effect)
 
     def on_configuration(self, configuration: Configuration) -> None:
         self._happened(lambda: self._handle(Configured(self._member.clock(), configuration)))
@@ -391,10 +412,9 @@ class _Stay:
             self._carry_out(effect)
 
     def _carry_out(self, effect: Effect) -> None:
-        if isinstance(effect, Apply):  # nearly all of them are
-            self._apply(effect.origin, effect.commands)
-            return
         match effect:
+            case Apply(origin, commands):
+                self._apply(origin, commands)
             case Multicast(word):
                 self._say(word)
             case Restamp(stamp):

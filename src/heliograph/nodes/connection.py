@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections import deque
-from collections.abc import Awaitable, Iterable
+from collections.abc import Awaitable, Iterable, Sequence
 from typing import TYPE_CHECKING, cast
 
 from heliograph.bus.commands import Confirmed, Decision, Refused
@@ -85,6 +85,7 @@ class Connection(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self._conversation: Conversation = Detecting(manager.origins, manager.desk, tls)
         self._happenings: deque[AnyHappening] = deque()
+        self._unsaid = 0  # how many of them are to be said to the client
         self._is_carrying_out = False
         self._transport: asyncio.Transport | None = None
         self._tls: TlsTransport | None = None
@@ -225,7 +226,7 @@ class Connection(asyncio.Protocol):
 
     def _happen(self, happenings: Iterable[AnyHappening]) -> None:
         """Carry out what happened, after all that happened before: one may cause others, which come behind."""
-        self._happenings.extend(happenings)
+        self._add(happenings)
         if self._is_carrying_out:
             return
         self._is_carrying_out = True
@@ -238,9 +239,16 @@ class Connection(asyncio.Protocol):
                     self._rarer(happening)
         except ClientFault as fault:
             self._happenings.clear()
+            self._unsaid = 0
             self.end(fault)
         finally:
             self._is_carrying_out = False
+
+    def _add(self, happenings: Iterable[AnyHappening]) -> None:
+        for happening in happenings:
+            self._happenings.append(happening)
+            if type(happening) is Answered:
+                self._unsaid += 1
 
     def _command(self, happening: Commanded) -> None:
         link = self.links.get(happening.number)
@@ -255,6 +263,7 @@ class Connection(asyncio.Protocol):
 
     def _rarer(self, happening: AnyHappening) -> None:
         if isinstance(happening, Answered):
+            self._unsaid -= 1
             self._outgoing.append(happening.data)
             self._manager.wants_flush(self)
             self._manager.tick.ask()
@@ -300,7 +309,7 @@ class Connection(asyncio.Protocol):
 
     def _recognised(self, happening: Recognised) -> None:
         self._conversation = happening.conversation
-        self._happenings.extend(self._conversation.receive(happening.rest, self._manager.microseconds()))
+        self._add(self._conversation.receive(happening.rest, self._manager.microseconds()))
         if self._transport is not None and not self._conversation.resumes:
             # What is sent without being acknowledged counts as received below this mark.
             self._transport.set_write_buffer_limits(FOREIGN_OUTGOING_BYTES)
@@ -331,7 +340,10 @@ class Connection(asyncio.Protocol):
             else:
                 if type(effect) is Fail and effect.code == NotAllowed.default_code:
                     self.note_refusal(effect.sentence)
-                caused = self._conversation.tell(link.number, effect, self._outgoing)
+                if self._unsaid:
+                    caused = self._tell_behind(link, effect)
+                else:
+                    caused = self._conversation.tell(link.number, effect, self._outgoing)
                 self._manager.wants_flush(self)
                 if caused:
                     self._happen(caused)
@@ -340,6 +352,12 @@ class Connection(asyncio.Protocol):
             self.depart()
         if not self._reading:
             self._mind_window()  # it may have waited for just this
+
+    def _tell_behind(self, link: Link, effect: AnySessionEffect) -> Sequence[AnyHappening]:
+        """While something is still to be said that came before, as when a command beside it brings this at once."""
+        said: Parts = []
+        caused = self._conversation.tell(link.number, effect, said)
+        return [Answered(b"".join(said)), *caused] if said else caused
 
     def note_refusal(self, sentence: str) -> None:
         """Who tries what it may not is written down, but it does not fill the log."""

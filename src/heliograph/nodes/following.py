@@ -45,6 +45,7 @@ from heliograph.model.destination import Address
 from heliograph.model.errors import NO_ROOM, HeliographError, Unavailable
 from heliograph.model.ids import ConsumerId, LaneId, SessionId, lane_number, lane_of, session_of
 from heliograph.model.large import FileId, LargeReference, reference_of
+from heliograph.nodes.inherited import restore_consumer
 from heliograph.nodes.large_store import CONCERNED, FETCHES
 from heliograph.nodes.leading import Leading
 from heliograph.nodes.message_manager import MessageManager
@@ -188,7 +189,7 @@ class Following:
         size = upto_last = 0
         for shipped in records:
             size += len(self._payload_of(shipped)) + _RECORD_BYTES
-            if shipped.kind == RecordKind.COMMITTED:
+            if shipped.kind in (RecordKind.COMMITTED, RecordKind.ALERT):
                 upto_last = size
         self._manager.journal.reserve(upto_last)  # if that is too much, whoever writes it says so
 
@@ -542,28 +543,10 @@ class Following:
         inheritance = manager.take_over(self._given)
         blocks: dict[int, Block] = {}
         for consumer, known in self._consumers.items():
-            destination = manager.catalogue.by_address.get(known.attached.address)
-            if destination is None:
-                continue
-            restored = destination.restore_consumer(known.attached, known.standing.list)
-            messages = destination.list_of(consumer)
-            if restored is None or messages is None:
-                continue
-            lead.remembers(known.attached)
-            for claim in sorted(inheritance.claims.get(consumer, [])):
-                span = manager.span_of(claim, blocks)
-                messages.restore_handed_out(restored, claim.tag, span)
-            standing = known.standing
-            messages.restore_standing(
-                restored,
-                standing.credit,
-                standing.next_tag,
-                standing.given,
-                standing.former,
-                retired=standing.is_retired,
-                away=standing.lease_seconds > 0,
-            )
-            manager.restore_attendant(known.attached, standing.lease_seconds)
+            claims = inheritance.claims.get(consumer, [])
+            if restore_consumer(manager, known.attached, known.standing, claims, blocks):
+                lead.remembers(known.attached)
+        manager.end_stale_doubts(manager.catalogue.doubts)
         lead.take_back(self._dropped)
         manager.large.takes_over()
         self._restore_producers(lead)

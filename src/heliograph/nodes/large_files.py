@@ -192,11 +192,11 @@ class LargeFiles:
 
     def publish(self, file: FileId) -> None:
         """A message refers to it. If that is not on disk when the machine is lost, recovery says it again."""
-        name = f"{file.hex()}.{_PUBLISHED}"
+        path = self._published_path(file)
         former = self._names.get(file)
-        if former is not None and former != name:
-            self.disk.rename(self._folder / former, self._folder / name)
-            self._names[file] = name
+        if former is not None and former != path.name:
+            self.disk.rename(self._folder / former, path)
+            self._names[file] = path.name
 
     def close_writing(self, file: FileId) -> None:
         """The upload ended, one way or the other."""
@@ -221,10 +221,18 @@ class LargeFiles:
         return self._buffer[offset - start : max(min(came, stop) - start, 0)]
 
     def _open(self, file: FileId) -> int:
+        path = self._path(file)
         try:
-            return self._open_past_cache(self._path(file))
+            return self._open_past_cache(path)
         except FileNotFoundError:
-            return self._open_past_cache(self._path(file))  # it was given its other name just then
+            # The writer gave it its other name just then, and may not have noted that yet. It has no third.
+            published = self._published_path(file)
+            if path == published:
+                raise
+            return self._open_past_cache(published)
+
+    def _published_path(self, file: FileId) -> Path:
+        return self._folder / f"{file.hex()}.{_PUBLISHED}"
 
     def _open_past_cache(self, path: Path) -> int:
         """Without the page cache, where the file system can: a tenth of the work, and syncs of the journal

@@ -232,6 +232,8 @@ class Leading:
         commit for it: the other has been told that nothing was under way. What its client sends comes again there."""
         if isinstance(fact, Published):
             return self.sessions.get(session_of(fact.block.lane)) == sender
+        if isinstance(fact, ConsumerDetached):
+            return not self._is_in_doubt(fact, sender)
         if not isinstance(fact, SessionLost | SessionClosed | PrepareAsked):
             return True
         is_of_sender = self.sessions.get(fact.session, sender) == sender
@@ -240,6 +242,17 @@ class Leading:
                 Rejected(fact.request, "session-moved", "the session is with another client manager")
             )
         return is_of_sender
+
+    def _is_in_doubt(self, fact: ConsumerDetached, sender: Incarnation) -> bool:
+        """Whether a consumer that leaves may have settled in another part what it has here. It waits for all to be
+        whole, unless its session is back."""
+        attached = self._consumers.get(fact.consumer)
+        is_back = attached is None or self.sessions.get(attached.session) == sender
+        if is_back or fact.consumer not in self._manager.catalogue.doubts:
+            return False
+        if fact.request:
+            self.multicast(Answered(fact.request, {}))
+        return True
 
     def remembers(self, attached: ConsumerAttached) -> None:
         """A consumer, perhaps of the primary before this one. The next one learns of it from here."""

@@ -31,7 +31,6 @@ from heliograph.destinations.branch import (
     account_like,
     as_known_to,
     fill_like,
-    handed_out_in,
     header_of,
     is_topic,
     key_of,
@@ -231,7 +230,7 @@ class Merger:
         number = self._number_of(theirs.address, theirs)
         ours = account_like(catalogue, theirs, number)
         lying, layout = await lying_here(self._manager, number)
-        fill_like(ours, lying, layout)
+        fill_like(ours, theirs, lying, layout)
         return Ledge(number, theirs, ours, lying, layout)
 
     async def _join(self, ledge: Ledge, transfer: Transfer, plan: Plan, source: Source) -> None:
@@ -329,8 +328,13 @@ class Merger:
         self._comes_marked(ledge, list_number, here)
 
     def _comes_marked(self, ledge: Ledge, list_number: int, numbers: Ranges) -> None:
-        self._note(RecordKind.DISPATCHED, ledge.number, list_number, numbers)
-        self._note(RecordKind.RETURNED, ledge.number, list_number, numbers)
+        """What somebody has here stays with it: if it goes back unseen, it comes marked all the same."""
+        out = common(numbers, ledge.lying.out.get(list_number, NONE))
+        self._note(RecordKind.RETURNED, ledge.number, list_number, out)
+        self._note(RecordKind.DISPATCHED, ledge.number, list_number, out)
+        waiting = minus(numbers, out)
+        self._note(RecordKind.DISPATCHED, ledge.number, list_number, waiting)
+        self._note(RecordKind.RETURNED, ledge.number, list_number, waiting)
 
     def _publish(self, ledge: Ledge, buffer: bytes, kind: str, plan: Plan) -> Block:
         block = self._append(ledge, buffer, RecordKind.ADOPTED if kind == MOVED else RecordKind.JOINED)
@@ -375,12 +379,8 @@ class Merger:
         self._comes_marked(ledge, list_number, numbers)
 
     def _was_seen_by_number(self, ledge: Ledge, list_number: int, numbers: Ranges) -> None:
-        """But for what somebody here has."""
         if ledge.number:
-            assert self._manager.recovery is not None
-            out = handed_out_in(self._manager.recovery.destination_state(ledge.number), list_number)
-            numbers = minus(common(numbers, self._common_to_all(ledge)), out)
-            self._comes_marked(ledge, list_number, numbers)
+            self._comes_marked(ledge, list_number, common(numbers, self._common_to_all(ledge)))
 
     def _common_to_all(self, ledge: Ledge) -> Ranges:
         """Of a destination that was made anew since, the same numbers are other messages."""
@@ -507,7 +507,7 @@ async def has_all_of(manager: MessageManager, branch: Branch) -> bool:
             continue
         account = account_like(catalogue, theirs, here.number)
         lying = lying_in(here, catalogue.ledger.base_of(here.number))
-        fill_like(account, lying, await layout_of(manager, lying))
+        fill_like(account, theirs, lying, await layout_of(manager, lying))
         ours.append(account)
     return plan_here(branch, ours).is_empty
 

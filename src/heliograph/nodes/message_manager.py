@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import struct
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -54,6 +54,7 @@ from heliograph.destinations.attendance import NO_NUMBER
 from heliograph.destinations.catalogue import Catalogue
 from heliograph.destinations.destination import Destination
 from heliograph.destinations.documents import Document, encode_document
+from heliograph.destinations.doubts import Doubt, doubt_of, encode_doubt
 from heliograph.destinations.effects import (
     Administer,
     Announce,
@@ -102,6 +103,7 @@ from heliograph.model.ids import ConsumerId, IdIssuer, LaneId, SessionId
 from heliograph.model.large import FileId, LargeReference, reference_of
 from heliograph.model.limits import (
     DEAF_HEARTBEATS,
+    DOUBT_SECONDS,
     HEARTBEAT_SECONDS,
     KEPT_SESSION_SECONDS,
     LARGE_RESERVE_BYTES,
@@ -116,6 +118,7 @@ from heliograph.nodes.committing import Committing
 from heliograph.nodes.compactor import Compactor
 from heliograph.nodes.event_log import Record, ignore
 from heliograph.nodes.gravedigger import Gravedigger
+from heliograph.nodes.inherited import restore_doubtful
 from heliograph.nodes.large_files import LargeFiles
 from heliograph.nodes.large_store import CONCERNED, LargeStore, checked_reference
 from heliograph.nodes.mover import Mover
@@ -208,7 +211,7 @@ class MessageManager:
         self._compactor = Compactor(self.journal, self.catalogue)
         self._gravedigger = Gravedigger(self, issuer)
         self._committing = Committing(self)
-        self._alerting = Alerting(self, in_memory=in_memory)
+        self.alerting = Alerting(self, in_memory=in_memory)
         self._preparing = Preparing(self, self._committing)
         self.pipelines = Pipelines(self, issuer, self._preparing)
         self.stable_lsn = 0  # everything up to here is stored, wherever it has to be
@@ -275,7 +278,8 @@ class MessageManager:
         """Go to work with what was there when the last manager that led had ended."""
         assert self.recovery is not None, "it leads already"
         files = self.large.references()
-        self.recovered_messages = self.recovery.finish(self.journal, boot=self._boot)
+        inheritance = self.recovery.finish(self.journal, boot=self._boot)
+        self.recovered_messages = inheritance.messages
         self.journal.check_all_there()
         pledged, self.recovery = self.recovery.pledged, None
         if self.catalogue.is_replicated:
@@ -287,6 +291,7 @@ class MessageManager:
             self.append(RecordKind.IDENTITY, 0, 0, self._new_identity())
         self.append(RecordKind.STARTED, 0, 0, self._boot)
         self._begin()
+        restore_doubtful(self, inheritance)
 
     def take_over(self, given: list[Given]) -> Inheritance:
         """Go to work where another manager stopped a moment ago. What consumers have is for the caller to
@@ -430,13 +435,16 @@ class MessageManager:
             self._preparing.on_command(command)
         elif isinstance(command, DestinationDeleted):
             if command.address in catalogue.by_address:
+                doubts = catalogue.doubts.at(catalogue.by_address[command.address].number)
                 self.run(None, catalogue.delete(command.address))
+                self.end_stale_doubts(doubts)
             else:
                 self.run(None, catalogue.forget_placement(command.address))
         elif isinstance(command, TopicsWanted):
             self.run(None, catalogue.topics_wanted(command))
         elif isinstance(command, SubscriptionEnded):
             self.run(None, catalogue.end_subscription(command))
+            self.end_stale_doubts(catalogue.doubts.at((command.client, command.subscription)))
         elif isinstance(command, SessionOpened):
             self.run(None, catalogue.session_opened(command, self.now()))
         elif isinstance(command, SessionResumed):
@@ -449,7 +457,7 @@ class MessageManager:
         elif isinstance(command, SessionClosed):
             self._session_closed(command)
         elif isinstance(command, ALERT_FACTS):
-            self._alerting.on_command(command)
+            self.alerting.on_command(command)
         elif isinstance(command, Asked):
             self._asked(command)
         elif isinstance(command, DocumentOffered):
@@ -512,8 +520,8 @@ class MessageManager:
     # ---- who consumes
 
     def _session_closed(self, command: SessionClosed) -> None:
-        self._consumers_leave(command.session, 0)
-        self._alerting.session_closed(command.session)
+        self._consumers_leave(command.session, 0, is_closed=True)
+        self.alerting.session_closed(command.session)
         self._committing.session_gone(command.session)
         self.large.session_closed(command.session)
         self.run(None, self.catalogue.session_closed(command))
@@ -524,22 +532,31 @@ class MessageManager:
             self.large.session_lost(command.session)
             self.catalogue.session_lost(command, self.now())
             self._consumers_leave(command.session, command.lease_seconds, is_lost=True)
-            self._alerting.session_lost(command.session)
+            self.alerting.session_lost(command.session)
 
-    def _consumers_leave(self, session: SessionId, lease_seconds: float, *, is_lost: bool = False) -> None:
+    def _consumers_leave(
+        self, session: SessionId, lease_seconds: float, *, is_lost: bool = False, is_closed: bool = False
+    ) -> None:
         """The consumers of a session go, or, with a lease, those that can be claimed are away. What is lost once more
-        is waited for no less: it may be in doubt, and whoever says so now is not the one that it was with."""
+        is waited for no less: it may be in doubt, and whoever says so now is not the one that it was with. Nor does
+        the end of a session say what its client settled in another part before."""
         attendance, now = self.catalogue.attendance, self.microseconds()
         gone: dict[Address, list[ConsumerId]] = {}
         for attendant in attendance.of(session):
             if is_lost and attendant.away_until > self.now() + lease_seconds:
+                continue
+            if is_closed and attendant.consumer in self.catalogue.doubts:
                 continue
             destination = self.catalogue.by_address.get(attendant.address)
             self._consumer_changed(attendant.consumer)
             if lease_seconds and attendant.can_be_claimed and destination is not None:
                 attendance.went_away(attendant, self.now() + lease_seconds)
                 self.run(destination, destination.handle(ConsumerAway(attendant.consumer), now))
+                is_in_doubt = attendant.consumer in self.catalogue.doubts
+                if lease_seconds >= DOUBT_SECONDS and attendant.attached is not None and not is_in_doubt:
+                    self._note_doubt(doubt_of(attendant.attached, destination))
             else:
+                self._end_doubt(attendant.consumer)
                 attendance.detached(attendant.consumer)
                 gone.setdefault(attendant.address, []).append(attendant.consumer)
         for address, consumers in gone.items():
@@ -547,12 +564,30 @@ class MessageManager:
             if destination is not None:
                 self.run(destination, destination.handle(ConsumersGone(consumers), now))
 
+    def _note_doubt(self, doubt: Doubt | None) -> None:
+        if doubt is not None:
+            self.catalogue.doubts.note(doubt)
+            self.append(RecordKind.DOUBTED, doubt.destination, 0, encode_doubt(doubt))
+
+    def end_stale_doubts(self, doubts: Iterable[Doubt]) -> None:
+        """Of these, those of consumers that are there, or are gone."""
+        for doubt in doubts:
+            destination = self.catalogue.by_number.get(doubt.destination)
+            is_gone = destination is None or destination.list_of(doubt.consumer) is None
+            if is_gone or not self.catalogue.attendance.away_until(doubt.consumer):
+                self._end_doubt(doubt.consumer)
+
+    def _end_doubt(self, consumer: ConsumerId) -> None:
+        if consumer in self.catalogue.doubts:
+            self._note_doubt(self.catalogue.doubts.end(consumer))
+
     def _consumer_changed(self, consumer: ConsumerId) -> None:
         if self.shipping is not None:
             self.shipping.consumer_changed(consumer)
 
     def _detach(self, command: ConsumerDetached) -> None:
         self._consumer_changed(command.consumer)
+        self._end_doubt(command.consumer)
         self.catalogue.attendance.detached(command.consumer)
         destination = self.catalogue.by_address.get(command.address)
         if destination is not None:
@@ -568,8 +603,12 @@ class MessageManager:
             return
         self.run(None, effects)
         number = number_of_consumer(command)
-        self.catalogue.attendance.attached(command.session, command.consumer, command.address, number)
+        self.catalogue.attendance.attached(
+            command.session, command.consumer, command.address, number, command
+        )
         self.run(destination, destination.handle(command, self.microseconds()))
+        self._end_doubt(command.consumer)
+        self.end_stale_doubts(self.catalogue.doubts.at((command.client, command.subscription)))
 
     def take_back(self, address: Address, of_consumers: list[tuple[ConsumerId, int, int]]) -> None:
         """Consumers were never given what they have under these tags, first and last."""
@@ -597,7 +636,7 @@ class MessageManager:
         """A consumer that another manager had. With a lease: it is away."""
         attendance = self.catalogue.attendance
         attendance.attached(
-            attached.session, attached.consumer, attached.address, number_of_consumer(attached)
+            attached.session, attached.consumer, attached.address, number_of_consumer(attached), attached
         )
         if lease_seconds:
             for attendant in attendance.of(attached.session):
@@ -651,7 +690,7 @@ class MessageManager:
             case Missed(lane, first, last):
                 self._miss(destination, lane, first, last)
             case StoreAlert(index, payload):
-                self._alerting.store(destination, index, payload)
+                self.alerting.store(destination, index, payload)
             case Administer(block):
                 # Not at once: whoever published it is not through with it yet.
                 self._loop.call_soon(self.administrator.by_message, block)
@@ -733,7 +772,7 @@ class MessageManager:
     @property
     def is_all_stored(self) -> bool:
         """Whether nobody waits for the disk, here or elsewhere."""
-        waits = self._persisting or self._noting or self._alerting.waits
+        waits = self._persisting or self._noting or self.alerting.waits
         return not waits and self.journal.is_all_stored
 
     def ask_for_tick(self) -> None:
@@ -926,7 +965,7 @@ class MessageManager:
             else:
                 found[1].append(what)
         self._tell_stored(stored)
-        self._alerting.stored(lsn)
+        self.alerting.stored(lsn)
         while self._noting and self._noting[0][0] <= lsn:
             self._bus.multicast(self._noting.popleft()[1])
         self.large.log_stored(lsn)

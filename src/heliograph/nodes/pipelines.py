@@ -1,8 +1,8 @@
 """Data pipelines at a message manager (D1–D3, docs/decisions/0024): one door for what readers and writers ask.
 
 `feeding` reads the history and keeps it, `leasing` lends a queue's messages, `batching` publishes what tasks
-staged. Each answers when what it did is stored. What is asked of `pipeline.` goes this way and no other: portions of
-messages are no administration, and a lease takes its time.
+staged, `raising` raises alerts. Each answers when what it did is stored. What is asked of `pipeline.` goes this way
+and no other: portions of messages are no administration, and a lease takes its time.
 
 In a cluster the primary does all of it, and what it remembers is in the replicated log: whoever leads next goes on.
 A part that others may have gone on without does nothing for pipelines: who asks waits, or asks elsewhere.
@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from heliograph.admin.subjects import PIPELINE_RAISE
 from heliograph.bus.commands import Answered, Asked, Rejected
 from heliograph.cluster.partition_state import State
 from heliograph.destinations.pipelines import Kind, Mark, encode_mark
@@ -25,6 +26,7 @@ from heliograph.nodes.batching import Batching
 from heliograph.nodes.feeding import Feeding
 from heliograph.nodes.leasing import Leasing
 from heliograph.nodes.preparing import Preparing
+from heliograph.nodes.raising import Raising
 
 if TYPE_CHECKING:
     from heliograph.nodes.message_manager import MessageManager
@@ -56,6 +58,7 @@ class Pipelines:
         feeding = self.feeding = Feeding(manager, self)
         leasing = self._leasing = Leasing(manager, self, issuer)
         batching = self._batching = Batching(manager, self)
+        raising = Raising(manager, self)
         self._handlers: dict[str, Callable[[Asked], None]] = {
             "pipeline.feed": feeding.read,
             "pipeline.positions": feeding.positions,
@@ -70,6 +73,7 @@ class Pipelines:
             "pipeline.stage": batching.stage,
             "pipeline.publish": batching.publish,
             "pipeline.discard": batching.discard,
+            PIPELINE_RAISE: raising.publish,
             "pipelines": self._show,
         }
 

@@ -82,7 +82,7 @@ _LOOK_AGAIN_SECONDS: Final = 0.01
 _KEY_BYTES: Final = 16
 # An administrator hears that a part goes on as was ordered, before all clients have to come again.
 _ANSWER_FIRST_SECONDS: Final = 0.3
-_AMONG_MANAGERS = (Stored, Synchronised, BodyWanted, BranchOffered, UnionComplete)
+_AMONG_MANAGERS = frozenset((Stored, Synchronised, BodyWanted, BranchOffered, UnionComplete))
 # `Seen` keeps these.
 _OF_CLIENT_MANAGERS = (DispatchSeen,)
 # What these come to depends on what the view is.
@@ -432,16 +432,19 @@ class Replica:
             leading.handle(*heard)
 
     def _among_managers(self, sender: Incarnation, fact: Command) -> None:
+        if isinstance(fact, Stored):  # by far the most
+            if (
+                self._leading is not None and self._is_installed
+            ):  # PROTOCOL 2: else it was given in another view
+                self._leading.stored_there(sender, fact.index)
+            return
         if isinstance(fact, BranchOffered | UnionComplete):
             if self._is_installed:
                 self.reunion.heard(sender, fact)
             return
         if self._leading is None:
             return
-        if isinstance(fact, Stored):
-            if self._is_installed:  # PROTOCOL 2: else it was given in another view
-                self._leading.stored_there(sender, fact.index)
-        elif isinstance(fact, Synchronised):
+        if isinstance(fact, Synchronised):
             if self._is_installed:
                 self._leading.follows(sender)
         elif isinstance(fact, BodyWanted):
@@ -823,6 +826,9 @@ class Replica:
             self.manager.begin_turns()
         else:
             self.manager.lead()
+            for attendant in self.manager.catalogue.attendance.all():
+                assert attendant.attached is not None, "the journal says how it came"
+                leading.remembers(attendant.attached)
         self._following = None
         self._end_bringing()  # who led before is not asked any more
         leading.multicast(Leads(self.manager.place.index, anew=not took_over))

@@ -51,7 +51,7 @@ _LOOK_AGAIN_SECONDS: Final = 0.005
 _DRAIN_SECONDS: Final = 10.0
 # How soon a branch that could not be had is asked for again.
 _TRY_AGAIN_SECONDS: Final = 0.5
-_HEARD_WHILE_DRAINING: Final = (Stored, Synchronised, BranchOffered, UnionComplete, *AMONG_NODES)
+_HEARD_WHILE_DRAINING: Final = AMONG_NODES | {Stored, Synchronised, BranchOffered, UnionComplete}
 
 
 class LocalBranch:
@@ -149,7 +149,7 @@ class Reunion:
     def keeps(self, origin: Origin, command: Command) -> bool:
         """Whether a command is heard later, or need not be."""
         if not self._is_draining and self._retreated is None:
-            return self.lets_wait(origin, command)
+            return self._replica.leading is not None and self.lets_wait(origin, command)
         kind = type(command)
         if kind in DECISIONS:
             if self._retreated is None:

@@ -209,10 +209,14 @@ class Station:
     # ---- the channel
 
     def on_apply(self, origin: Origin, commands: list[Command], _position: int) -> None:
-        for command in commands:
-            if isinstance(command, OF_THE_VIEW):
+        are_among_nodes = False
+        for command in commands:  # with every frame, so by their kinds: `isinstance` costs more than the rest
+            kind = type(command)
+            if kind in OF_THE_VIEW:
                 commands = self._of_the_view(origin.incarnation, commands)
+                are_among_nodes = True
                 break
+            are_among_nodes = are_among_nodes or kind in AMONG_NODES
         place = self.member.delivered
         is_seen_more = self._seen.on_apply(origin.incarnation, commands, place)
         handed_out = self._seen.handed_out
@@ -222,9 +226,10 @@ class Station:
             self.clients.on_apply(origin, commands, AT_ONCE if handed_out.is_waived else place)
             if is_seen_more and self.member.incarnation is not None:
                 self.clients.seen(handed_out.seen_by_most(self.member.incarnation))
-        for command in commands:
-            if isinstance(command, AMONG_NODES):
-                self._household.among_nodes(self, command)
+        if are_among_nodes:
+            for command in commands:
+                if type(command) in AMONG_NODES:
+                    self._household.among_nodes(self, command)
         self._household.changed(self)
 
     def _damaged(self, damage: Damage) -> None:
@@ -312,7 +317,7 @@ class Station:
             elif isinstance(command, Enrolled):
                 self._enrolled(standing, decode_enrolment(command.enrolment), command.is_settled)
         self._look_at_standing(standing)
-        return [command for command in commands if not isinstance(command, OF_THE_VIEW)]
+        return [command for command in commands if type(command) not in OF_THE_VIEW]
 
     def _enrolled(self, standing: Standing, enrolment: Enrolment, is_settled: bool) -> None:
         if is_settled:

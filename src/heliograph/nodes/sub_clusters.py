@@ -23,7 +23,7 @@ from typing import Any, Final
 
 import msgspec
 
-from heliograph.admin.subjects import FIND
+from heliograph.admin.subjects import FIND, PIPELINE_RAISE
 from heliograph.bus.commands import (
     Answered,
     Asked,
@@ -633,9 +633,11 @@ class SubClusters:
 
 
 def _makes(fact: Command) -> bool:
-    return bool(getattr(fact, "create", False)) or (
-        isinstance(fact, Asked) and fact.subject == "destination.create"
-    )
+    if isinstance(fact, Asked):
+        return fact.subject == "destination.create" or (
+            fact.subject == PIPELINE_RAISE and bool(fact.arguments.get("create"))
+        )
+    return bool(getattr(fact, "create", False))
 
 
 def _session_of(fact: Command) -> SessionId | None:

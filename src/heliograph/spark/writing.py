@@ -1,4 +1,5 @@
-"""Writing (D3): tasks stage their rows at the server, the driver publishes the batch, once.
+"""Writing (D3): tasks stage their rows at the server, the driver publishes the batch, once. Rows for a channel of
+alerts go to the driver, which raises them (`alerting.py`).
 
 The key is the query's id and the batch's number, which Spark gives again when it does a batch again. Tasks that were
 tried twice, batches that were committed before Spark noted it, and aborts of batches that took effect do no harm:
@@ -23,8 +24,10 @@ from pyspark.sql.datasource import (
 )
 
 from heliograph.client.session import Session
+from heliograph.frontends.alert_messages import is_channel
 from heliograph.model.errors import HeliographError
 from heliograph.model.limits import MAX_TRANSACTION_BYTES
+from heliograph.spark.alerting import Raised, alerts_of, raise_all
 from heliograph.spark.options import Options
 from heliograph.spark.packing import Pack, blocks_of, by_destination
 from heliograph.spark.server import Server, may_come_again
@@ -46,10 +49,12 @@ class Staged(WriterCommitMessage):
     destination: str
     parts: list[Part]
     rows: int
+    alerts: list[Raised]
 
 
 def _stage_all(options: Options, name: str, batch: int, iterator: Iterator[pa.RecordBatch]) -> Staged:
     parts: list[Part] = []
+    alerts: list[Raised] = []
     gathered: list[Packed] = []
     size = rows = 0
     destination = options.destination
@@ -57,6 +62,9 @@ def _stage_all(options: Options, name: str, batch: int, iterator: Iterator[pa.Re
         for records in iterator:
             now = time.time_ns() // 1000
             for to, own in by_destination(records, options.destination):
+                if is_channel(to):
+                    alerts += alerts_of(to, own, now)
+                    continue
                 destination = destination or to
                 for count, taken, pack in blocks_of(own, now):
                     gathered.append((to, count, pack))
@@ -66,7 +74,7 @@ def _stage_all(options: Options, name: str, batch: int, iterator: Iterator[pa.Re
                         gathered, size = [], 0
         if gathered:
             parts.append(_stage(server, options, name, batch, gathered))
-    return Staged(name, batch, destination, parts, rows)
+    return Staged(name, batch, destination, parts, rows + len(alerts), alerts)
 
 
 def _stage(server: Server, options: Options, name: str, batch: int, packed: list[Packed]) -> Part:
@@ -108,6 +116,7 @@ async def _stage_in_session(connection: Any, name: str, batch: int, packed: list
 
 
 def _publish(options: Options, messages: Sequence[WriterCommitMessage | None]) -> None:
+    """Messages first: what stops alerts, such as too many of them, stops nothing that was published before."""
     staged = [message for message in messages if isinstance(message, Staged)]
     parts = [part for message in staged for part in message.parts]
     if parts:
@@ -120,10 +129,14 @@ def _publish(options: Options, messages: Sequence[WriterCommitMessage | None]) -
                 parts=parts,
                 destination=first.destination,
             )
+    alerts = [alert for message in staged for alert in message.alerts]
+    if alerts:
+        with Server(options, "driver") as server:
+            raise_all(server, staged[0].name, staged[0].batch, alerts)
 
 
 def _discard(options: Options, messages: Sequence[WriterCommitMessage | None]) -> None:
-    """Only what is still staged: a batch that took effect stays."""
+    """Only what is still staged: a batch that took effect stays. Alerts are raised by the driver, or not at all."""
     with Server(options, "driver") as server:
         for message in messages:
             if isinstance(message, Staged) and message.parts:

@@ -11,6 +11,7 @@ import pytest
 from tests.conformance.jms.adapter import Account, Capability, Provider
 from tests.conformance.jms.native import NativeProvider
 from tests.conformance.jms.qpid import QpidProvider
+from tests.conformance.jms.qpid_bridge import needs_java
 from tests.conformance.jms.stage import Stage
 from tests.conformance.jms.stomp_py import StompProvider
 
@@ -30,9 +31,13 @@ ACCOUNTS = (Account("alice", "open sesame"), Account("mallory", "let me in", tru
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Selectors are the server's own business whatever the protocol: by AMQP they are all tried in the night."""
+    """Qpid JMS needs Java. Selectors are the server's own business whatever the protocol: by AMQP they are all tried
+    in the night."""
     for item in items:
-        if "test_3_8_selectors" in item.nodeid and "qpid-jms" in item.nodeid:
+        if "qpid-jms" not in item.nodeid:
+            continue
+        item.add_marker(needs_java)
+        if "test_3_8_selectors" in item.nodeid:
             item.add_marker(pytest.mark.nightly)
 
 

@@ -43,14 +43,13 @@ _JARS = (
         )
     ),
 )
+needs_java = pytest.mark.debian({"javac": "default-jdk-headless"})
 _CALL_SECONDS = 40.0
 _DOWNLOAD_SECONDS = 60.0
 
 
 def jars() -> list[Path]:
     """Qpid JMS and what it needs, from Maven Central, kept for the next time. Skips the test where that cannot be."""
-    if shutil.which("java") is None or shutil.which("javac") is None:
-        pytest.skip("Qpid JMS needs Java: as root, apt-get install default-jdk-headless")
     cache = Path(os.environ.get("XDG_CACHE_HOME", str(Path.home() / ".cache"))) / "heliograph" / "jars"
     cache.mkdir(parents=True, exist_ok=True)
     found = []

@@ -1,4 +1,5 @@
-/* What the clients in C have in common: one connection whose events go to `handle` until it says that it is over. */
+/* What the clients in C have in common: a connection, which may be made again, whose events go to `handle` until it says
+   that it is over. */
 #include <proton/connection.h>
 #include <proton/delivery.h>
 #include <proton/disposition.h>
@@ -52,14 +53,19 @@ static pn_session_t *opened_session(pn_connection_t *connection) {
     return session;
 }
 
-int main(int count, char **arguments) {
-    char address[PN_MAX_ADDR];
-    if (count != 3) return 1;
-    pn_proactor_addr(address, sizeof(address), arguments[1], arguments[2]);
-    pn_proactor_t *proactor = pn_proactor();
+static char server_address[PN_MAX_ADDR];
+
+static void dial(pn_proactor_t *proactor) {
     pn_transport_t *transport = pn_transport();
     pn_sasl_allowed_mechs(pn_sasl(transport), "ANONYMOUS");
-    pn_proactor_connect2(proactor, NULL, transport, address);
+    pn_proactor_connect2(proactor, NULL, transport, server_address);
+}
+
+int main(int count, char **arguments) {
+    if (count != 3) return 1;
+    pn_proactor_addr(server_address, sizeof(server_address), arguments[1], arguments[2]);
+    pn_proactor_t *proactor = pn_proactor();
+    dial(proactor);
     for (bool goes_on = true; goes_on;) {
         pn_event_batch_t *events = pn_proactor_wait(proactor);
         for (pn_event_t *event; goes_on && (event = pn_event_batch_next(events));) goes_on = handle(event);

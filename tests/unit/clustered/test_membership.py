@@ -6,10 +6,12 @@ import pytest
 from msgspec.structs import replace
 
 from heliograph.clustered.events import (
+    AllFencedOff,
     CopiesSubscribed,
     Drained,
     FencedOff,
     FenceOff,
+    FenceOffAll,
     Heard,
     Say,
     SubscribeCopies,
@@ -134,6 +136,21 @@ def test_where_the_middleware_can_fence_nobody_takes_over_before_it_has() -> Non
     views = [word for word in said if isinstance(word, View)]
     assert [member.name for member in views[0].members] == ["ada"]
     assert views[0].departed == ("bob",)
+
+
+@pytest.mark.req("H2")
+def test_where_the_middleware_can_fence_nobody_founds_before_all_who_were_there_are_shut_out() -> None:
+    ada = Membership(name="ada", incarnation=1, now=0.0, terms=Terms(lease_seconds=4.0, fences=True))
+    ada.handle(CopiesSubscribed())
+    ada.handle(Heard(Beat("bob", 2, sent=0.0), 20.0))
+    effects = _time_passes_without_bob(ada, 20.0)
+    assert effects.count(FenceOffAll()) == 1
+    assert not any(isinstance(effect, Say) and isinstance(effect.word, View) for effect in effects)
+    assert ada.waits(("bob", 2))  # he came just now: his licence is left to him
+    assert not ada.waits(("cyd", 3))
+    ada.handle(AllFencedOff())
+    said = [effect.word for effect in ada.handle(Ticked(20.1, 0)) if isinstance(effect, Say)]
+    assert any(isinstance(word, View) and word.is_founding for word in said)
 
 
 @pytest.mark.req("H2")

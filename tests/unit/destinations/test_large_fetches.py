@@ -76,6 +76,16 @@ def test_a_file_that_no_message_refers_to_is_not_handed_out() -> None:
     assert answer.command.code == "large-gone"
 
 
+def test_who_went_on_from_elsewhere_is_told_that_it_cannot() -> None:
+    """Its first request was answered by whoever led before: nobody waits for another answer."""
+    fetches = Fetches(lambda _: False)
+    (answer,) = fetches.handle(FetchBegun(0, SESSION, 3, FILE, 100, 200))
+    assert isinstance(answer, Multicast)
+    assert isinstance(answer.command, TransferFailed)
+    assert (answer.command.session, answer.command.transfer) == (SESSION, 3)
+    assert answer.command.code == "large-gone"
+
+
 def test_a_file_stays_while_somebody_reads_it_though_its_message_is_done() -> None:
     fetches = fetching()
     begin(fetches, transfer=2)

@@ -225,6 +225,32 @@ def test_a_content_goes_out_as_it_is_read_and_what_comes_behind_it_waits() -> No
     assert len(downloading.desk.of(commands.EndFetch)) == 1
 
 
+def test_a_content_that_is_refused_for_now_is_asked_for_again_and_nothing_overtakes_it() -> None:
+    downloading = Downloading()
+    desk, first = downloading.desk, downloading.fetch
+    desk.do(commands.Fail(first.request, "too-many-fetches", "not now"))
+    desk.time_passes()
+    downloading.fetch = desk.of(commands.BeginFetch)[-1]
+    assert downloading.fetch.request != first.request
+    downloading.hand(downloading.content[:CHUNK_BYTES])
+    desk.do(commands.EndTransfer(first.transfer, "too-many-fetches", "not now"))
+    assert not desk.of(commands.Settle)
+    desk.time_passes()
+    downloading.fetch = desk.of(commands.BeginFetch)[-1]
+    assert downloading.fetch.offset == CHUNK_BYTES
+    desk.time_passes()
+    assert len(desk.of(commands.BeginFetch)) == 3, "nobody has refused it since"
+    found = b""
+    for _ in range(20):
+        downloading.hand()
+        desk.receive(b"")
+        downloading.client.pump()
+        found += downloading.take()
+    assert found.endswith(downloading.content)
+    downloading.receiver.advance()
+    assert downloading.take().endswith(b"small")
+
+
 def test_no_more_is_read_for_a_client_that_does_not_take_it() -> None:
     downloading = Downloading(window=128 * 1024)
     for _ in range(5):

@@ -14,11 +14,14 @@ from heliograph.bus.commands import (
     CommitAsked,
     ConsumerAttached,
     Dispatched,
+    FetchBegun,
     Leads,
     Logged,
     Parcelled,
+    Rejected,
     RollbackAsked,
     Supplied,
+    TransferFailed,
 )
 from heliograph.bus.interface import NO_VIEW, Incarnation, Origin, Place
 from heliograph.cluster.log import name_of
@@ -58,6 +61,22 @@ def test_a_browser_ends_when_another_leads_unless_it_has_not_begun() -> None:
         assert told == []
         clients.on_apply(PRIMARY, [Logged(1, 0, [], [], decisions=[Answered(1, {})]), leads, leads])
         assert told == [Answered(1, {}), BrowseEnded(CONSUMER)]
+
+    asyncio.run(story())
+
+
+def test_a_download_that_came_to_nothing_is_not_begun_again_when_another_leads() -> None:
+    async def story() -> None:
+        channel = Channel()
+        clients = ClusterClients(Tick(asyncio.get_running_loop(), lambda _: None), lambda: None)
+        clients.channel = channel
+        for transfer in (1, 2, 3):
+            clients.multicast(FetchBegun(transfer, SESSION, transfer, b"f" * 16, 0, 10))
+        answers = [Answered(1, {}), Answered(2, {}), Rejected(3, "large-gone", "it is gone")]
+        clients.on_apply(PRIMARY, [*answers, TransferFailed(SESSION, 2, "disk-failed", "it is broken")])
+        channel.said.clear()
+        clients.on_apply(PRIMARY, [Logged(1, 0, [], [], decisions=[Leads(0)])])
+        assert [each.transfer for each in channel.said if isinstance(each, FetchBegun)] == [1]
 
     asyncio.run(story())
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from crc32c import crc32c
 
+from heliograph.journal.disk import Disk
 from heliograph.model.errors import StorageFull
 from heliograph.model.ids import SessionId
 from heliograph.model.large import FileId
@@ -82,6 +83,24 @@ def test_a_file_that_a_message_refers_to_is_nobodys_upload(tmp_path: Path) -> No
     assert files.read(FILE, 0, 3) == b"abc"
     again = LargeFiles(tmp_path / "large", forces=True, quota_bytes=0, reserve_bytes=0)
     assert again.open() == {FILE: b""}
+
+
+def test_a_reader_finds_a_file_that_is_just_being_given_its_other_name(tmp_path: Path) -> None:
+    """The writer has renamed it, and has not come to note it: that is another thread's business."""
+    found = []
+
+    class Between(Disk):
+        def rename(self, path: Path, to: Path) -> None:
+            super().rename(path, to)
+            found.append(files.read(FILE, 0, 10))
+
+    files = LargeFiles(tmp_path / "large", forces=True, quota_bytes=0, reserve_bytes=0, disk=Between())
+    files.open()
+    files.make(FILE, SESSION)
+    files.write(FILE, 0, b"abc")
+    files.store(FILE)
+    files.publish(FILE)
+    assert found == [b"abc"]
 
 
 def test_files_of_others_are_left_alone(tmp_path: Path) -> None:

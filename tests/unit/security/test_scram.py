@@ -138,6 +138,39 @@ def test_a_last_message_that_is_not_one(final: bytes) -> None:
     assert isinstance(again, Refused), "there is no second try"
 
 
+def _last(bound: str) -> bytes:
+    """A last message that is bound to a beginning, with its proof, as RFC 5802 has it in section 3."""
+    salted = scram.stretched("pencil", _SALT, 4096)
+    client_key = hmac.digest(salted, b"Client Key", "sha256")
+    without_proof = f"c={base64.b64encode(bound.encode()).decode()},r={_NONCE}"
+    said = f"n=user,r={_CLIENT_NONCE},{_CHALLENGE.decode()},{without_proof}".encode()
+    signature = hmac.digest(hashlib.sha256(client_key).digest(), said, "sha256")
+    proof = bytes(one ^ other for one, other in zip(client_key, signature, strict=True))
+    return f"{without_proof},p={base64.b64encode(proof).decode()}".encode()
+
+
+@pytest.mark.parametrize(
+    ("began", "ended", "is_let_in"),
+    [
+        ("n,,", "n,,", True),
+        (
+            "y,,",
+            "y,,",
+            True,
+        ),  # it could bind itself to the channel, and believes that the server cannot: so it is
+        ("y,,", "n,,", False),  # somebody between them changed what was said
+        ("n,,", "y,,", False),
+        ("n,a=user,", "n,,", False),
+        ("n,,", "p=tls-unique,,", False),
+    ],
+)
+def test_a_good_proof_of_another_beginning_proves_nothing(began: str, ended: str, is_let_in: bool) -> None:
+    proof = _proof()
+    assert isinstance(proof.begin(SCRAM, f"{began}n=user,r={_CLIENT_NONCE}".encode()), Challenge)
+    outcome = proof.respond(_last(ended))
+    assert isinstance(outcome, Proved if is_let_in else Refused)
+
+
 def test_a_wrong_proof_and_an_unknown_user_hear_the_same() -> None:
     told = []
     for name in ("user", "nobody"):

@@ -97,8 +97,14 @@ alert = "fraud"
 
 def test_a_rule_is_told_in_words() -> None:
     (rule,) = parse_rules(RULE, "rules.toml")
-    assert rule.destination == "topic:alerts.fraud"
+    assert (rule.destination, rule.tag, rule.priority, rule.duration) == (
+        "alerts:fraud",
+        "{rule}.{key}",
+        5,
+        86400,
+    )
     told = rule.explain()
+    assert "raises an alert in alerts:fraud to TAG:{rule}.{key}, for 1 day" in told
     assert "For each value of card" in told
     assert "3 times an event failed, then an event ok, within 10 minutes" in told
 
@@ -115,6 +121,13 @@ def test_a_rule_is_told_in_words() -> None:
         ("result = 'ok'", "result = = 'ok'", 9, ""),
         ('alert = "fraud"', 'shout = "fraud"', 10, "send = DESTINATION or alert = NAME"),
         ('by = "card"', 'why = "card"', 4, "a rule has no 'why'"),
+        ('alert = "fraud"', 'send = "alerts:fraud"', 11, 'alert = "fraud" raises an alert'),
+        ('alert = "fraud"', 'send = "queue:a"\ntag = "b"', 12, "tag is of alerts"),
+        ('alert = "fraud"', 'alert = "fraud"\ntag = "{card}"', 12, "a tag may have {rule}, {key}"),
+        ('alert = "fraud"', 'alert = "fraud"\ntext = "{"', 12, "a text may have {rule}, {key}"),
+        ('alert = "fraud"', 'alert = "fraud"\nduration = "long"', 12, 'a time such as "10m"'),
+        ('alert = "fraud"', 'alert = "fraud"\npriority = 0', 12, "the priority of an alert is 1 to 10"),
+        ('alert = "fraud"', 'send = "queue:a"\npriority = 10', 12, "the priority of a message is 0 to 9"),
     ],
 )
 def test_what_cannot_be_compiled_is_refused_with_file_line_and_reason(

@@ -6,7 +6,7 @@ waits for those before it, so that nothing overtakes.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -64,7 +64,7 @@ class Publishing:
             raise NotAllowed(f"user {fact.user!r} is not cleared for what is {label}")
         if self._is_known(fact, effects):
             return
-        self._check_quota(fact.header, fact.body)
+        self.check_room([(fact.header, fact.body)])
         self._take(fact, fact.header, now, effects)
 
     def acknowledge(self, fact: AlertAcknowledged, now: int, effects: list[AnyEffect]) -> None:
@@ -86,7 +86,7 @@ class Publishing:
             acknowledge_policy=AcknowledgePolicy.NONE,
             correlation=alert.id,
         )
-        self._check_quota(header, fact.body)
+        self.check_room([(header, fact.body)])
         self._take(fact, header, now, effects)
 
     def _is_known(self, fact: AlertPublished | AlertAcknowledged, effects: list[AnyEffect]) -> bool:
@@ -104,17 +104,18 @@ class Publishing:
     def _identity_of(self, lane: LaneId, sequence: int) -> AlertId:
         return identity_of(self._token_of(session_of(lane)), lane, sequence)
 
-    def _check_quota(self, header: AlertHeader, body: bytes) -> None:
+    def check_room(self, wanted: Sequence[tuple[AlertHeader, bytes]]) -> None:
+        """Raises Unavailable unless there is room for all of these."""
         live, waiting = self._facts.live, [pending.alert for pending in self._pending.values()]
-        is_endless = not header.duration and header.type == AlertType.ALERT
+        more = sum(not header.duration and header.type == AlertType.ALERT for header, _ in wanted)
         endless = live.endless + sum(not alert.header.duration for alert in waiting)
-        if is_endless and endless >= self.endless_limit:
+        if more and endless + more > self.endless_limit:
             raise Unavailable(
                 f"{self.endless_limit:,} alerts without end are live already: cancel some, or give this a duration",
                 code="too-many-alerts",
             )
-        size = live.bytes + len(body) + sum(alert.size for alert in waiting)
-        if len(live) + len(waiting) >= MAX_LIVE_ALERTS or size > MAX_LIVE_ALERT_BYTES:
+        size = live.bytes + sum(len(body) for _, body in wanted) + sum(alert.size for alert in waiting)
+        if len(live) + len(waiting) + len(wanted) > MAX_LIVE_ALERTS or size > MAX_LIVE_ALERT_BYTES:
             raise Unavailable(
                 f"the channel has {len(live):,} live alerts, and no room for one more", code="too-many-alerts"
             )
@@ -139,7 +140,8 @@ class Publishing:
             arrived=now,
             body=fact.body,
         )
-        self._pending[index] = _Pending(alert, [fact.request], not header.persistent)
+        requests = [fact.request] if fact.request else []
+        self._pending[index] = _Pending(alert, requests, not header.persistent)
         self.published += header.classification == Classification.UNCLASSIFIED
         if header.persistent:
             effects.append(StoreAlert(index, encode(record_of(facts.number, alert))))

@@ -45,6 +45,10 @@ class ChannelFacts:
     def has_sequence(self, lane: LaneId, sequence: int) -> bool:
         return any(first <= sequence <= last for first, last in self.lanes.get(lane, NONE))
 
+    def last_sequence(self, lane: LaneId) -> int:
+        """The highest that became an alert; 0: none did."""
+        return max((last for _, last in self.lanes.get(lane, NONE)), default=0)
+
     def note_sequence(self, lane: LaneId, sequence: int) -> None:
         known = self.lanes.get(lane, NONE)
         if known and known[-1][1] + 1 == sequence:  # as it mostly is

@@ -520,6 +520,12 @@ class AmqpConversation(ProxiedConversation):
             outlet.written()
         return self._proxy.take()
 
+    def time_passed(self, now: int) -> Sequence[AnyHappening]:
+        if not self._transfers.has_refused or self._engine is None or self._engine.is_over:
+            return NOTHING
+        self._proxy.now = now
+        return self._act(self._transfers.ask_again)
+
     # ---- the end
 
     def _connection_closed(self, _event: Any) -> None:

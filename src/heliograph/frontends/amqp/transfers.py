@@ -4,7 +4,8 @@
     out   BeginFetch ──chunks, as far as the network is──▶ Download ──▶ a delivery, written piece by piece
 
 What is in memory of each is a window. A client whose upload is ahead of the disk is not read from; a download is
-allowed more when the network has what came before.
+allowed more when the network has what came before. One that is refused for now is asked for again by and by: what is
+behind it on its link does not come first.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Any, Protocol
 from crc32c import crc32c
 
 from heliograph.frontends.proxy import Answer, Proxy
-from heliograph.model.large import LargeReference
+from heliograph.model.large import REFUSED_FOR_NOW, LargeReference
 from heliograph.model.limits import (
     CHUNK_BYTES,
     FOREIGN_HELD_BYTES,
@@ -52,6 +53,17 @@ class Transfers:
     def is_finishing(self) -> bool:
         """A message is here, and its content is not on the disk yet: what comes behind it comes later."""
         return bool(self._uploads) and any(upload.is_ended for upload in self._uploads.values())
+
+    @property
+    def has_refused(self) -> bool:
+        """A download was refused for now."""
+        return bool(self._downloads) and any(download.is_refused for download in self._downloads.values())
+
+    def ask_again(self) -> None:
+        """What was refused for now may be possible by now."""
+        for download in list(self._downloads.values()):
+            if download.is_refused:
+                download.ask()
 
     def has_room(self, then: Callable[[], None]) -> bool:
         """Whether one more can be read; if not, `then` is called when it can."""
@@ -199,6 +211,7 @@ class Download:
         self._transfers: Transfers | None = None
         self._transfer = 0
         self._offset = self._allowed = self._checksum = 0
+        self.is_refused = False  # for now
         self._on_chunk: Callable[[bytes], None] = lambda _: None
         self._on_end: Callable[[str], None] = lambda _: None
 
@@ -211,10 +224,17 @@ class Download:
         if not self.reference.size:
             self._over("")
             return
-        self._allowed = TRANSFER_WINDOW_BYTES
-        request = transfers.proxy.ask(self._begun)
-        transfers.proxy.command(
-            commands.BeginFetch(request, self._transfer, self._address, self.reference.file, 0, self._allowed)
+        self.ask()
+
+    def ask(self) -> None:
+        """For the rest of it."""
+        assert self._transfers is not None, "it has begun, and is not over"
+        self.is_refused = False
+        self._allowed = self._offset + TRANSFER_WINDOW_BYTES
+        proxy, file = self._transfers.proxy, self.reference.file
+        request = proxy.ask(self._begun)
+        proxy.command(
+            commands.BeginFetch(request, self._transfer, self._address, file, self._offset, self._allowed)
         )
 
     def _begun(self, answer: Answer) -> None:
@@ -248,7 +268,10 @@ class Download:
             transfers.over(self._transfer)
 
     def failed(self, why: Fail) -> None:
-        self._over(why.sentence)
+        if why.code in REFUSED_FOR_NOW:
+            self.is_refused = True
+        else:
+            self._over(why.sentence)
 
     def _over(self, why: str) -> None:
         transfers, self._transfers = self._transfers, None

@@ -436,6 +436,7 @@ class MqttConversation(Conversation):
         match effect:
             case commands.TellRecalled(number, tags):
                 self._delivering.dropped(number, tags)
+                self._fetching.recalled(number, tags)
             case commands.EndConsumer(number, code, sentence) if number in self._subscribing.by_number:
                 if self._version != V5 or number in self._publishing.alerts.outlets:
                     raise ClientFault(sentence, code=code)
@@ -481,9 +482,9 @@ class MqttConversation(Conversation):
         address = subscription.meaning.address
         return AlertConsumer(self._proxy, number, address, name=name, send=send, forget=forget)
 
-    def _deliver_fetched(self, effect: commands.Deliver) -> None:
+    def _deliver_fetched(self, effect: commands.Deliver | commands.EndBrowse) -> None:
         subscription = self._subscribing.by_number.get(effect.consumer)
-        if subscription is not None:
+        if subscription is not None and isinstance(effect, commands.Deliver):
             self._deliver(subscription, effect)
 
     def _address_of(self, number: int) -> str:
@@ -516,6 +517,12 @@ class MqttConversation(Conversation):
         for subscription in handed:
             self._settle_of(subscription.number, subscription.take_handed())
         return self._proxy.take() if handed else NOTHING
+
+    def time_passed(self, now: int) -> Sequence[AnyHappening]:
+        if not self._fetching.is_refused:
+            return NOTHING
+        self._proxy.now = now
+        return self._act(self._fetching.ask_again)
 
     def _unsubscribe(self, flags: int, body: bytes) -> None:
         for subscription in self._subscribing.unsubscribe(flags, body):

@@ -439,8 +439,10 @@ class StompConversation(ProxiedConversation):
                 subscription = self._subscriptions.by_number.get(number)
                 if subscription is not None:
                     subscription.recalled(tags)
+                self._fetching.recalled(number, tags)
             case commands.EndBrowse(number):
-                self._end_browse(number, into)
+                if not self._fetching.takes(effect):
+                    self._end_browse(number, into)
             case commands.EndConsumer(number, code, sentence) if number in self._subscriptions.by_number:
                 raise from_fail(Fail(0, code, sentence))
             case _:
@@ -468,9 +470,12 @@ class StompConversation(ProxiedConversation):
                     subscription.tags[id_of(contents, index)] = first + index
             subscription.sent(first, first + contents.count - 1)
 
-    def _deliver_fetched(self, effect: commands.Deliver) -> None:
+    def _deliver_fetched(self, effect: commands.Deliver | commands.EndBrowse) -> None:
         parts: Parts = []
-        self._deliver(effect, parts)
+        if isinstance(effect, commands.EndBrowse):
+            self._end_browse(effect.consumer, parts)
+        else:
+            self._deliver(effect, parts)
         self._proxy.add(Answered(b"".join(parts)))
 
     def _address_of(self, number: int) -> str:
@@ -493,6 +498,12 @@ class StompConversation(ProxiedConversation):
             else:
                 self._proxy.settle(subscription.number, subscription.take_handed())
         return self._proxy.take() if handed else NOTHING
+
+    def time_passed(self, now: int) -> Sequence[AnyHappening]:
+        if not self._fetching.is_refused:
+            return NOTHING
+        self._proxy.now = now
+        return self._act(self._fetching.ask_again)
 
     # ---- the end
 

@@ -23,6 +23,8 @@ SMALL_BYTES: Final = 32 * 1024 * 1024
 """Files below this are put together."""
 SMALL_FILES: Final = 8
 """And only where there are so many of one day and destination: rewriting costs, too."""
+COMPACT_EVERY: Final = 100
+"""Batches, while an archive goes on."""
 _STAGING: Final = "_staging"
 
 
@@ -32,14 +34,17 @@ def with_day(messages: DataFrame) -> DataFrame:
     return messages.withColumn("day", f.date_format("timestamp", "yyyy-MM-dd"))
 
 
-def writer_of(archive: Path) -> Callable[[DataFrame, int], None]:
-    """What each batch is given to."""
+def writer_of(archive: Path, tell: Tell) -> Callable[[DataFrame, int], None]:
+    """What each batch is given to. An archive that goes on for long is put together now and then, too."""
     key_of = {"query": ""}
+    manifest = Manifest(archive)
 
     def write(batch: DataFrame, number: int) -> None:
         if not key_of["query"]:
             key_of["query"] = _query_id(batch)
-        add_batch(batch, archive, f"{key_of['query']}:{number}")
+        add_batch(batch, archive, f"{key_of['query']}:{number}", manifest)
+        if number % COMPACT_EVERY == COMPACT_EVERY - 1:
+            compact(archive, tell, manifest)
 
     return write
 
@@ -49,8 +54,8 @@ def _query_id(batch: DataFrame) -> str:
     return str(found or "batch")
 
 
-def add_batch(batch: DataFrame, archive: Path, key: str) -> None:
-    manifest = Manifest(archive)
+def add_batch(batch: DataFrame, archive: Path, key: str, manifest: Manifest | None = None) -> None:
+    manifest = manifest or Manifest(archive)
     if manifest.has(key):
         return
     name = key.replace(":", "-")
@@ -82,11 +87,11 @@ def read_archive(spark: SparkSession, archive: Path) -> DataFrame | None:
     return spark.read.option("basePath", str(archive)).parquet(*[str(archive / name) for name in names])
 
 
-def compact(archive: Path, tell: Tell) -> int:
+def compact(archive: Path, tell: Tell, manifest: Manifest | None = None) -> int:
     """Put small files of one day and destination together. Returns how many were replaced."""
     from pyarrow import concat_tables, parquet
 
-    manifest = Manifest(archive)
+    manifest = manifest or Manifest(archive)
     folders: dict[Path, list[str]] = {}
     for name in manifest.files():
         path = archive / name
@@ -120,7 +125,7 @@ def run(
 ) -> int:
     """Archive what there is, or go on until stopped. Returns the rows that were read."""
     messages = source(spark, options)
-    writer = messages.writeStream.foreachBatch(writer_of(archive))
+    writer = messages.writeStream.foreachBatch(writer_of(archive, tell))
     rows = run_query(writer, checkpoint, tell, once=once, stopped=stopped)
     compact(archive, tell)
     return rows

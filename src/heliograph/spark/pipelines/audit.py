@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _JUDGED = (
     "destination string, list int, number bigint, first_lsn bigint, first_place int, done_lsn bigint,"
-    " doubled int, is_removed boolean, is_elsewhere boolean"
+    " doubled int, is_removed boolean, is_elsewhere boolean, ended timestamp"
 )
 _VIOLATIONS = "violation string, destination string, list int, number bigint, id string, detail string"
 
@@ -99,19 +99,24 @@ def judge_stretch(group: pd.DataFrame, starts: list[int]) -> pd.DataFrame:
 
     ordered = group.sort_values(["number", "lsn", "place"])
     destination, list_number = ordered["destination"].iloc[0], ordered["list"].iloc[0]
-    rows = zip(*(ordered[name].tolist() for name in ("number", "lsn", "place", "kind")), strict=True)
+    columns = ("number", "lsn", "place", "kind", "written")
+    rows = zip(*(ordered[name].tolist() for name in columns), strict=True)
     judged = []
-    for number, history in groupby(rows, key=itemgetter(0)):
-        verdict = judge(((lsn, place, kind) for _, lsn, place, kind in history), starts)
+    for number, found in groupby(rows, key=itemgetter(0)):
+        history = list(found)
+        verdict = judge(((lsn, place, kind) for _, lsn, place, kind, _ in history), starts)
+        ended = next((written for _, _, _, kind, written in history if kind == "done"), None)
         told = (
             *verdict.handed_out,
             verdict.done[0],
             verdict.doubled,
             verdict.is_removed,
             verdict.is_elsewhere,
+            ended,
         )
         judged.append((destination, list_number, number, *told))
-    return pd.DataFrame(judged, columns=[part.split()[0] for part in _JUDGED.split(", ")])
+    frame = pd.DataFrame(judged, columns=[part.split()[0] for part in _JUDGED.split(", ")])
+    return frame.astype({"ended": "datetime64[ns]"})
 
 
 def _violations(published: DataFrame, judged: DataFrame, *, lanes: bool) -> DataFrame:
@@ -134,10 +139,11 @@ def _violations(published: DataFrame, judged: DataFrame, *, lanes: bool) -> Data
 
 def _lost(known: DataFrame, published: DataFrame) -> DataFrame:
     """Removed, and not because it had expired, was moved elsewhere, or died, nor because another part of the cluster
-    had handed it out."""
+    had handed it out. Where the journal does not say when something happened, what could expire had expired."""
     from pyspark.sql import functions as f
 
-    gone = known.where("is_removed AND NOT is_elsewhere AND id IS NOT NULL AND expires IS NULL")
+    gone = known.where("is_removed AND NOT is_elsewhere AND id IS NOT NULL")
+    gone = gone.where("expires IS NULL OR coalesce(ended < expires, false)")
     buried = published.where("original_id IS NOT NULL").select(f.col("original_id").alias("id")).distinct()
     moved = published.where("kind = 'adopted'").select("id").distinct()
     return gone.join(buried, "id", "left_anti").join(moved, "id", "left_anti")

@@ -1,23 +1,30 @@
 """Composite events (D5, A9): rules over a stream of messages, as stateful streaming with event time.
 
-Each batch of messages is held against the selectors of all rules, as columns; what fits any event of a rule goes
-on under
-(rule, key). There, a group keeps the events that are not decided yet, in order of their time, and looks for
-matches as far
-as the watermark allows (`patterns.find`): the answer does not depend on how the stream was cut into batches. A
-timer wakes a group when a window closes. Matches are messages, sent exactly once by the sink.
+Each batch of messages is held against the selectors of all rules, as columns; what fits any event of a rule goes on
+under (rule, bucket of the key). There, for each key, the events that are not decided yet are kept in order of their
+time, and matches are looked for as far as the watermark allows (`patterns.find`): the answer does not depend on how
+the stream was cut into batches. A timer wakes a bucket when something in it may be decided. Matches are messages or
+alerts, each once by what the sink does.
+
+Keys share buckets because Spark takes a millisecond for each group, whatever is in it. Of a key that nothing came
+for, and for which it is not time, a bucket only passes the bytes on.
 """
 
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+from zlib import crc32
 
 import msgspec
 
+from heliograph.frontends import alert_messages
+from heliograph.model.alert import message_priority
+from heliograph.model.limits import MAX_ALERT_BODY_BYTES, MAX_ALERT_DESTINATION_BYTES
 from heliograph.model.selector import Selector
 from heliograph.spark.pipelines.patterns import Event, Match, Pattern, find, parse
 from heliograph.spark.pipelines.rules import MAX_RULES, Rule
@@ -31,11 +38,13 @@ if TYPE_CHECKING:
 
 MAX_EVENTS_OF_A_KEY: Final = 10_000
 """A key that has so many undecided events is a fault in the rule: the oldest are given up."""
-_SIFTED: Final = "rule int, key string, time timestamp, lsn bigint, kinds bigint, id string"
+BUCKETS: Final = 256
+"""Of the keys of a rule. A checkpoint is of one number of them."""
+_SIFTED: Final = "rule int, bucket int, key string, time timestamp, lsn bigint, kinds bigint, id string"
 _STATE: Final = "events binary"
 MATCHES: Final = (
     "rule string, key string, started timestamp, completed timestamp, ids array<string>, destination string,"
-    " text string, priority int"
+    " text string, priority int, tag string, duration double"
 )
 _HEADERS: Final = {
     "JMSType": "type",
@@ -48,6 +57,9 @@ _HEADERS: Final = {
 }
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(list[tuple[int, int, int, str]]).decode
+_decode_bucket = msgspec.msgpack.Decoder(list[tuple[str, int, bytes]]).decode
+Waiting = dict[str, tuple[int, bytes]]
+"""For each key, when it is due and the events that are not decided, encoded."""
 
 
 # ---- which message is what event
@@ -102,8 +114,8 @@ class Sieve:
             for rule in rules
         ]
 
-    def sift(self, rows: list[dict[str, Any]]) -> Iterator[tuple[int, str, Any, int, int, str]]:
-        """Rule, key, time, LSN, kinds, id of each message that concerns a rule."""
+    def sift(self, rows: list[dict[str, Any]]) -> Iterator[tuple[int, int, str, Any, int, int, str]]:
+        """Rule, bucket, key, time, LSN, kinds, id of each message that concerns a rule."""
         fields = [fields_of(row) for row in rows]
         for number, rule in enumerate(self._rules):
             where, selectors = self._selectors[number]
@@ -117,7 +129,8 @@ class Sieve:
                     row = rows[place]
                     key = key_of(rule, row, fields[place])
                     if key is not None:
-                        yield number, key, row["timestamp"], row["lsn"], found, row["id"]
+                        bucket = crc32(key.encode()) % BUCKETS
+                        yield number, bucket, key, row["timestamp"], row["lsn"], found, row["id"]
 
 
 def _matching(selector: Selector, fields: list[dict[str, Any]]) -> list[int]:
@@ -142,6 +155,7 @@ def sift_batches(rules: list[Rule], batches: Iterable[pa.RecordBatch]) -> Iterat
     schema = pa.schema(
         [
             ("rule", pa.int32()),
+            ("bucket", pa.int32()),
             ("key", pa.string()),
             ("time", pa.timestamp("us", tz="UTC")),
             ("lsn", pa.int64()),
@@ -151,7 +165,7 @@ def sift_batches(rules: list[Rule], batches: Iterable[pa.RecordBatch]) -> Iterat
     )
     for batch in batches:
         found = list(sieve.sift(batch.to_pylist()))
-        columns = list(zip(*found, strict=True)) if found else [()] * 6
+        columns = list(zip(*found, strict=True)) if found else [()] * len(schema)
         arrays = [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
         yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
@@ -163,30 +177,62 @@ def _matcher(rules: list[Rule]) -> Any:
     """As `_sifter`."""
 
     def match(
-        key: tuple[int, str], frames: Iterable[pd.DataFrame], state: GroupState
+        key: tuple[int, int], frames: Iterable[pd.DataFrame], state: GroupState
     ) -> Iterator[pd.DataFrame]:
-        return match_group(rules[int(key[0])], str(key[1]), frames, state)
+        _be_quiet()
+        return match_bucket(rules[int(key[0])], frames, state)
 
     return match
 
 
-def match_group(
-    rule: Rule, key: str, frames: Iterable[pd.DataFrame], state: GroupState
-) -> Iterator[pd.DataFrame]:
-    """New events of a rule and a key, or its timer."""
+@lru_cache(maxsize=1)
+def _be_quiet() -> None:
+    """Spark fills up what a group returns with empty rows, of which pandas warns in every worker."""
+    warnings.filterwarnings("ignore", "The behavior of DataFrame concatenation", FutureWarning)
+
+
+def match_bucket(rule: Rule, frames: Iterable[pd.DataFrame], state: GroupState) -> Iterator[pd.DataFrame]:
+    """New events of a rule and its keys of a bucket, or the bucket's timer."""
     import pandas as pd
 
-    events = [Event(*each) for each in _decode(state.get[0])] if state.exists else []
-    for frame in frames:
-        times = frame["time"].astype("datetime64[us]").astype("int64").tolist()
-        rows = zip(times, frame["lsn"].tolist(), frame["kinds"].tolist(), frame["id"].tolist(), strict=True)
-        events += [Event(*row) for row in rows]
-    events.sort(key=in_order)
+    waiting: Waiting = {}
+    if state.exists:
+        waiting = {key: (due, events) for key, due, events in _decode_bucket(state.get[0])}
+    news = _by_key(frames)
     watermark = state.getCurrentWatermarkMs() * 1000
     pattern = _pattern(rule.pattern_text, tuple(rule.events))
-    matches, left = find(pattern, events, rule.window, watermark)
-    _keep(state, left[-MAX_EVENTS_OF_A_KEY:], rule, watermark)
-    yield pd.DataFrame([_row(rule, key, match) for match in matches], columns=_names())
+    is_due = [key for key, (due, _) in waiting.items() if due <= watermark]
+    rows = []
+    for key in dict.fromkeys([*is_due, *news]):
+        events = [Event(*each) for each in _decode(waiting[key][1])] if key in waiting else []
+        events += news.get(key, ())
+        events.sort(key=in_order)
+        matches, left = find(pattern, events, rule.window, watermark)
+        rows += [_row(rule, key, match) for match in matches]
+        left = left[-MAX_EVENTS_OF_A_KEY:]
+        if left:
+            waiting[key] = (due_of(left, rule.window, watermark), _encode(left))
+        else:
+            waiting.pop(key, None)
+    _keep(state, waiting, watermark)
+    yield pd.DataFrame(rows, columns=_names())
+
+
+def _by_key(frames: Iterable[pd.DataFrame]) -> dict[str, list[Event]]:
+    found: dict[str, list[Event]] = {}
+    for frame in frames:
+        times = frame["time"].astype("datetime64[us]").astype("int64").tolist()
+        rest = (frame[name].tolist() for name in ("key", "lsn", "kinds", "id"))
+        for time, key, lsn, kinds, identity in zip(times, *rest, strict=True):
+            found.setdefault(key, []).append(Event(time, lsn, kinds, identity))
+    return found
+
+
+def due_of(left: list[Event], window: int, watermark: int) -> int:
+    """When the watermark is there, something of these may be decided: one more of them is certain, or the window of
+    the first closes."""
+    closes = left[0].time + window
+    return min(closes, next((event.time for event in left if event.time > watermark), closes))
 
 
 def in_order(event: Event) -> tuple[int, int, int]:
@@ -200,15 +246,14 @@ def _pattern(text: str, names: tuple[str, ...]) -> Pattern:
     return parse(text, {name: 1 << place for place, name in enumerate(names)})
 
 
-def _keep(state: GroupState, left: list[Event], rule: Rule, watermark: int) -> None:
-    if not left:
+def _keep(state: GroupState, waiting: Waiting, watermark: int) -> None:
+    if not waiting:
         if state.exists:
             state.remove()
         return
-    state.update((_encode([tuple(event) for event in left]),))
-    # Decided when the watermark has passed the event itself, or at the latest when its window closes.
-    due = left[0].time if left[0].time > watermark else left[0].time + rule.window
-    state.setTimeoutTimestamp(max(due // 1000 + 1, watermark // 1000 + 1))
+    state.update((_encode([(key, due, events) for key, (due, events) in waiting.items()]),))
+    due = min(due for due, _ in waiting.values())
+    state.setTimeoutTimestamp(max(due, watermark) // 1000 + 1)
 
 
 def _row(rule: Rule, key: str, match: Match) -> tuple[Any, ...]:
@@ -217,14 +262,28 @@ def _row(rule: Rule, key: str, match: Match) -> tuple[Any, ...]:
     ids = [event.id for event in match.taken]
     started = pd.Timestamp(match.taken[0].time, unit="us")
     completed = pd.Timestamp(match.completed, unit="us")
-    told = rule.text.format(
-        rule=rule.name,
-        key=key,
-        ids=", ".join(ids),
-        started=started.isoformat(),
-        completed=completed.isoformat(),
-    )
-    return rule.name, key, started, completed, ids, rule.destination, told, rule.priority
+    said = {
+        "rule": rule.name,
+        "key": key,
+        "ids": ", ".join(ids),
+        "started": started.isoformat(),
+        "completed": completed.isoformat(),
+    }
+    row = (rule.name, key, started, completed, ids, rule.destination)
+    if not rule.raises:
+        return *row, rule.text.format(**said), rule.priority, None, None
+    text, tag = alert_texts(rule.text.format(**said), rule.tag.format(**said))
+    return *row, text, message_priority(rule.priority), tag, rule.duration
+
+
+def alert_texts(text: str, tag: str) -> tuple[str, str]:
+    """As an alert takes them: what a key says may be long, and have anything in it."""
+    plain = "".join(letter if letter.isprintable() else " " for letter in tag).strip() or "-"
+    return _cut(text, MAX_ALERT_BODY_BYTES), f"TAG:{_cut(plain, MAX_ALERT_DESTINATION_BYTES - 4)}"
+
+
+def _cut(text: str, most: int) -> str:
+    return text.encode()[:most].decode(errors="ignore")
 
 
 def _names() -> list[str]:
@@ -240,13 +299,13 @@ def matches_of(messages: DataFrame, rules: list[Rule]) -> DataFrame:
     sifted = messages.mapInArrow(_sifter(rules), _SIFTED).withWatermark(
         "time", f"{late * 1000:.0f} milliseconds"
     )
-    return sifted.groupBy(f.col("rule"), f.col("key")).applyInPandasWithState(
+    return sifted.groupBy(f.col("rule"), f.col("bucket")).applyInPandasWithState(
         _matcher(rules), MATCHES, _STATE, "append", GroupStateTimeout.EventTimeTimeout
     )
 
 
 def as_messages(matches: DataFrame) -> DataFrame:
-    """What the sink sends for each match: its text, and what it is about as properties."""
+    """What the sink sends, or raises, for each match: its text, and what it is about as properties."""
     from pyspark.sql import functions as f
 
     properties = f.create_map(
@@ -260,13 +319,17 @@ def as_messages(matches: DataFrame) -> DataFrame:
         f.col("started").cast("string"),
         f.lit("completed"),
         f.col("completed").cast("string"),
+        f.lit(alert_messages.DESTINATION),
+        f.col("tag"),
+        f.lit(alert_messages.DURATION),
+        f.col("duration").cast("string"),
     )
     return matches.select(
         "destination",
         "text",
         "priority",
         f.lit("composite-event").alias("type"),
-        properties.alias("properties"),
+        f.map_filter(properties, lambda _, value: value.isNotNull()).alias("properties"),
     )
 
 

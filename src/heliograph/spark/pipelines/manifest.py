@@ -37,19 +37,31 @@ class Manifest:
     def __init__(self, archive: Path) -> None:
         self.archive = archive
         self._folder = archive / FOLDER
+        self._read: list[Entry] = []  # entries never change: each is read once
+        self._keys: dict[str, None] = {}
 
     def entries(self) -> Iterator[Entry]:
         """In order. Raises ClientFault `archive-damaged`."""
+        self._read_on()
+        return iter(self._read)
+
+    def _read_on(self) -> None:
+        """Those that came since."""
         for number, path in enumerate(sorted(self._folder.glob("*.json")), start=1):
+            if number <= len(self._read):
+                continue
             if path.name != f"{number:010d}.json":
                 raise ClientFault(f"entry {number} of {self._folder} is missing", code="archive-damaged")
             try:
-                yield msgspec.json.decode(path.read_bytes(), type=Entry)
+                entry = msgspec.json.decode(path.read_bytes(), type=Entry)
             except msgspec.MsgspecError as fault:
                 raise ClientFault(f"{path} cannot be read: {fault}", code="archive-damaged") from None
+            self._read.append(entry)
+            self._keys[entry.key] = None
 
     def has(self, key: str) -> bool:
-        return any(entry.key == key for entry in self.entries())
+        self._read_on()
+        return key in self._keys
 
     def files(self) -> list[str]:
         """What the archive consists of, in the order in which it was added."""

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 _SHOWN: Final = 1000
 _POINTS: Final = 600
 """What a picture can show side by side."""
+_PLOTS: Final = 12
+"""Plots of one kind; more, nobody looks at."""
 _KINDS: Final = ("lost", "doubled", "out of order")
 _STYLE: Final = """
 body { font: 15px/1.5 system-ui, sans-serif; color: #1c2733; max-width: 70rem; margin: 2rem auto; padding: 0 1rem }
@@ -42,11 +44,12 @@ def write_report(findings: Findings, path: Path, *, title: str) -> None:
         "<h2>Messages</h2>",
         _totals(findings.totals),
         "<h2>Rates</h2>",
-        _picture(_rates(findings.rates)),
+        *(_picture(figure) for figure in _rates(findings.rates)),
         "<h2>Latency</h2>",
         *(_picture(figure) for figure in _latencies(findings.latencies)),
         "<h2>Slow consumers</h2>",
-        '<p class="quiet">From hand-out to acknowledgement, milliseconds; the slowest lists first.</p>',
+        '<p class="quiet">From hand-out to acknowledgement, milliseconds; the slowest first. The consumers of a'
+        " queue share list 0, those of each subscription to a topic a list of their own.</p>",
         _table(findings.slowest),
         "<h2>Dead messages</h2>",
         _picture(_dead(findings.dead)) + _table(findings.dead),
@@ -107,11 +110,13 @@ def _cell(value: Any) -> str:
 # ---- pictures
 
 
-def _new_figure(height: float) -> tuple[Figure, Any]:
+def _new_figure(height: float, *, shows_time: bool = True) -> tuple[Figure, Any]:
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(10, height), layout="constrained")
-    axes = figure.subplots()
+    figure = Figure(figsize=(10, height), layout=None if shows_time else "constrained")
+    # As much room for all, so that times stand above one another.
+    room = {"left": 0.1, "right": 0.97, "top": 1 - 0.3 / height, "bottom": 0.5 / height}
+    axes = figure.subplots(gridspec_kw=room if shows_time else None)
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(alpha=0.25)
     return figure, axes
@@ -129,19 +134,27 @@ def _show_time(axes: Any, seconds: pd.Series[Any]) -> None:
     axes.xaxis.set_major_formatter(ConciseDateFormatter(locator))
 
 
-def _rates(rates: pd.DataFrame) -> Figure | None:
+def _rates(rates: pd.DataFrame) -> list[Figure | None]:
+    """All together, and, where there are several, each destination."""
     if rates.empty:
-        return None
+        return [None]
+    groups = list(rates.groupby("destination"))
+    own = [_rates_of(group, rates, f"{name}") for name, group in groups] if len(groups) > 1 else []
+    return [_rates_of(rates, rates, "everything", 3.2), *own[:_PLOTS]]
+
+
+def _rates_of(found: pd.DataFrame, rates: pd.DataFrame, title: str, height: float = 2.4) -> Figure:
     import pandas
 
-    figure, axes = _new_figure(3.2)
+    figure, axes = _new_figure(height)
+    axes.set_title(title, loc="left", fontsize=10)
     seconds = max(1, round((rates["second"].max() - rates["second"].min()).total_seconds() / _POINTS))
     whole = [rates["second"].min().floor(f"{seconds}s"), rates["second"].max()]
-    for kind, group in rates.groupby("kind"):
+    for kind, group in found.groupby("kind"):
         # A second in which nothing happened is one, too.
-        found = group.set_index("second")["messages"].resample(f"{seconds}s").sum()
+        summed = group.set_index("second")["messages"].resample(f"{seconds}s", origin=whole[0]).sum()
         times = pandas.date_range(*whole, freq=f"{seconds}s")
-        axes.plot(times, found.reindex(times, fill_value=0) / seconds, label=str(kind), linewidth=1.4)
+        axes.plot(times, summed.reindex(times, fill_value=0) / seconds, label=str(kind), linewidth=1.4)
     axes.set_ylabel("messages a second")
     _show_time(axes, rates["second"])
     axes.legend(frameon=False, ncols=4)
@@ -152,7 +165,7 @@ def _latencies(latencies: pd.DataFrame) -> list[Figure | None]:
     if latencies.empty:
         return [None]
     figures: list[Figure | None] = []
-    for (destination, kind), group in list(latencies.groupby(["destination", "kind"]))[:12]:
+    for (destination, kind), group in list(latencies.groupby(["destination", "kind"]))[:_PLOTS]:
         figure, axes = _new_figure(2.4)
         ordered = group.sort_values("second")
         for name in ("p50", "p95", "p99"):
@@ -169,7 +182,7 @@ def _latencies(latencies: pd.DataFrame) -> list[Figure | None]:
 def _dead(dead: pd.DataFrame) -> Figure | None:
     if dead.empty:
         return None
-    figure, axes = _new_figure(0.6 + 0.4 * len(dead))
+    figure, axes = _new_figure(0.6 + 0.4 * len(dead), shows_time=False)
     axes.barh(dead["reason"], dead["messages"])
     axes.set_xlabel("messages")
     return figure

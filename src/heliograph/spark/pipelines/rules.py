@@ -10,7 +10,7 @@
     failed = "JMSType = 'login' AND result = 'failed'"      # a selector
     ok = "JMSType = 'login' AND result = 'ok'"
     [rules.action]
-    send = "queue:fraud"                  # or: alert = "fraud"
+    send = "queue:fraud"                  # or: alert = "fraud", tag = "card.{key}", duration = "1h"
     text = "{rule} for {key}: {ids}"
 
 What cannot be understood is refused with file, line and reason.
@@ -25,7 +25,8 @@ from typing import Any, Final
 
 import msgspec
 
-from heliograph.model.destination import parse_address
+from heliograph.model.alert import DEFAULT_PRIORITY, HIGHEST_PRIORITY, LOWEST_PRIORITY
+from heliograph.model.destination import Kind, kind_of, name_of, parse_address
 from heliograph.model.errors import ClientFault, HeliographError
 from heliograph.model.selector import Selector
 from heliograph.spark.pipelines import patterns
@@ -34,13 +35,16 @@ from heliograph.spark.pipelines.patterns import Pattern
 MAX_RULES: Final = 1000
 MAX_EVENTS: Final = 60
 """Kinds of events in a rule: each is a bit."""
-ALERTS: Final = "topic:alerts."
-"""Where alerts of rules go: `alert = "fraud"` is a message to `topic:alerts.fraud`."""
+_ALERTS: Final = f"{Kind.ALERTS}:"
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)")
 _UNITS: Final = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}
 _KEYS: Final = ("name", "by", "pattern", "within", "late", "events", "action", "where")
-_ACTION_KEYS: Final = ("send", "alert", "text", "priority")
+_ACTION_KEYS: Final = ("send", "alert", "tag", "duration", "text", "priority")
+_OF_ALERTS: Final = ("tag", "duration")
+_FIELDS: Final = re.compile(r"\{(rule|key|ids|started|completed)\}")
 DEFAULT_TEXT: Final = "{rule}: {key}"
+DEFAULT_DURATION: Final = "1d"
+"""Nobody cancels what a rule raised, and alerts without end are limited."""
 
 
 class Rule(msgspec.Struct, frozen=True):
@@ -55,7 +59,14 @@ class Rule(msgspec.Struct, frozen=True):
     events: dict[str, str]  # kinds of events, by selectors
     destination: str
     text: str
-    priority: int
+    priority: int  # of a message 0 to 9, of an alert 1 to 10
+    tag: str = ""  # of an alert
+    duration: float = 0.0  # of an alert, in seconds
+
+    @property
+    def raises(self) -> bool:
+        """Whether a match is an alert, and not a message."""
+        return self.destination.startswith(_ALERTS)
 
     @property
     def bits(self) -> dict[str, int]:
@@ -68,6 +79,9 @@ class Rule(msgspec.Struct, frozen=True):
         """The rule in words."""
         kinds = "\n".join(f"    {name}: a message for which {text}" for name, text in self.events.items())
         only = f"\n  Only messages count for which {self.where}." if self.where else ""
+        does = f"sends a message to {self.destination}"
+        if self.raises:
+            does = f"raises an alert in {self.destination} to TAG:{self.tag}, for {_told(self.duration)}"
         each = f"  For each value of {self.by}, look for" if self.by else "  Look for"
         return "\n".join(
             (
@@ -75,8 +89,7 @@ class Rule(msgspec.Struct, frozen=True):
                 f"{each} {self.pattern().words()}, within {_told(self.window / 1e6)} of the first.",
                 f"{kinds}{only}",
                 f"  Events may come up to {_told(self.late)} late; what comes later is dropped and counted.",
-                f"  Each match sends a message to {self.destination};"
-                " the next match begins behind the last event of this one.",
+                f"  Each match {does}; the next match begins behind the last event of this one.",
             )
         )
 
@@ -142,10 +155,11 @@ def _rule(entry: Any, places: _Places, number: int) -> Rule:
     where = _text(entry, "where", places, number, "")
     if where:
         _check_selector(where, "where", places, number)
-    destination, text, priority = _action(entry.get("action"), places, number)
+    by = _text(entry, "by", places, number, "")
+    destination, text, priority, tag, duration = _action(entry.get("action"), places, number, by=by)
     rule = Rule(
         name,
-        _text(entry, "by", places, number, ""),
+        by,
         _text(entry, "pattern", places, number),
         int(_seconds(entry, "within", places, number) * 1_000_000),
         _seconds(entry, "late", places, number, "1m"),
@@ -154,6 +168,8 @@ def _rule(entry: Any, places: _Places, number: int) -> Rule:
         destination,
         text,
         priority,
+        tag,
+        duration,
     )
     try:
         used = set(rule.pattern().names())
@@ -165,25 +181,45 @@ def _rule(entry: Any, places: _Places, number: int) -> Rule:
     return rule
 
 
-def _action(action: Any, places: _Places, number: int) -> tuple[str, str, int]:
+def _action(action: Any, places: _Places, number: int, *, by: str) -> tuple[str, str, int, str, float]:
+    """Where to, what it says, how urgent it is; of an alert, its tag and how long it lives."""
     if not isinstance(action, dict) or ("send" in action) == ("alert" in action):
         raise places.fault(number, "action", "an action says send = DESTINATION or alert = NAME")
     for key in action:
         if key not in _ACTION_KEYS:
             raise places.fault(number, key, f"an action has no {key!r}; it has {', '.join(_ACTION_KEYS)}")
-    destination = str(action["send"]) if "send" in action else f"{ALERTS}{action['alert']}"
+        if key in _OF_ALERTS and "alert" not in action:
+            raise places.fault(number, key, f"{key} is of alerts; this action sends a message")
+    raises = "alert" in action
+    destination = f"{_ALERTS}{action['alert']}" if raises else str(action["send"])
     try:
-        parse_address(destination)
+        address = parse_address(destination)
     except HeliographError as fault:
-        raise places.fault(number, "send" if "send" in action else "alert", fault.sentence) from None
-    text = action.get("text", DEFAULT_TEXT)
-    priority = action.get("priority", 4)
-    if not isinstance(text, str) or re.sub(r"\{(rule|key|ids|started|completed)\}", "", text).count("{"):
-        reason = "a text may have {rule}, {key}, {ids}, {started} and {completed} in it"
-        raise places.fault(number, "text", reason)
-    if isinstance(priority, bool) or not isinstance(priority, int) or not 0 <= priority <= 9:
-        raise places.fault(number, "priority", "a priority is 0 to 9")
-    return destination, text, priority
+        raise places.fault(number, "alert" if raises else "send", fault.sentence) from None
+    if not raises and kind_of(address) is Kind.ALERTS:
+        raise places.fault(
+            number, "send", f'alert = "{name_of(address)}" raises an alert; send sends a message'
+        )
+    text = _template(action, "text", DEFAULT_TEXT, places, number)
+    priority = action.get("priority", DEFAULT_PRIORITY if raises else 4)
+    low, high = (LOWEST_PRIORITY, HIGHEST_PRIORITY) if raises else (0, 9)
+    if isinstance(priority, bool) or not isinstance(priority, int) or not low <= priority <= high:
+        what = "an alert" if raises else "a message"
+        raise places.fault(number, "priority", f"the priority of {what} is {low} to {high}")
+    if not raises:
+        return destination, text, priority, "", 0.0
+    tag = _template(action, "tag", "{rule}.{key}" if by else "{rule}", places, number)
+    if not tag.strip():
+        raise places.fault(number, "tag", "an alert has a tag, by which subscribers know it")
+    return destination, text, priority, tag, _seconds(action, "duration", places, number, DEFAULT_DURATION)
+
+
+def _template(action: dict[str, Any], key: str, default: str, places: _Places, number: int) -> str:
+    text = action.get(key, default)
+    if not isinstance(text, str) or re.search(r"[{}]", _FIELDS.sub("", text)):
+        reason = f"a {key} may have {{rule}}, {{key}}, {{ids}}, {{started}} and {{completed}} in it"
+        raise places.fault(number, key, reason)
+    return text
 
 
 def _check_selector(text: Any, key: str, places: _Places, number: int) -> None:
@@ -213,7 +249,7 @@ def _seconds(
 
 
 def _told(seconds: float) -> str:
-    for unit, size in (("days", 86400), ("hours", 3600), ("minutes", 60)):
+    for unit, size in (("day", 86400), ("hour", 3600), ("minute", 60)):
         if seconds >= size and seconds % size == 0:
-            return f"{seconds / size:g} {unit}"
-    return f"{seconds:g} seconds"
+            return f"{seconds / size:g} {unit}{'s' if seconds > size else ''}"
+    return f"{seconds:g} {'second' if seconds == 1 else 'seconds'}"

@@ -117,9 +117,9 @@ def run_query(
 
 
 def see_through(query: StreamingQuery, tell: Tell, *, stopped: Callable[[], bool] = lambda: False) -> int:
-    """Until the query ends, or is stopped; says how it goes on. Returns the rows that it has read. Raises
-    Unavailable."""
-    seen, rows = -1, 0
+    """Until the query ends, or is stopped; says how it goes on, and what came too late to count. Returns the rows
+    that it has read. Raises Unavailable."""
+    seen, rows, late = -1, 0, 0
     while True:
         is_active = query.isActive
         for progress in query.recentProgress:
@@ -127,6 +127,10 @@ def see_through(query: StreamingQuery, tell: Tell, *, stopped: Callable[[], bool
                 seen, rows = progress["batchId"], rows + progress["numInputRows"]
                 rate = progress.get("processedRowsPerSecond") or 0.0
                 tell(f"batch {seen}: {progress['numInputRows']} rows ({rate:.0f}/s), {rows} in all")
+                dropped = dropped_in(progress)
+                if dropped:
+                    late += dropped
+                    tell(f"{dropped} events came too late and were dropped, {late} in all")
         if not is_active:
             break
         if stopped():
@@ -136,6 +140,11 @@ def see_through(query: StreamingQuery, tell: Tell, *, stopped: Callable[[], bool
     if failure is not None:
         raise Unavailable(f"the query failed: {_reason(str(failure))}", code="pipeline-failed")
     return rows
+
+
+def dropped_in(progress: Any) -> int:
+    """Events of a batch that were behind the watermark when they came."""
+    return sum(int(each["numRowsDroppedByWatermark"]) for each in progress["stateOperators"])
 
 
 def _reason(text: str) -> str:
