@@ -14,7 +14,17 @@ ROOT = Path(__file__).parent.parent.parent.parent
 REFERENCE = ROOT / "docs" / "reference" / "errors.md"
 CODE = re.compile(r"[a-z]+(-[a-z]+)+")
 # Calls that take a code by its place.
-BY_PLACE = {"Failed", "Fail", "Rejected", "Refused", "RefuseLane", "EndConsumer", "ConsumerClosed", "_refuse"}
+BY_PLACE = {
+    "Failed",
+    "Fail",
+    "Rejected",
+    "Refused",
+    "RefuseLane",
+    "EndConsumer",
+    "ConsumerClosed",
+    "_refuse",
+    "_refused",
+}
 
 
 def codes_in(tree: ast.Module) -> Iterator[str]:
