@@ -90,7 +90,7 @@ class Cluster(Play):
         def make(process: Process) -> Server:
             self.starts += 1
             on_bus = self._on_bus(host, process, configuration)
-            node = Node(configuration, on_bus, disk=process.mount, clock=process.clock, owns_process=False)
+            node = Node(configuration, on_bus, disk=process.mount, clock=process.clock)
             node.on_event = partial(self._heard, host, node)
             return node
 

@@ -144,7 +144,7 @@ class Partitions(Play):
             on_bus = self.bus.process(host, self.starts, process.loop)
             process.at_death.append(on_bus.died)
             bus = Overheard(on_bus, partial(self._ear, host))
-            return Node(configuration, bus, disk=process.mount, clock=process.clock, owns_process=False)
+            return Node(configuration, bus, disk=process.mount, clock=process.clock)
 
         return make
 

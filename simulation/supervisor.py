@@ -24,9 +24,7 @@ class Server(Protocol):
 
 def embedded(configuration: Configuration) -> Callable[[Process], Server]:
     """A server that stands alone."""
-    return lambda process: EmbeddedServer(
-        configuration, disk=process.mount, clock=process.clock, owns_process=False
-    )
+    return lambda process: EmbeddedServer(configuration, disk=process.mount, clock=process.clock)
 
 
 class Supervisor:

@@ -69,7 +69,7 @@ class Stage:
             "server.port": self.port,
             "server.data": str(self._folder / "data"),
         }
-        self._server = EmbeddedServer(load(None, {**self._settings, **fixed}), owns_process=False)
+        self._server = EmbeddedServer(load(None, {**self._settings, **fixed}))
         await self._server.start()
         self.port = self._server.address[1]
 

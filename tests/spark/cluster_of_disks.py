@@ -72,7 +72,7 @@ async def serve(folder: Path, client_managers: int, message_managers: int) -> No
                 "cluster.message_managers": message_managers,
             },
         )
-        server = ClusterServer(configuration, bus.on(number), clock=ThatTime(), owns_process=False)
+        server = ClusterServer(configuration, bus.on(number), clock=ThatTime())
         await server.start()
         nodes.append(server)
     await until(lambda: all(server.own.is_settled for server in nodes), "everybody is there", 100.0)

@@ -63,7 +63,7 @@ class Cluster:
         )
 
     async def add(self, node: int, role: str = MESSAGES, disk: Disk = DISK, **other: object) -> ClusterServer:
-        server = ClusterServer(self.settings(node, role, **other), self._bus, disk=disk, owns_process=False)
+        server = ClusterServer(self.settings(node, role, **other), self._bus, disk=disk)
         await server.start()
         self.nodes[node] = server
         if role == MESSAGES:

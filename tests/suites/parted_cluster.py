@@ -32,7 +32,7 @@ class PartedCluster(Cluster):
     async def begin(self, number: int, role: str = MESSAGES, **other: object) -> ClusterServer:
         """Start a node, which may have to wait for others."""
         settings = self.settings(number, role, **self._settings, **other)
-        server = ClusterServer(settings, self.bus.on(number), owns_process=False)
+        server = ClusterServer(settings, self.bus.on(number))
         await server.start()
         self.nodes[number] = server
         return server

@@ -177,7 +177,7 @@ def test_message_managers_go_on_without_one_that_is_lost_only_when_they_are_told
 
 async def begin(cluster: Cluster, node: int) -> None:
     """A message manager that has to wait for others."""
-    server = ClusterServer(cluster.settings(node, MESSAGES), cluster._bus, owns_process=False)
+    server = ClusterServer(cluster.settings(node, MESSAGES), cluster._bus)
     await server.start()
     cluster.nodes[node] = server
 

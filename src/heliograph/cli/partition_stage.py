@@ -100,7 +100,7 @@ class OneProcess:
             "cluster.message_managers": MESSAGE_MANAGERS,
             "cluster.seniority": host,
         }
-        server = ClusterServer(load(None, settings), self._bus.on(host), owns_process=False)
+        server = ClusterServer(load(None, settings), self._bus.on(host))
         self._servers.append(server)
         await server.start()
 

@@ -178,7 +178,7 @@ def _make(configuration: Configuration) -> EmbeddedServer | ClusterServer:
     if not configuration.cluster.name:
         from heliograph.nodes.embedded import EmbeddedServer
 
-        return EmbeddedServer(configuration)
+        return EmbeddedServer(configuration, owns_process=True)
     from heliograph.bus.corosync import CorosyncBus
     from heliograph.nodes.buses import bus_for, namespaces_of
     from heliograph.nodes.cluster_server import ClusterServer
@@ -189,7 +189,9 @@ def _make(configuration: Configuration) -> EmbeddedServer | ClusterServer:
         CorosyncBus.check(namespace)
     _warn_of_open_bus(namespaces)
     bus = bus_for(cluster, partial(CorosyncBus, loop), loop.call_later)
-    server = ClusterServer(configuration, bus, look_around=partial(_look_around, namespaces))
+    server = ClusterServer(
+        configuration, bus, owns_process=True, look_around=partial(_look_around, namespaces)
+    )
     server.tell = typer.echo
     return server
 

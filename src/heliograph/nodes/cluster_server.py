@@ -56,11 +56,11 @@ class ClusterServer:
         *,
         disk: Disk = DISK,
         clock: Clock = CLOCK,
-        owns_process: bool = True,
+        owns_process: bool = False,
         look_around: Callable[[], str] = lambda: "",
     ) -> None:
-        """`owns_process`: nobody else minds how its memory is managed. `look_around` says what is missing if the bus
-        reaches nobody else though it should."""
+        """`owns_process`: nobody else minds how the process manages its memory. `look_around` says what is missing if
+        the bus reaches nobody else though it should."""
         self.look_around = look_around
         self.tell: Callable[[str], None] = lambda _sentence: None  # to whoever looks on
         self.configuration = configuration

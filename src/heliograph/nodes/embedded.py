@@ -41,9 +41,9 @@ class EmbeddedServer:
         *,
         disk: Disk = DISK,
         clock: Clock = CLOCK,
-        owns_process: bool = True,
+        owns_process: bool = False,
     ) -> None:
-        """`owns_process`: nobody else minds how its memory is managed."""
+        """`owns_process`: nobody else minds how the process manages its memory."""
         self.configuration = configuration
         self._disk = disk
         self._clock = clock

@@ -116,9 +116,7 @@ class RunningCluster:
 
     async def _start(self, numbers: Iterable[int]) -> None:
         for number in numbers:
-            server = ClusterServer(
-                self._configuration(number), self._bus.on(number), clock=self.clock, owns_process=False
-            )
+            server = ClusterServer(self._configuration(number), self._bus.on(number), clock=self.clock)
             await server.start()
             self._servers[number] = server
             assert server.address is not None, "clients come to every node"

@@ -74,7 +74,7 @@ class RunningServer:
 
     async def _start(self) -> None:
         configuration = settings_for_tests(self._folder, self._settings, server__port=self.port)
-        server = EmbeddedServer(configuration, clock=self.clock, owns_process=False)
+        server = EmbeddedServer(configuration, clock=self.clock)
         await server.start()
         self._server, self.port = server, server.address[1]
 
