@@ -83,8 +83,14 @@ class World:
         await asyncio.sleep(0)
         await asyncio.sleep(0)
         self.check()
-        for desk in [each for each in self.desks if each.is_left_behind]:
+        for desk in [each for each in self.desks if each.is_left_behind or self._is_gone_without(each)]:
             self._replace(desk, 1000)  # its clients go elsewhere: to them it is as if it had ended
+
+    def _is_gone_without(self, desk: Desk) -> bool:
+        """Whether whoever leads is in a view without this desk, which was too slow to come along and does not know it
+        yet. What its clients have is kept for them for a while, and then goes to others (PROTOCOL 4): they must not
+        be taken for its holders any longer. Nothing is given to others before this was asked."""
+        return any(node.is_leading and node.has_gone_without(desk.member) for node in self.nodes)
 
     def check(self) -> None:
         for desk in self.desks:

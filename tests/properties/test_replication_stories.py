@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from heliograph.bus.commands import RollbackAsked
-from tests.properties.replicated_desk import Sender
+from tests.properties.replicated_desk import Desk, Sender
 from tests.properties.replicated_judge import Violation
 from tests.properties.replicated_managers import Node, knowledge
 from tests.properties.replicated_plants import a_log_is_not_cut_at_the_fork
@@ -148,6 +148,41 @@ def test_what_was_taken_behind_something_on_its_way_to_the_disk_is_confirmed_by_
         await world.until(lambda: not sender.waiting, lambda: "both are confirmed")
 
     play(story, tmp_path)
+
+
+@pytest.mark.req("M8", "M9")
+def test_what_clients_have_of_a_client_manager_that_the_others_went_on_without_goes_to_another_marked(
+    tmp_path: Path,
+) -> None:
+    """It is slow, and there is a view without it. While it knows nothing of that, the lease of its clients passes:
+    then somebody else has what they had, and that is no promise broken (PROTOCOL 4)."""
+
+    async def story(world: World) -> None:
+        _, second, _ = world.nodes
+        sender = await lane(world, "queue:units", "unit")
+        slow = world._add_desk()
+        taker = slow.taker("queue:units", "client", alone=False, credit=1)
+        await world.quiet()
+        world.desk.send(sender, count=1)
+        await world.until(lambda: bool(taker.tags), lambda: "one has it")
+        await world.quiet()
+        other = world.desk.taker("queue:units", "client", alone=False, credit=1)
+        await world.quiet()
+        assert not other.tags, "as long as one has it, nobody else is given it"
+        freeze(world, slow)
+        await second.start()
+        await world.until(lambda: bool(other.tags), lambda: "another has it")
+        (letter,) = world.judge.letters.values()
+        assert letter.copies["queue:units"].times == 2
+        assert slow not in world.desks, "its clients went elsewhere"
+
+    play(story, tmp_path)
+
+
+def freeze(world: World, desk: Desk) -> None:
+    """It hears nothing any more."""
+    for member in world.bus.members:
+        member.is_frozen = member.incarnation == desk.member.incarnation
 
 
 async def follows(world: World, node: Node, leading: Node) -> None:
