@@ -51,6 +51,7 @@ from tests.properties.replicated_judge import Copy, Judge, Letter, Transaction, 
 
 HERE, THERE = "here", "there"  # the sub-cluster that is played, and one that always does what it is told
 PHASES = ("", HERE, THERE)  # one, or two with this decider
+IN_DOUBT = "transaction-in-doubt"
 WINDOW = 12  # blocks that a sender has on their way
 
 
@@ -117,7 +118,9 @@ class Desk:
         self._kept: dict[ConsumerId, Taker] = {}  # also those that left: what they settled is still answered
         self._deciding: dict[SessionId, None] = {}
         self.is_gone = False
+        self.is_restricted = False
         self.has_been_restricted = False
+        self.doubts = 0  # how often a part that was cut off could not say what became of a transaction
         self.is_left_behind = False  # whoever leads heard something else: clients have to come anew
         self.crashes: Callable[[], int] = lambda: 0
         self.begun: Callable[[], int] = lambda: 0
@@ -129,7 +132,8 @@ class Desk:
 
     def _not_decided(self, transaction: Transaction, copies: list[Copy], answer: Rejected) -> None:
         """A part that is cut off may refuse, and while parts meet nobody knows."""
-        is_unknown = answer.code == "transaction-in-doubt"
+        is_unknown = answer.code == IN_DOUBT
+        self.doubts += is_unknown
         transaction.outcome = None if is_unknown else False
         for copy in copies:
             copy.is_acknowledged, copy.may_be_done = False, is_unknown
@@ -181,7 +185,8 @@ class Desk:
         assert me is not None
         roles = roles_in(view)
         primary = roles.primary
-        self.has_been_restricted |= roles.partition.state is State.D
+        self.is_restricted = roles.partition.state is State.D
+        self.has_been_restricted |= self.is_restricted
         if self.clients.has_spoken and primary not in came_with(view, me):
             self.is_left_behind = True
         self.clients.may_speak = primary is not None and not self.is_left_behind
@@ -242,6 +247,14 @@ class Desk:
     def _no_rejection(self, answer: Answered | Rejected) -> None:
         if isinstance(answer, Rejected):
             raise Violation(f"rejected: {answer}")
+
+    def _no_refusal(self, answer: Answered | Rejected) -> None:
+        """To what is asked about a promise. A part that was cut off cannot say what became of it; whoever promised
+        asks again when that can be known (PROTOCOL 7.6)."""
+        if isinstance(answer, Rejected) and answer.code == IN_DOUBT and self.is_restricted:
+            self.doubts += 1
+        else:
+            self._no_rejection(answer)
 
     def sender(self, address: str, kind: str, session: SessionId | None = None) -> Sender:
         session = session or self.session()
@@ -559,7 +572,7 @@ class Desk:
 
         def ready(answer: Answered | Rejected) -> None:
             if isinstance(answer, Rejected):
-                decided(answer)
+                self._give_up(key, phases, answer, decided)
                 return
             self._judge.decided[key] = True
             asked = self._request("decide", decided)
@@ -579,18 +592,42 @@ class Desk:
         key = (wanted.session, wanted.number)
 
         def answered(answer: Answered | Rejected) -> None:
-            self._no_rejection(answer)
-            assert isinstance(answer, Answered)
-            if answer.body["outcome"] == "committed":  # and there they have it too
-                end = FinalAsked(self._request("end", self._no_rejection), *key, True, HERE, HERE)
+            self._no_refusal(answer)
+            if (
+                isinstance(answer, Answered) and answer.body["outcome"] == "committed"
+            ):  # there they have it too
+                end = FinalAsked(self._request("end", self._no_refusal), *key, True, HERE, HERE)
                 self.clients.multicast(end)
 
         if wanted.decider == HERE:
             self.clients.multicast(OutcomeAsked(self._request("outcome", answered), *key, False))
         elif key in self._judge.decided or wanted.session in self._judge.abandoned:
             is_commit = self._judge.decided.setdefault(key, False)
-            final = FinalAsked(self._request("final", self._no_rejection), *key, is_commit, THERE, HERE)
+            final = FinalAsked(self._request("final", self._no_refusal), *key, is_commit, THERE, HERE)
             self.clients.multicast(final)
+
+    def _give_up(
+        self,
+        key: tuple[SessionId, int],
+        decider: str,
+        refusal: Rejected,
+        decided: Callable[[Answered | Rejected], None],
+    ) -> None:
+        """Who was to promise does not, or cannot say any more whether it has. The decider is told first, then the
+        others and the client (`Coordinating`)."""
+        if decider == THERE:
+            self._judge.decided[key] = False
+            final = FinalAsked(self._request("final", self._no_refusal), *key, False, THERE, HERE)
+            self.clients.multicast(final)
+            decided(refusal)
+            return
+
+        def answered(answer: Answered | Rejected) -> None:
+            if isinstance(answer, Answered) and answer.body["outcome"] != "aborted":
+                raise Violation(f"nobody has decided this transaction: {answer}")
+            decided(answer if isinstance(answer, Rejected) else refusal)
+
+        self.clients.multicast(FinalAsked(self._request("give up", answered), *key, False, HERE, HERE))
 
     def roll_back(self, sender: Sender, takers: list[Taker]) -> None:
         transaction = sender.transaction

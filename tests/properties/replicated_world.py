@@ -11,6 +11,7 @@ from random import Random
 from typing import Any
 
 from heliograph.model.ids import SessionId
+from heliograph.nodes import preparing
 from tests.properties.replicated_bus import SlowBus
 from tests.properties.replicated_desk import Desk
 from tests.properties.replicated_judge import Judge, Violation
@@ -100,8 +101,10 @@ class World:
             if node.server is not None and node.server.failed.done():
                 raise Violation(f"manager {node.number} failed: {node.server.failed.result()}")
 
-    async def until(self, condition: Callable[[], bool], what: Callable[[], str]) -> None:
-        deadline = time.monotonic() + PATIENCE_SECONDS
+    async def until(
+        self, condition: Callable[[], bool], what: Callable[[], str], patience: float = PATIENCE_SECONDS
+    ) -> None:
+        deadline = time.monotonic() + patience
         while not condition():
             if time.monotonic() > deadline:
                 raise Violation(f"waited in vain: {what()}")
@@ -260,7 +263,7 @@ class World:
                 await node.start()
         await self.until(lambda: all(node.is_synchronised for node in self.nodes), self._who_is_behind)
         await self.until(self._is_all_answered, self._what_waits)
-        await self.until(lambda: not self._is_in_doubt(), lambda: "a transaction that nobody decides")
+        await self._until_all_is_decided()
         await self.quiet()
         await self._compare("before everything was taken")
         for worker in self._workers:
@@ -269,7 +272,7 @@ class World:
                 worker.desk.commit(worker.sender, [worker.taker])
         await self._take_all()
         await self.until(self._is_all_answered, self._what_waits)
-        await self.until(lambda: not self._is_in_doubt(), lambda: "a transaction that nobody decides")
+        await self._until_all_is_decided()
         await self.quiet()
         await self.until(lambda: all(node.is_synchronised for node in self.nodes), self._who_is_behind)
         await self._compare("in the end")
@@ -294,6 +297,16 @@ class World:
     def _is_all_answered(self) -> bool:
         return not any(
             desk.waiting or any(sender.waiting for sender in desk.senders.values()) for desk in self.desks
+        )
+
+    async def _until_all_is_decided(self) -> None:
+        """A decider that could not say what became of a transaction waits for its client manager, which has given it
+        up, as long as it would for any other."""
+        patience = PATIENCE_SECONDS
+        if any(desk.doubts for desk in self.desks):
+            patience += preparing.TRANSACTION_PATIENCE_SECONDS
+        await self.until(
+            lambda: not self._is_in_doubt(), lambda: "a transaction that nobody decides", patience
         )
 
     def _is_in_doubt(self) -> bool:

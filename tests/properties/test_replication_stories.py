@@ -9,13 +9,22 @@ from pathlib import Path
 import pytest
 
 from heliograph.bus.commands import RollbackAsked
-from tests.properties.replicated_desk import Desk, Sender
+from heliograph.destinations.transactions import Key
+from heliograph.nodes import message_manager, preparing
+from tests.properties.replicated_desk import HERE, PHASES, THERE, Desk, Sender
 from tests.properties.replicated_judge import Violation
 from tests.properties.replicated_managers import Node, knowledge
 from tests.properties.replicated_plants import a_log_is_not_cut_at_the_fork
 from tests.properties.replicated_world import WORK, Worker, World
 
 Story = Callable[[World], Awaitable[None]]
+
+
+@pytest.fixture
+def doubts_are_short(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(message_manager, "_SWEEP_SECONDS", 0.05)
+    monkeypatch.setattr(preparing, "IN_DOUBT_SECONDS", 0.2)
+    monkeypatch.setattr(preparing, "ASK_AGAIN_SECONDS", 0.1)
 
 
 def play(story: Story, base: Path) -> None:
@@ -177,6 +186,75 @@ def test_what_clients_have_of_a_client_manager_that_the_others_went_on_without_g
         assert slow not in world.desks, "its clients went elsewhere"
 
     play(story, tmp_path)
+
+
+@pytest.mark.req("M10", "P8")
+def test_a_promise_that_nobody_can_speak_of_in_a_part_that_was_cut_off_is_asked_about_again(
+    tmp_path: Path, doubts_are_short: None
+) -> None:
+    """The client manager ends before it hears of the promise, and with it a backup: who goes on is restricted."""
+
+    async def story(world: World) -> None:
+        first, second, _ = world.nodes
+        await follows(world, second, first)
+        await committing(world, HERE)
+        desk = world.desk
+        freeze(world, desk)
+        await world.until(lambda: bool(promises(first)), lambda: "it is promised")
+        await world.quiet()
+        await second.die(0)
+        world._replace(desk, 0)
+        await world.until(lambda: world.desk.doubts > 2, lambda: "asked, and nobody can say")
+        assert promises(first), "nor does anybody decide"
+        await second.start()
+        await world.until(lambda: not world._is_in_doubt(), lambda: "decided")
+
+    play(story, tmp_path)
+
+
+@pytest.mark.req("M10", "P8")
+@pytest.mark.parametrize("decider", [HERE, THERE])
+def test_a_promise_is_ended_that_its_client_manager_did_not_hear_of_before_its_part_was_cut_off(
+    decider: str, tmp_path: Path, doubts_are_short: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It hears that nobody can say, and goes on: the decider must not wait for it for ever."""
+    monkeypatch.setattr(preparing, "TRANSACTION_PATIENCE_SECONDS", 1.0)
+
+    async def story(world: World) -> None:
+        first, second, _ = world.nodes
+        others = [world._add_desk(), world._add_desk()]
+        await follows(world, second, first)
+        worker = await committing(world, decider, first.mute)
+        await world.until(lambda: bool(promises(first)), lambda: "it is promised, and nobody hears that")
+        await second.die(0)
+        for desk in others:
+            desk.die(0)
+            world.desks.remove(desk)
+        first.mute(False)
+        await world.until(lambda: not world.desk.waiting_for(worker.session), lambda: "its client is told")
+        assert world.desk.doubts, "that nobody can say"
+        assert promises(first)
+        await second.start()
+        await world.until(lambda: not world._is_in_doubt(), lambda: "decided")
+
+    play(story, tmp_path)
+
+
+def promises(node: Node) -> list[Key]:
+    return list(node.manager.catalogue.transactions.prepared)
+
+
+async def committing(world: World, decider: str, before: Callable[[], None] = lambda: None) -> Worker:
+    """Somebody who has just asked for a commit in two phases. `before`: what happens before that."""
+    worker = Worker(world.desk)
+    await world.until(lambda: worker.sender.ready, lambda: "a lane")
+    number = (PHASES.index(decider) - worker.session[-3]) % len(PHASES) + len(PHASES)
+    world.desk.begin(worker.sender, number)
+    world.desk.send(worker.sender, count=1)
+    await world.quiet()
+    before()
+    world.desk.commit(worker.sender, [worker.taker])
+    return worker
 
 
 def freeze(world: World, desk: Desk) -> None:
