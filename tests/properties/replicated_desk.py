@@ -37,6 +37,7 @@ from heliograph.bus.commands import (
 )
 from heliograph.bus.interface import ChannelBus, Incarnation, Origin
 from heliograph.bus.presence import CLIENT_MANAGER, NodeState
+from heliograph.cluster.events import Why
 from heliograph.cluster.partition_state import Enrolment, State
 from heliograph.cluster.roles import roles_in
 from heliograph.cluster.view import View
@@ -201,7 +202,11 @@ class Desk:
         then()
 
     def on_left(self, why: str) -> None:
-        if not self.is_gone:
+        """Who is silent for too long is expelled, and its clients come anew, maybe elsewhere. Nothing else is to end
+        a member that hears all that is said."""
+        if why == Why.EXPELLED:
+            self.is_left_behind, self.clients.may_speak = True, False
+        elif not self.is_gone:
             self.failure = Violation(f"{self.name} left the channel: {why}")
 
     # ---- decisions

@@ -11,6 +11,7 @@ import pytest
 from heliograph.bus.commands import RollbackAsked
 from heliograph.destinations.transactions import Key
 from heliograph.nodes import message_manager, preparing
+from tests.properties.replicated_bus import SlowMember
 from tests.properties.replicated_desk import HERE, PHASES, THERE, Desk, Sender
 from tests.properties.replicated_judge import Violation
 from tests.properties.replicated_managers import Node, knowledge
@@ -178,12 +179,32 @@ def test_what_clients_have_of_a_client_manager_that_the_others_went_on_without_g
         other = world.desk.taker("queue:units", "client", alone=False, credit=1)
         await world.quiet()
         assert not other.tags, "as long as one has it, nobody else is given it"
-        freeze(world, slow)
+        member_of(world, slow).is_frozen = True
         await second.start()
         await world.until(lambda: bool(other.tags), lambda: "another has it")
         (letter,) = world.judge.letters.values()
         assert letter.copies["queue:units"].times == 2
         assert slow not in world.desks, "its clients went elsewhere"
+
+    play(story, tmp_path)
+
+
+@pytest.mark.req("M8", "M9")
+def test_what_clients_have_of_a_client_manager_that_is_expelled_goes_to_another_marked(
+    tmp_path: Path,
+) -> None:
+    async def story(world: World) -> None:
+        sender = await lane(world, "queue:shared", "plain")
+        silent = world._add_desk()
+        taker = silent.taker("queue:shared", "client", alone=False, credit=1)
+        await world.quiet()
+        world.desk.send(sender, count=1)
+        await world.until(lambda: bool(taker.tags), lambda: "one has it")
+        other = world.desk.taker("queue:shared", "client", alone=False, credit=1)
+        await world.quiet()
+        member_of(world, silent).is_mute = True
+        await world.until(lambda: bool(other.tags), lambda: "another has it")
+        assert silent not in world.desks, "its clients went elsewhere"
 
     play(story, tmp_path)
 
@@ -199,7 +220,7 @@ def test_a_promise_that_nobody_can_speak_of_in_a_part_that_was_cut_off_is_asked_
         await follows(world, second, first)
         await committing(world, HERE)
         desk = world.desk
-        freeze(world, desk)
+        member_of(world, desk).is_frozen = True
         await world.until(lambda: bool(promises(first)), lambda: "it is promised")
         await world.quiet()
         await second.die(0)
@@ -257,10 +278,9 @@ async def committing(world: World, decider: str, before: Callable[[], None] = la
     return worker
 
 
-def freeze(world: World, desk: Desk) -> None:
-    """It hears nothing any more."""
-    for member in world.bus.members:
-        member.is_frozen = member.incarnation == desk.member.incarnation
+def member_of(world: World, desk: Desk) -> SlowMember:
+    (found,) = [each for each in world.bus.members if each.incarnation == desk.member.incarnation]
+    return found
 
 
 async def follows(world: World, node: Node, leading: Node) -> None:
