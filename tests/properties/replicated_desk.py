@@ -86,6 +86,7 @@ class Taker(msgspec.Struct):
     tags: dict[int, Letter] = {}
     last: int = 0
     recalled_behind: int | None = None
+    behind: dict[int, None] = {}  # these go back with what was returned
     limbo: list[tuple[int, list[Span]]] = []  # came before the word on what is recalled: nobody has seen it
 
 
@@ -275,8 +276,8 @@ class Desk:
         self.clients.multicast(DestinationWanted(request, Address(address), True, lane))
         return sender
 
-    def send(self, sender: Sender, *, count: int = 0) -> None:
-        """A block. `count`: of so many messages, instead of any number."""
+    def send(self, sender: Sender, *, count: int = 0, unit: int = 0) -> None:
+        """A block. `count`: of so many messages, instead of any number. `unit`: all of this unit of order."""
         if not sender.ready or len(sender.waiting) >= WINDOW * 3:
             return
         dice = self._dice
@@ -288,8 +289,8 @@ class Desk:
         expiry = (
             now + dice.randint(1_000, 100_000) if sender.kind == "expiring" and dice.random() < 0.4 else 0
         )
-        units = None
-        if sender.kind == "unit":
+        units = [unit] * count if unit else None
+        if sender.kind == "unit" and not unit:
             base = crc32c(sender.lane) << 8
             units = [base + dice.randint(1, 3) for _ in range(count)]
         letters = [
@@ -466,10 +467,11 @@ class Desk:
                 chosen = tags[:count]
             self._settle(taker, sorted(chosen), request=True)
 
-    def give_back(self, taker: Taker) -> None:
+    def give_back(self, taker: Taker, tag: int = 0) -> None:
+        """`tag`: of what it has, instead of any."""
         if taker.mode != "client" or not taker.tags or taker.recalled_behind is not None:
             return
-        tag = self._dice.choice(sorted(taker.tags))
+        tag = tag or self._dice.choice(sorted(taker.tags))
         letter = taker.tags.pop(tag)
         copy = letter.copies[taker.of]
         if copy.times > 6:
@@ -477,6 +479,12 @@ class Desk:
             return
         copy.holder = None
         copy.history.append("returned")
+        for behind, later in taker.tags.items():
+            if letter.unit and later.unit == letter.unit and behind > tag:
+                # It goes back too (docs/decisions/0008): somebody may have it before the word on that is heard here.
+                taker.behind[behind] = None
+                later.copies[taker.of].holder = None
+                later.copies[taker.of].history.append("behind what was returned")
         taker.recalled_behind = taker.last
         request = self._request(f"return to {taker.of}", self._no_rejection)
         self.clients.multicast(
@@ -497,12 +505,14 @@ class Desk:
             return
         taker.recalled_behind = None
         gone = {tag for first, last in command.tags for tag in range(first, last + 1)}
+        behind, taker.behind = taker.behind, {}
         for tag in gone:
             letter = taker.tags.pop(tag, None)
-            if letter is not None:
-                copy = letter.copies[taker.of]
-                copy.holder = None
-                copy.history.append("recalled")
+            if letter is not None and tag not in behind:
+                raise Violation(f"recalled, and not behind what was returned: {tag} of {taker.of}")
+        kept = [tag for tag in behind if tag not in gone]
+        if kept:
+            raise Violation(f"behind what was returned, and not recalled: {kept} of {taker.of}")
         limbo, taker.limbo = taker.limbo, []
         for first, spans in limbo:
             tag = first

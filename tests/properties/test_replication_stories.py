@@ -189,6 +189,32 @@ def test_what_clients_have_of_a_client_manager_that_the_others_went_on_without_g
     play(story, tmp_path)
 
 
+@pytest.mark.req("U2", "M9")
+def test_what_is_behind_a_message_that_was_returned_goes_to_another_before_its_consumer_hears_so(
+    tmp_path: Path,
+) -> None:
+    """It goes back with it, and whoever returned it hands over nothing more of the unit until it hears what."""
+
+    async def story(world: World) -> None:
+        sender = await lane(world, "queue:units", "plain")
+        slow = world._add_desk()
+        taker = slow.taker("queue:units", "client", alone=False, credit=2)
+        await world.quiet()
+        world.desk.send(sender, count=2, unit=7)
+        await world.until(lambda: len(taker.tags) == 2, lambda: "one has both")
+        other = world.desk.taker("queue:units", "client", alone=False, credit=2)
+        await world.quiet()
+        member_of(world, slow).is_frozen = True
+        slow.give_back(taker, min(taker.tags))
+        await world.until(lambda: len(other.tags) == 2, lambda: "another has both")
+        assert taker.recalled_behind is not None, "the one has heard nothing"
+        member_of(world, slow).is_frozen = False
+        await world.until(lambda: taker.recalled_behind is None, lambda: "it has")
+        assert not taker.tags
+
+    play(story, tmp_path)
+
+
 @pytest.mark.req("M8", "M9")
 def test_what_clients_have_of_a_client_manager_that_is_expelled_goes_to_another_marked(
     tmp_path: Path,
