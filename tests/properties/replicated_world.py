@@ -329,10 +329,7 @@ class World:
 
     async def _take_all(self) -> None:
         """Every list is emptied."""
-        for each in self.desks:
-            for taker in list(each.takers.values()):
-                if taker.mode != "auto":
-                    each.detach(taker)
+        self._dismiss_all()
         await self.until(self._is_all_answered, self._what_waits)
         wanted = [
             letter.copies
@@ -349,7 +346,15 @@ class World:
         await asyncio.sleep(0.1)
         await self.breathe(1000)
 
+    def _dismiss_all(self) -> None:
+        """Whoever does not acknowledge by itself leaves."""
+        for each in self.desks:
+            for taker in list(each.takers.values()):
+                if taker.mode != "auto":
+                    each.detach(taker)
+
     def _attend_all(self) -> None:
+        self._dismiss_all()  # a desk that comes in the place of another brings a worker
         desk = self.desks[0]
         present = {one.of for each in self.desks for one in each.takers.values()}
         for address in (*QUEUES, WORK, RESULT):

@@ -235,6 +235,22 @@ def test_what_clients_have_of_a_client_manager_that_is_expelled_goes_to_another_
     play(story, tmp_path)
 
 
+def test_what_a_worker_has_that_comes_while_everything_is_taken_is_taken_too(tmp_path: Path) -> None:
+    """It is about the world itself: one client manager takes the place of another at the very end of a run."""
+
+    async def story(world: World) -> None:
+        sender = await lane(world, WORK, "plain")
+        world.desk.send(sender, count=1)
+        world._open_desk()
+        (worker,) = world._workers
+        await world.until(lambda: bool(worker.taker.tags), lambda: "work")
+        (letter,) = world.judge.letters.values()
+        world._attend_all()
+        await world.until(lambda: letter.copies[WORK].is_acknowledged, lambda: "somebody else takes it")
+
+    play(story, tmp_path)
+
+
 @pytest.mark.req("M10", "P8")
 def test_a_promise_that_nobody_can_speak_of_in_a_part_that_was_cut_off_is_asked_about_again(
     tmp_path: Path, doubts_are_short: None
