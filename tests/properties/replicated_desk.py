@@ -120,7 +120,6 @@ class Desk:
         self._kept: dict[ConsumerId, Taker] = {}  # also those that left: what they settled is still answered
         self._deciding: dict[SessionId, None] = {}
         self.is_gone = False
-        self.is_restricted = False
         self.has_been_restricted = False
         self.doubts = 0  # how often a part that was cut off could not say what became of a transaction
         self.is_left_behind = False  # whoever leads heard something else: clients have to come anew
@@ -187,8 +186,7 @@ class Desk:
         assert me is not None
         roles = roles_in(view)
         primary = roles.primary
-        self.is_restricted = roles.partition.state is State.D
-        self.has_been_restricted |= self.is_restricted
+        self.has_been_restricted |= roles.partition.state is State.D
         if self.clients.has_spoken and primary not in came_with(view, me):
             self.is_left_behind = True
         self.clients.may_speak = primary is not None and not self.is_left_behind
@@ -256,8 +254,8 @@ class Desk:
 
     def _no_refusal(self, answer: Answered | Rejected) -> None:
         """To what is asked about a promise. A part that was cut off cannot say what became of it; whoever promised
-        asks again when that can be known (PROTOCOL 7.6)."""
-        if isinstance(answer, Rejected) and answer.code == IN_DOUBT and self.is_restricted:
+        asks again when that can be known (PROTOCOL 7.6). The answer may be heard in the view behind that one."""
+        if isinstance(answer, Rejected) and answer.code == IN_DOUBT and self.has_been_restricted:
             self.doubts += 1
         else:
             self._no_rejection(answer)
