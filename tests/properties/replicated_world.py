@@ -11,7 +11,7 @@ from random import Random
 from typing import Any
 
 from heliograph.model.ids import SessionId
-from heliograph.nodes import preparing
+from heliograph.model.limits import TRANSACTION_PATIENCE_SECONDS
 from tests.properties.replicated_bus import SlowBus
 from tests.properties.replicated_desk import Desk
 from tests.properties.replicated_judge import Judge, Violation
@@ -304,7 +304,7 @@ class World:
         up, as long as it would for any other."""
         patience = PATIENCE_SECONDS
         if any(desk.doubts for desk in self.desks):
-            patience += preparing.TRANSACTION_PATIENCE_SECONDS
+            patience += TRANSACTION_PATIENCE_SECONDS
         await self.until(
             lambda: not self._is_in_doubt(), lambda: "a transaction that nobody decides", patience
         )
