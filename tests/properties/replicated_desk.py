@@ -37,6 +37,7 @@ from heliograph.bus.commands import (
 )
 from heliograph.bus.interface import ChannelBus, Incarnation, Origin
 from heliograph.bus.presence import CLIENT_MANAGER, NodeState
+from heliograph.cluster.events import Why
 from heliograph.cluster.partition_state import Enrolment, State
 from heliograph.cluster.roles import roles_in
 from heliograph.cluster.view import View
@@ -51,6 +52,7 @@ from tests.properties.replicated_judge import Copy, Judge, Letter, Transaction, 
 
 HERE, THERE = "here", "there"  # the sub-cluster that is played, and one that always does what it is told
 PHASES = ("", HERE, THERE)  # one, or two with this decider
+IN_DOUBT = "transaction-in-doubt"
 WINDOW = 12  # blocks that a sender has on their way
 
 
@@ -84,6 +86,7 @@ class Taker(msgspec.Struct):
     tags: dict[int, Letter] = {}
     last: int = 0
     recalled_behind: int | None = None
+    behind: dict[int, None] = {}  # these go back with what was returned
     limbo: list[tuple[int, list[Span]]] = []  # came before the word on what is recalled: nobody has seen it
 
 
@@ -118,6 +121,7 @@ class Desk:
         self._deciding: dict[SessionId, None] = {}
         self.is_gone = False
         self.has_been_restricted = False
+        self.doubts = 0  # how often a part that was cut off could not say what became of a transaction
         self.is_left_behind = False  # whoever leads heard something else: clients have to come anew
         self.crashes: Callable[[], int] = lambda: 0
         self.begun: Callable[[], int] = lambda: 0
@@ -129,7 +133,8 @@ class Desk:
 
     def _not_decided(self, transaction: Transaction, copies: list[Copy], answer: Rejected) -> None:
         """A part that is cut off may refuse, and while parts meet nobody knows."""
-        is_unknown = answer.code == "transaction-in-doubt"
+        is_unknown = answer.code == IN_DOUBT
+        self.doubts += is_unknown
         transaction.outcome = None if is_unknown else False
         for copy in copies:
             copy.is_acknowledged, copy.may_be_done = False, is_unknown
@@ -196,7 +201,11 @@ class Desk:
         then()
 
     def on_left(self, why: str) -> None:
-        if not self.is_gone:
+        """Who is silent for too long is expelled, and its clients come anew, maybe elsewhere. Nothing else is to end
+        a member that hears all that is said."""
+        if why == Why.EXPELLED:
+            self.is_left_behind, self.clients.may_speak = True, False
+        elif not self.is_gone:
             self.failure = Violation(f"{self.name} left the channel: {why}")
 
     # ---- decisions
@@ -243,6 +252,14 @@ class Desk:
         if isinstance(answer, Rejected):
             raise Violation(f"rejected: {answer}")
 
+    def _no_refusal(self, answer: Answered | Rejected) -> None:
+        """To what is asked about a promise. A part that was cut off cannot say what became of it; whoever promised
+        asks again when that can be known (PROTOCOL 7.6). The answer may be heard in the view behind that one."""
+        if isinstance(answer, Rejected) and answer.code == IN_DOUBT and self.has_been_restricted:
+            self.doubts += 1
+        else:
+            self._no_rejection(answer)
+
     def sender(self, address: str, kind: str, session: SessionId | None = None) -> Sender:
         session = session or self.session()
         lane = lane_of(session, 1)
@@ -257,8 +274,8 @@ class Desk:
         self.clients.multicast(DestinationWanted(request, Address(address), True, lane))
         return sender
 
-    def send(self, sender: Sender, *, count: int = 0) -> None:
-        """A block. `count`: of so many messages, instead of any number."""
+    def send(self, sender: Sender, *, count: int = 0, unit: int = 0) -> None:
+        """A block. `count`: of so many messages, instead of any number. `unit`: all of this unit of order."""
         if not sender.ready or len(sender.waiting) >= WINDOW * 3:
             return
         dice = self._dice
@@ -270,8 +287,8 @@ class Desk:
         expiry = (
             now + dice.randint(1_000, 100_000) if sender.kind == "expiring" and dice.random() < 0.4 else 0
         )
-        units = None
-        if sender.kind == "unit":
+        units = [unit] * count if unit else None
+        if sender.kind == "unit" and not unit:
             base = crc32c(sender.lane) << 8
             units = [base + dice.randint(1, 3) for _ in range(count)]
         letters = [
@@ -448,10 +465,11 @@ class Desk:
                 chosen = tags[:count]
             self._settle(taker, sorted(chosen), request=True)
 
-    def give_back(self, taker: Taker) -> None:
+    def give_back(self, taker: Taker, tag: int = 0) -> None:
+        """`tag`: of what it has, instead of any."""
         if taker.mode != "client" or not taker.tags or taker.recalled_behind is not None:
             return
-        tag = self._dice.choice(sorted(taker.tags))
+        tag = tag or self._dice.choice(sorted(taker.tags))
         letter = taker.tags.pop(tag)
         copy = letter.copies[taker.of]
         if copy.times > 6:
@@ -459,6 +477,12 @@ class Desk:
             return
         copy.holder = None
         copy.history.append("returned")
+        for behind, later in taker.tags.items():
+            if letter.unit and later.unit == letter.unit and behind > tag:
+                # It goes back too (docs/decisions/0008): somebody may have it before the word on that is heard here.
+                taker.behind[behind] = None
+                later.copies[taker.of].holder = None
+                later.copies[taker.of].history.append("behind what was returned")
         taker.recalled_behind = taker.last
         request = self._request(f"return to {taker.of}", self._no_rejection)
         self.clients.multicast(
@@ -479,12 +503,14 @@ class Desk:
             return
         taker.recalled_behind = None
         gone = {tag for first, last in command.tags for tag in range(first, last + 1)}
+        behind, taker.behind = taker.behind, {}
         for tag in gone:
             letter = taker.tags.pop(tag, None)
-            if letter is not None:
-                copy = letter.copies[taker.of]
-                copy.holder = None
-                copy.history.append("recalled")
+            if letter is not None and tag not in behind:
+                raise Violation(f"recalled, and not behind what was returned: {tag} of {taker.of}")
+        kept = [tag for tag in behind if tag not in gone]
+        if kept:
+            raise Violation(f"behind what was returned, and not recalled: {kept} of {taker.of}")
         limbo, taker.limbo = taker.limbo, []
         for first, spans in limbo:
             tag = first
@@ -559,7 +585,7 @@ class Desk:
 
         def ready(answer: Answered | Rejected) -> None:
             if isinstance(answer, Rejected):
-                decided(answer)
+                self._give_up(key, phases, answer, decided)
                 return
             self._judge.decided[key] = True
             asked = self._request("decide", decided)
@@ -579,18 +605,42 @@ class Desk:
         key = (wanted.session, wanted.number)
 
         def answered(answer: Answered | Rejected) -> None:
-            self._no_rejection(answer)
-            assert isinstance(answer, Answered)
-            if answer.body["outcome"] == "committed":  # and there they have it too
-                end = FinalAsked(self._request("end", self._no_rejection), *key, True, HERE, HERE)
+            self._no_refusal(answer)
+            if (
+                isinstance(answer, Answered) and answer.body["outcome"] == "committed"
+            ):  # there they have it too
+                end = FinalAsked(self._request("end", self._no_refusal), *key, True, HERE, HERE)
                 self.clients.multicast(end)
 
         if wanted.decider == HERE:
             self.clients.multicast(OutcomeAsked(self._request("outcome", answered), *key, False))
         elif key in self._judge.decided or wanted.session in self._judge.abandoned:
             is_commit = self._judge.decided.setdefault(key, False)
-            final = FinalAsked(self._request("final", self._no_rejection), *key, is_commit, THERE, HERE)
+            final = FinalAsked(self._request("final", self._no_refusal), *key, is_commit, THERE, HERE)
             self.clients.multicast(final)
+
+    def _give_up(
+        self,
+        key: tuple[SessionId, int],
+        decider: str,
+        refusal: Rejected,
+        decided: Callable[[Answered | Rejected], None],
+    ) -> None:
+        """Who was to promise does not, or cannot say any more whether it has. The decider is told first, then the
+        others and the client (`Coordinating`)."""
+        if decider == THERE:
+            self._judge.decided[key] = False
+            final = FinalAsked(self._request("final", self._no_refusal), *key, False, THERE, HERE)
+            self.clients.multicast(final)
+            decided(refusal)
+            return
+
+        def answered(answer: Answered | Rejected) -> None:
+            if isinstance(answer, Answered) and answer.body["outcome"] != "aborted":
+                raise Violation(f"nobody has decided this transaction: {answer}")
+            decided(answer if isinstance(answer, Rejected) else refusal)
+
+        self.clients.multicast(FinalAsked(self._request("give up", answered), *key, False, HERE, HERE))
 
     def roll_back(self, sender: Sender, takers: list[Taker]) -> None:
         transaction = sender.transaction

@@ -10,6 +10,7 @@ import msgspec
 from heliograph.bus.interface import ChannelBus
 from heliograph.destinations.snapshot import DestinationState, LevelState, StageState, decode_state
 from heliograph.nodes import configuration as settings
+from heliograph.nodes.cluster_member import ClusterMember
 from heliograph.nodes.cluster_server import ClusterServer
 from heliograph.nodes.message_manager import MessageManager
 
@@ -78,6 +79,15 @@ class Node:
     def is_frozen(self) -> bool:
         stay = self.server.member._stay if self.server is not None else None
         return stay is None or stay.membership.is_frozen  # type: ignore[attr-defined]
+
+    def has_gone_without(self, member: ClusterMember) -> bool:
+        """Whether it has left the last view of this member, which did not come straight along."""
+        assert self.server is not None
+        assert self.server.replica is not None
+        mine, last = self.server.member.view, member.view
+        if mine is None or last is None or mine.number <= last.number:
+            return False
+        return member.incarnation not in self.server.replica._came
 
     def mute(self, is_mute: bool = True) -> None:
         """What it says has no place in the order, and is lost if it dies."""

@@ -11,6 +11,7 @@ from random import Random
 from typing import Any
 
 from heliograph.model.ids import SessionId
+from heliograph.model.limits import TRANSACTION_PATIENCE_SECONDS
 from tests.properties.replicated_bus import SlowBus
 from tests.properties.replicated_desk import Desk
 from tests.properties.replicated_judge import Judge, Violation
@@ -83,8 +84,14 @@ class World:
         await asyncio.sleep(0)
         await asyncio.sleep(0)
         self.check()
-        for desk in [each for each in self.desks if each.is_left_behind]:
+        for desk in [each for each in self.desks if each.is_left_behind or self._is_gone_without(each)]:
             self._replace(desk, 1000)  # its clients go elsewhere: to them it is as if it had ended
+
+    def _is_gone_without(self, desk: Desk) -> bool:
+        """Whether whoever leads is in a view without this desk, which was too slow to come along and does not know it
+        yet. What its clients have is kept for them for a while, and then goes to others (PROTOCOL 4): they must not
+        be taken for its holders any longer. Nothing is given to others before this was asked."""
+        return any(node.is_leading and node.has_gone_without(desk.member) for node in self.nodes)
 
     def check(self) -> None:
         for desk in self.desks:
@@ -94,8 +101,10 @@ class World:
             if node.server is not None and node.server.failed.done():
                 raise Violation(f"manager {node.number} failed: {node.server.failed.result()}")
 
-    async def until(self, condition: Callable[[], bool], what: Callable[[], str]) -> None:
-        deadline = time.monotonic() + PATIENCE_SECONDS
+    async def until(
+        self, condition: Callable[[], bool], what: Callable[[], str], patience: float = PATIENCE_SECONDS
+    ) -> None:
+        deadline = time.monotonic() + patience
         while not condition():
             if time.monotonic() > deadline:
                 raise Violation(f"waited in vain: {what()}")
@@ -254,7 +263,7 @@ class World:
                 await node.start()
         await self.until(lambda: all(node.is_synchronised for node in self.nodes), self._who_is_behind)
         await self.until(self._is_all_answered, self._what_waits)
-        await self.until(lambda: not self._is_in_doubt(), lambda: "a transaction that nobody decides")
+        await self._until_all_is_decided()
         await self.quiet()
         await self._compare("before everything was taken")
         for worker in self._workers:
@@ -263,7 +272,7 @@ class World:
                 worker.desk.commit(worker.sender, [worker.taker])
         await self._take_all()
         await self.until(self._is_all_answered, self._what_waits)
-        await self.until(lambda: not self._is_in_doubt(), lambda: "a transaction that nobody decides")
+        await self._until_all_is_decided()
         await self.quiet()
         await self.until(lambda: all(node.is_synchronised for node in self.nodes), self._who_is_behind)
         await self._compare("in the end")
@@ -290,6 +299,16 @@ class World:
             desk.waiting or any(sender.waiting for sender in desk.senders.values()) for desk in self.desks
         )
 
+    async def _until_all_is_decided(self) -> None:
+        """A decider that could not say what became of a transaction waits for its client manager, which has given it
+        up, as long as it would for any other."""
+        patience = PATIENCE_SECONDS
+        if any(desk.doubts for desk in self.desks):
+            patience += TRANSACTION_PATIENCE_SECONDS
+        await self.until(
+            lambda: not self._is_in_doubt(), lambda: "a transaction that nobody decides", patience
+        )
+
     def _is_in_doubt(self) -> bool:
         """Whether the one that leads has promised something, or knows of somebody who may have."""
         leading = [node.manager.catalogue.transactions for node in self.nodes if node.is_leading]
@@ -310,10 +329,7 @@ class World:
 
     async def _take_all(self) -> None:
         """Every list is emptied."""
-        for each in self.desks:
-            for taker in list(each.takers.values()):
-                if taker.mode != "auto":
-                    each.detach(taker)
+        self._dismiss_all()
         await self.until(self._is_all_answered, self._what_waits)
         wanted = [
             letter.copies
@@ -330,7 +346,15 @@ class World:
         await asyncio.sleep(0.1)
         await self.breathe(1000)
 
+    def _dismiss_all(self) -> None:
+        """Whoever does not acknowledge by itself leaves."""
+        for each in self.desks:
+            for taker in list(each.takers.values()):
+                if taker.mode != "auto":
+                    each.detach(taker)
+
     def _attend_all(self) -> None:
+        self._dismiss_all()  # a desk that comes in the place of another brings a worker
         desk = self.desks[0]
         present = {one.of for each in self.desks for one in each.takers.values()}
         for address in (*QUEUES, WORK, RESULT):

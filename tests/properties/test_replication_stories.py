@@ -9,13 +9,23 @@ from pathlib import Path
 import pytest
 
 from heliograph.bus.commands import RollbackAsked
-from tests.properties.replicated_desk import Sender
+from heliograph.destinations.transactions import Key
+from heliograph.nodes import message_manager, preparing
+from tests.properties.replicated_bus import SlowMember
+from tests.properties.replicated_desk import HERE, PHASES, THERE, Desk, Sender
 from tests.properties.replicated_judge import Violation
 from tests.properties.replicated_managers import Node, knowledge
 from tests.properties.replicated_plants import a_log_is_not_cut_at_the_fork
 from tests.properties.replicated_world import WORK, Worker, World
 
 Story = Callable[[World], Awaitable[None]]
+
+
+@pytest.fixture
+def doubts_are_short(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(message_manager, "_SWEEP_SECONDS", 0.05)
+    monkeypatch.setattr(preparing, "IN_DOUBT_SECONDS", 0.2)
+    monkeypatch.setattr(preparing, "ASK_AGAIN_SECONDS", 0.1)
 
 
 def play(story: Story, base: Path) -> None:
@@ -148,6 +158,171 @@ def test_what_was_taken_behind_something_on_its_way_to_the_disk_is_confirmed_by_
         await world.until(lambda: not sender.waiting, lambda: "both are confirmed")
 
     play(story, tmp_path)
+
+
+@pytest.mark.req("M8", "M9")
+def test_what_clients_have_of_a_client_manager_that_the_others_went_on_without_goes_to_another_marked(
+    tmp_path: Path,
+) -> None:
+    """It is slow, and there is a view without it. While it knows nothing of that, the lease of its clients passes:
+    then somebody else has what they had, and that is no promise broken (PROTOCOL 4)."""
+
+    async def story(world: World) -> None:
+        _, second, _ = world.nodes
+        sender = await lane(world, "queue:units", "unit")
+        slow = world._add_desk()
+        taker = slow.taker("queue:units", "client", alone=False, credit=1)
+        await world.quiet()
+        world.desk.send(sender, count=1)
+        await world.until(lambda: bool(taker.tags), lambda: "one has it")
+        await world.quiet()
+        other = world.desk.taker("queue:units", "client", alone=False, credit=1)
+        await world.quiet()
+        assert not other.tags, "as long as one has it, nobody else is given it"
+        member_of(world, slow).is_frozen = True
+        await second.start()
+        await world.until(lambda: bool(other.tags), lambda: "another has it")
+        (letter,) = world.judge.letters.values()
+        assert letter.copies["queue:units"].times == 2
+        assert slow not in world.desks, "its clients went elsewhere"
+
+    play(story, tmp_path)
+
+
+@pytest.mark.req("U2", "M9")
+def test_what_is_behind_a_message_that_was_returned_goes_to_another_before_its_consumer_hears_so(
+    tmp_path: Path,
+) -> None:
+    """It goes back with it, and whoever returned it hands over nothing more of the unit until it hears what."""
+
+    async def story(world: World) -> None:
+        sender = await lane(world, "queue:units", "plain")
+        slow = world._add_desk()
+        taker = slow.taker("queue:units", "client", alone=False, credit=2)
+        await world.quiet()
+        world.desk.send(sender, count=2, unit=7)
+        await world.until(lambda: len(taker.tags) == 2, lambda: "one has both")
+        other = world.desk.taker("queue:units", "client", alone=False, credit=2)
+        await world.quiet()
+        member_of(world, slow).is_frozen = True
+        slow.give_back(taker, min(taker.tags))
+        await world.until(lambda: len(other.tags) == 2, lambda: "another has both")
+        assert taker.recalled_behind is not None, "the one has heard nothing"
+        member_of(world, slow).is_frozen = False
+        await world.until(lambda: taker.recalled_behind is None, lambda: "it has")
+        assert not taker.tags
+
+    play(story, tmp_path)
+
+
+@pytest.mark.req("M8", "M9")
+def test_what_clients_have_of_a_client_manager_that_is_expelled_goes_to_another_marked(
+    tmp_path: Path,
+) -> None:
+    async def story(world: World) -> None:
+        sender = await lane(world, "queue:shared", "plain")
+        silent = world._add_desk()
+        taker = silent.taker("queue:shared", "client", alone=False, credit=1)
+        await world.quiet()
+        world.desk.send(sender, count=1)
+        await world.until(lambda: bool(taker.tags), lambda: "one has it")
+        other = world.desk.taker("queue:shared", "client", alone=False, credit=1)
+        await world.quiet()
+        member_of(world, silent).is_mute = True
+        await world.until(lambda: bool(other.tags), lambda: "another has it")
+        assert silent not in world.desks, "its clients went elsewhere"
+
+    play(story, tmp_path)
+
+
+def test_what_a_worker_has_that_comes_while_everything_is_taken_is_taken_too(tmp_path: Path) -> None:
+    """It is about the world itself: one client manager takes the place of another at the very end of a run."""
+
+    async def story(world: World) -> None:
+        sender = await lane(world, WORK, "plain")
+        world.desk.send(sender, count=1)
+        world._open_desk()
+        (worker,) = world._workers
+        await world.until(lambda: bool(worker.taker.tags), lambda: "work")
+        (letter,) = world.judge.letters.values()
+        world._attend_all()
+        await world.until(lambda: letter.copies[WORK].is_acknowledged, lambda: "somebody else takes it")
+
+    play(story, tmp_path)
+
+
+@pytest.mark.req("M10", "P8")
+def test_a_promise_that_nobody_can_speak_of_in_a_part_that_was_cut_off_is_asked_about_again(
+    tmp_path: Path, doubts_are_short: None
+) -> None:
+    """The client manager ends before it hears of the promise, and with it a backup: who goes on is restricted."""
+
+    async def story(world: World) -> None:
+        first, second, _ = world.nodes
+        await follows(world, second, first)
+        await committing(world, HERE)
+        desk = world.desk
+        member_of(world, desk).is_frozen = True
+        await world.until(lambda: bool(promises(first)), lambda: "it is promised")
+        await world.quiet()
+        await second.die(0)
+        world._replace(desk, 0)
+        await world.until(lambda: world.desk.doubts > 2, lambda: "asked, and nobody can say")
+        assert promises(first), "nor does anybody decide"
+        await second.start()
+        await world.until(lambda: not world._is_in_doubt(), lambda: "decided")
+
+    play(story, tmp_path)
+
+
+@pytest.mark.req("M10", "P8")
+@pytest.mark.parametrize("decider", [HERE, THERE])
+def test_a_promise_is_ended_that_its_client_manager_did_not_hear_of_before_its_part_was_cut_off(
+    decider: str, tmp_path: Path, doubts_are_short: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It hears that nobody can say, and goes on: the decider must not wait for it for ever."""
+    monkeypatch.setattr(preparing, "TRANSACTION_PATIENCE_SECONDS", 1.0)
+
+    async def story(world: World) -> None:
+        first, second, _ = world.nodes
+        others = [world._add_desk(), world._add_desk()]
+        await follows(world, second, first)
+        worker = await committing(world, decider, first.mute)
+        await world.until(lambda: bool(promises(first)), lambda: "it is promised, and nobody hears that")
+        await second.die(0)
+        for desk in others:
+            desk.die(0)
+            world.desks.remove(desk)
+        first.mute(False)
+        await world.until(lambda: not world.desk.waiting_for(worker.session), lambda: "its client is told")
+        assert world.desk.doubts, "that nobody can say"
+        assert promises(first)
+        await second.start()
+        await world.until(lambda: not world._is_in_doubt(), lambda: "decided")
+
+    play(story, tmp_path)
+
+
+def promises(node: Node) -> list[Key]:
+    return list(node.manager.catalogue.transactions.prepared)
+
+
+async def committing(world: World, decider: str, before: Callable[[], None] = lambda: None) -> Worker:
+    """Somebody who has just asked for a commit in two phases. `before`: what happens before that."""
+    worker = Worker(world.desk)
+    await world.until(lambda: worker.sender.ready, lambda: "a lane")
+    number = (PHASES.index(decider) - worker.session[-3]) % len(PHASES) + len(PHASES)
+    world.desk.begin(worker.sender, number)
+    world.desk.send(worker.sender, count=1)
+    await world.quiet()
+    before()
+    world.desk.commit(worker.sender, [worker.taker])
+    return worker
+
+
+def member_of(world: World, desk: Desk) -> SlowMember:
+    (found,) = [each for each in world.bus.members if each.incarnation == desk.member.incarnation]
+    return found
 
 
 async def follows(world: World, node: Node, leading: Node) -> None:
