@@ -383,6 +383,7 @@ def test_a_failed_log_in_is_an_event_without_its_password(tmp_path: Path) -> Non
 
 @pytest.mark.slow
 @pytest.mark.req("J10", "X4")
+@pytest.mark.timeout(180)
 def test_an_administrator_at_the_command_line(tmp_path: Path) -> None:
     with serving(tmp_path) as server:
         made = server.run("admin", "destination", "create", "queue:orders", "high_water_messages=1_000")

@@ -22,11 +22,13 @@ def check(folder: Path, messages: int, *, lone: bool, seconds: float) -> None:
     assert not figures.faults()
 
 
+@pytest.mark.alone
 @pytest.mark.timeout(120)
 def test_half_a_million_messages_in_blocks_wait(tmp_path: Path) -> None:
     check(tmp_path, MESSAGES, lone=False, seconds=110)
 
 
+@pytest.mark.alone
 @pytest.mark.timeout(240)
 def test_half_a_million_messages_sent_one_by_one_wait(tmp_path: Path) -> None:
     check(tmp_path, MESSAGES, lone=True, seconds=230)

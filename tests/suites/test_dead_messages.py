@@ -108,6 +108,7 @@ def listed(server: Server, *options: str) -> list[dict[str, Any]]:
 
 @pytest.mark.slow
 @pytest.mark.req("X4")
+@pytest.mark.timeout(180)
 def test_the_dead_are_listed_shown_and_sent_again(tmp_path: Path) -> None:
     with serving(tmp_path) as server:
         assert server.run("dmq", "list").stderr == b"no message is dead\n"
@@ -160,6 +161,7 @@ def test_a_redrive_is_counted_paced_stopped_and_resumed(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.req("X4")
+@pytest.mark.timeout(180)
 def test_what_cannot_be_sent_again_stays_dead(tmp_path: Path) -> None:
     with serving(tmp_path) as server:
         kill_some(server, ["queue:a"], each=3)
