@@ -93,7 +93,6 @@ def serve(
             },
         )
         check_role(configuration, asked=role is not None)
-        _check_folder(Path(configuration.server.data))
         import uvloop
 
         failure = uvloop.run(_run(configuration, ready_file, as_json=as_json))
@@ -138,6 +137,7 @@ async def _run(
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stopping.set)
     server = _make(configuration)
+    _check_folder(Path(configuration.server.data))  # a node that cannot come in leaves nothing behind
     await server.start()
     if configuration.tls.certificate:
         loop.add_signal_handler(signal.SIGHUP, partial(_reload_certificates, server))
