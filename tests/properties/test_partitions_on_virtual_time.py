@@ -41,7 +41,7 @@ def test_nothing_of_a_world_stays_behind_when_it_is_over() -> None:
         Job("partitions").run(7)  # and with it whatever is made once
         frozen, objects = gc.get_freeze_count(), len(gc.get_objects())
         Job("partitions").run(7)
-        assert gc.get_freeze_count() == frozen
+        assert gc.get_freeze_count() <= frozen
         assert len(gc.get_objects()) < objects + 1000, "a world has a hundred times as many"
     finally:
         logging.disable(logging.NOTSET)
