@@ -6,7 +6,7 @@ three hosts in network namespaces, all on the cores of this machine. One process
 - *messages*: bare messages of a size through libcpg, as many as it takes.
 - *commands*: chunks with a body of a size through the bus, packed and cut as always.
 - *latency*: one command at a time, from `multicast` to its delivery at the sender.
-- *round-trip*: the same, until the answer of another member is delivered.
+- *round-trip*: the same, until the answer of one other member is delivered; the rest listen.
 """
 
 from __future__ import annotations
@@ -41,6 +41,9 @@ MESSAGE_SIZES = (1 * KIB, 4 * KIB, 16 * KIB, 64 * KIB, 256 * KIB, 1023 * KIB)
 COMMAND_SIZES = (256, 1 * KIB, 4 * KIB, 16 * KIB, 64 * KIB, 256 * KIB, 1 * MIB)
 LATENCY_SIZES = (256, 4 * KIB, 64 * KIB, 256 * KIB, 1 * MIB)
 LATENCY_ROUNDS = 500
+MEMBERS = 3
+PAUSE_SECONDS = 0.001
+SENDS, ANSWERS, LISTENS = "sends", "answers", "listens"
 _SESSION = SessionId(bytes(16))
 
 
@@ -78,7 +81,7 @@ def _messages(size: int, sends: bool) -> dict[str, float]:
             while handle.dispatch_one():
                 pass
 
-    while counter.members < 3:
+    while counter.members < MEMBERS:
         drain(0.1)
     message, until = bytearray(size), time.perf_counter() + SECONDS
     while time.perf_counter() < until:
@@ -116,8 +119,7 @@ class Speaker(Counter):
             self.count += 1
             self.size += len(command.data)
             if command.offset:
-                if command.transfer == self.asked:  # another may have answered before
-                    self.answered.set()
+                self.answered.set()
             elif self.answers:
                 assert self.membership is not None
                 self.membership.multicast(ChunkSent(_SESSION, command.transfer, 1, command.data))
@@ -146,11 +148,11 @@ class Speaker(Counter):
             self.say(data)
 
 
-async def _entered(channel: str, *, answers: bool = False) -> Speaker:
+async def _entered(channel: str, *, answers: bool = False, members: int = MEMBERS) -> Speaker:
     speaker = Speaker()
     speaker.answers = answers
     speaker.membership = CorosyncBus(asyncio.get_running_loop()).enter(channel, speaker)
-    while speaker.members < 3:
+    while speaker.members < members:
         await asyncio.sleep(0.01)
     return speaker
 
@@ -164,20 +166,22 @@ async def _commands(size: int, sends: bool) -> dict[str, float]:
     return _rates(speaker)
 
 
-async def _latency(size: int, sends: bool, *, answered: bool = False) -> dict[str, float]:
-    channel = f"{'round-trip' if answered else 'latency'}-{size}"
-    speaker = await _entered(channel, answers=answered and not sends)
+async def _latency(
+    size: int, role: str, *, answered: bool = False, members: int = MEMBERS, pause: float = PAUSE_SECONDS
+) -> dict[str, float]:
+    channel = f"{'round-trip' if answered else 'latency'}-{size}-{members}-{pause}"
+    speaker = await _entered(channel, answers=role == ANSWERS, members=members)
     took = []
     awaited = speaker.answered if answered else speaker.heard
-    for _ in range(LATENCY_ROUNDS if sends else 0):
+    for _ in range(LATENCY_ROUNDS if role == SENDS else 0):
         awaited.clear()
         began = time.perf_counter()
         speaker.say(bytes(size))
         await awaited.wait()
         took.append(time.perf_counter() - began)
-        await asyncio.sleep(0.001)
-    if not sends:
-        await asyncio.sleep(LATENCY_ROUNDS * 0.001)
+        await asyncio.sleep(pause)
+    if role != SENDS:
+        await asyncio.sleep(LATENCY_ROUNDS * pause)
         while not speaker.count or time.perf_counter() - speaker.last < 0.3:
             await asyncio.sleep(0.1)
         return {}
@@ -185,14 +189,15 @@ async def _latency(size: int, sends: bool, *, answered: bool = False) -> dict[st
     return {"p50_us": took[len(took) // 2] * 1e6, "p99_us": took[len(took) * 99 // 100] * 1e6}
 
 
-def _work(what: str, size: int, sends: bool) -> None:
+def _work(what: str, size: int, members: int, pause: float, role: str) -> None:
     keep_large_buffers()  # as a server does
     if what == "messages":
-        figures = _messages(size, sends)
+        figures = _messages(size, role == SENDS)
     elif what == "commands":
-        figures = uvloop.run(_commands(size, sends))
+        figures = uvloop.run(_commands(size, role == SENDS))
     else:
-        figures = uvloop.run(_latency(size, sends, answered=what == "round-trip"))
+        answered = what == "round-trip"
+        figures = uvloop.run(_latency(size, role, answered=answered, members=members, pause=pause))
     print(json.dumps(figures), flush=True)
 
 
@@ -210,12 +215,13 @@ def _rings(folder: Path) -> Iterator[dict[str, list[Host]]]:
             network.stop()
 
 
-def _measure(hosts: list[Host], what: str, size: int) -> dict[str, Any]:
+def _measure(hosts: list[Host], what: str, size: int, pause: float = PAUSE_SECONDS) -> dict[str, Any]:
     """The sender's figures for latency, and otherwise those of the receiver that is slowest."""
     processes = []
-    for number, host in enumerate(hosts):
-        role = "send" if number == 0 else "receive"
-        command = host.inside(sys.executable, "-m", "benchmarks.bus", what, str(size), role)
+    roles = [SENDS, ANSWERS if what == "round-trip" else LISTENS] + [LISTENS] * (len(hosts) - 2)
+    for host, role in zip(hosts, roles, strict=True):
+        said = (what, str(size), str(len(hosts)), str(pause), role)
+        command = host.inside(sys.executable, "-m", "benchmarks.bus", *said)
         processes.append(subprocess.Popen(command, stdout=subprocess.PIPE))
     figures = [json.loads(process.communicate(timeout=60)[0]) for process in processes]
     return (
@@ -225,9 +231,10 @@ def _measure(hosts: list[Host], what: str, size: int) -> dict[str, Any]:
     )
 
 
-def round_trip_us(host: Host) -> float:
-    """What a small command and the first answer to it take, with three processes on a host."""
-    return float(_measure([host] * 3, "round-trip", LATENCY_SIZES[0])["p50_us"])
+def round_trip_us(host: Host, members: int = MEMBERS, pause: float = PAUSE_SECONDS) -> float:
+    """What a small command and the answer of one member take, with so many processes on a host that all hear both,
+    `pause` seconds after the one before: processors that had nothing to do meanwhile are slower to begin."""
+    return float(_measure([host] * members, "round-trip", LATENCY_SIZES[0], pause)["p50_us"])
 
 
 def main() -> None:
@@ -251,7 +258,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    if sys.argv[-1] in {"send", "receive"}:
-        _work(sys.argv[1], int(sys.argv[2]), sys.argv[3] == "send")
+    if sys.argv[-1] in {SENDS, ANSWERS, LISTENS}:
+        _work(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), float(sys.argv[4]), sys.argv[5])
     else:
         main()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from statistics import median
 from typing import Any
 
 import pytest
@@ -69,6 +70,6 @@ def test_a_scrape_is_quick(crowd: Crowd) -> None:
         took.append(time.monotonic() - began)
     assert f"heliograph_destinations {MANY}\n" in lines
     print(f"a scrape took {sorted(round(each * 1000) for each in took)} ms")
-    assert min(took) < SCRAPE_SECONDS
+    assert median(took) < SCRAPE_SECONDS
     each = visitor.get("/metrics?destinations=*").decode()
     assert each.count("heliograph_destination_messages_waiting{") == MANY
