@@ -16,6 +16,8 @@ SECONDS ?= 60
 MINUTES ?= 0
 PYTEST_ARGS ?=
 ARGS ?=
+# Tests start `helio` a thousand times: where nothing compiled is kept, each start costs twice as much.
+export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
 .PHONY: help run demo test check lint types imports sim sim-plants sim-partitions nightly bench bench-model bench-order bench-cluster bench-alerts bench-spark bench-verifier bench-protocols fuzz coverage-of-spec docs format clean

@@ -229,7 +229,7 @@ def test_a_topic_says_who_subscribes_and_moves(window: Window, shop: Shop) -> No
     expect(page.get_by_role("row", name="archive").locator("td.number").first).to_have_text("2")
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.nightly)])
 def test_nobody_stumbles(browser: Any, shop: Shop, axe: str, scheme: str) -> None:
     """axe finds nothing serious on any page; in a window of a phone's size nothing is cut off."""
     window = Window(browser, scheme=scheme)

@@ -267,7 +267,7 @@ def test_all_transacted_members_die_at_once_and_nothing_that_was_done_is_done_ag
 
 
 @pytest.mark.req("H1", "H2")
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.timeout(120)
 def test_a_founder_shuts_out_who_was_stopped_in_a_transaction_before_it_acts(tmp_path: Path) -> None:
     """Bob is stopped in the middle of a transaction, and nobody is left who knows of him. Ada, who comes back, does
@@ -445,7 +445,7 @@ class OneByOne(Heliograph):
 
 
 @pytest.mark.req("H1")
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_members_that_are_full_of_each_other_s_messages_go_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

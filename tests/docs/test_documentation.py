@@ -22,6 +22,7 @@ NIGHTLY = {
     "docs/tutorial/pipelines.md",
     "docs/guides/sizing.md",
     "docs/guides/clustered-consumers.md",
+    "docs/tutorial/partitions.md",
 }
 # What pages need that Python does not bring: the tool, and the Debian package that has it.
 TOOLS = {

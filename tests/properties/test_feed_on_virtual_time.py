@@ -12,13 +12,15 @@ pytestmark = [pytest.mark.req("D2"), pytest.mark.slow]
 
 
 def test_what_a_reader_was_told_is_what_it_is_told_ever_after() -> None:
-    summary = summarise("feed", range(4))
+    summary = summarise("feed", range(2))
     assert summary.violations == {}
-    assert summary.counts["positions_read"] > 1000, "enough was read"
-    assert summary.errors["pipeline-restricted"] > 10, "and parts were asked that must not tell"
+    assert summary.counts["positions_read"] > 500, "enough was read"
+    assert summary.errors["pipeline-restricted"] > 5, "and parts were asked that must not tell"
 
 
-@pytest.mark.parametrize("name", FEED_PLANTS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.nightly] * bool(n)) for n, name in enumerate(FEED_PLANTS)]
+)
 def test_what_is_planted_in_the_feed_is_shown(name: str) -> None:
     """Most seeds show each of them."""
     assert summarise("feed", range(6), plant=name).violations

@@ -258,6 +258,8 @@ _AT_NIGHT = (
     "a gap is passed over",
     "what returns is behind all others",
     "what is on disk makes nobody wait",
+    "what was sent again is taken for new",
+    "stamps are not in the snapshot",
 )
 
 

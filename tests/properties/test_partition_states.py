@@ -14,7 +14,12 @@ from tests.properties.partition_values import Violation
 from tests.properties.partition_world import Cluster, walk
 
 # These take minutes to show.
-_LONG = ("nobody_waits_for_records", "a_view_that_nobody_recorded_needs_no_elder")
+_LONG = (
+    "nobody_waits_for_records",
+    "a_view_that_nobody_recorded_needs_no_elder",
+    "who_caught_up_counts_without_a_view",
+    "who_has_caught_up_records_before_the_elders",
+)
 SIZES = [(clients, managers) for clients in (1, 2, 3) for managers in (1, 2, 3)]
 
 

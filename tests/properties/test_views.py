@@ -21,7 +21,7 @@ pytestmark = pytest.mark.slow
 @pytest.mark.req("P1")
 @pytest.mark.timeout(300)
 def test_whatever_happens_members_agree_on_their_views() -> None:
-    summary = summarise(range(200))
+    summary = summarise(range(100))
     assert summary.violations == {}
     assert summary.views > 20 * summary.seeds, "enough happened"
     assert summary.applied > summary.decisions > 0
@@ -56,6 +56,7 @@ def test_a_rule_that_is_left_out_shows(name: str, monkeypatch: pytest.MonkeyPatc
     assert any(violations(weather(seed)) for seed in range(100, 560))
 
 
+@pytest.mark.nightly
 def test_companions_without_the_rule_of_equal_companions_are_no_equivalence(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

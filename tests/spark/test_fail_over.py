@@ -51,8 +51,9 @@ def until_published(query: Any, url: str, count: int) -> None:
         time.sleep(0.05)
 
 
+@pytest.mark.nightly
 @pytest.mark.timeout(1200)
-@pytest.mark.parametrize("mode", ["feed", pytest.param("queue", marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("mode", ["feed", "queue"])
 def test_a_query_goes_on_whoever_of_the_cluster_is_killed(
     spark: Any, cluster: DevCluster, tmp_path: Path, mode: str
 ) -> None:

@@ -39,6 +39,7 @@ def bodies_in(connection: BlockingConnection, destination: str, count: int) -> l
 
 
 @pytest.mark.req("D1", "D2", "D3")
+@pytest.mark.nightly
 def test_a_queue_and_its_history_go_through_spark_once_and_units_in_order(
     spark: Any, url: str, tmp_path: Path
 ) -> None:
@@ -75,6 +76,7 @@ def test_a_queue_and_its_history_go_through_spark_once_and_units_in_order(
 
 
 @pytest.mark.req("D4")
+@pytest.mark.nightly
 def test_what_is_archived_can_be_replayed_and_nothing_is_archived_twice(
     spark: Any, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -134,6 +136,7 @@ def test_the_dead_are_sorted_by_reason_and_sent_back(spark: Any, url: str) -> No
 
 
 @pytest.mark.req("D4")
+@pytest.mark.nightly
 def test_an_audit_of_a_clean_run_finds_nothing_and_its_report_shows_what_was(
     spark: Any, url: str, tmp_path: Path
 ) -> None:

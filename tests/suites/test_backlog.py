@@ -29,6 +29,7 @@ def test_half_a_million_messages_in_blocks_wait(tmp_path: Path) -> None:
 
 
 @pytest.mark.alone
+@pytest.mark.nightly
 @pytest.mark.timeout(240)
 def test_half_a_million_messages_sent_one_by_one_wait(tmp_path: Path) -> None:
     check(tmp_path, MESSAGES, lone=True, seconds=230)

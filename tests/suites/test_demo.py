@@ -67,6 +67,7 @@ PARTITION = ("-m", "heliograph.cli.main", "demo", "partition", "--in-process")
 
 
 @pytest.mark.req("P10")
+@pytest.mark.nightly
 def test_a_cluster_that_is_cut_and_healed_loses_nothing() -> None:
     shown = json.loads(run(*PARTITION, "--json"))
     assert shown["accepted"] == shown["handed_out"] > 100
