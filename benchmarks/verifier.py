@@ -38,8 +38,9 @@ def _best(work: Callable[[], Any], count: int) -> float:
     return best / count * 1e9
 
 
-def _ask(is_mine: Callable[[Delivery], bool], messages: list[Delivery]) -> int:
-    return sum(is_mine(message) for message in messages)
+def _ask(is_mine: Callable[[Delivery], bool], messages: list[Delivery]) -> None:
+    for message in messages:
+        is_mine(message)
 
 
 def figures() -> dict[str, float]:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import attrgetter
 from typing import Any, Final
 
-from heliograph.clustered.hashing import VALUES, Field, value_of, value_of_text
+from heliograph.clustered.hashing import VALUES, Field, in_range, value_of, value_of_text
 from heliograph.clustered.ranges import EVERYTHING, Assignment, Ranges, Weighted
 from heliograph.model.errors import ClientFault
 
@@ -44,7 +44,7 @@ class MessageVerifier:
         self.fields = tuple(fields)
         self.ranges = ranges
         self.value: Callable[[Any], int] = _valuer(self.fields)
-        self.is_mine: Callable[[Any], bool] = _asker(self.value, ranges.bounds)
+        self.is_mine: Callable[[Any], bool] = _asker(self.fields, self.value, ranges.bounds)
 
     def given(self, ranges: Ranges) -> MessageVerifier:
         """The same question with other ranges."""
@@ -66,10 +66,12 @@ def slot(value: int, slots: int) -> int:
     return value * slots // VALUES
 
 
-def _asker(value: Callable[[Any], int], bounds: list[int]) -> Callable[[Any], bool]:
+def _asker(fields: Sequence[str], value: Callable[[Any], int], bounds: list[int]) -> Callable[[Any], bool]:
     """Whether a message's value is in the ranges: a closure, because it is asked for every message."""
     if len(bounds) == 2:
         first, stop = bounds
+        if len(fields) == 1:
+            return in_range(_getter(fields[0]), first, stop)
         return lambda message: first <= value(message) < stop
     return lambda message: bisect_right(bounds, value(message)) & 1 == 1
 
@@ -78,7 +80,7 @@ def _valuer(fields: Sequence[str]) -> Callable[[Any], int]:
     if len(fields) == 1:
         return _single(_getter(fields[0]))
     getters = [_getter(field) for field in fields]
-    return lambda message: value_of(get(message) for get in getters)
+    return lambda message: value_of([get(message) for get in getters])
 
 
 def _single(get: Callable[[Any], Field]) -> Callable[[Any], int]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -118,3 +120,17 @@ def test_a_field_that_messages_have_not_is_refused(fields: list[str]) -> None:
     with pytest.raises(ClientFault) as refusal:
         MessageVerifier(fields)
     assert refusal.value.code == "verifier-fields"
+
+
+@pytest.mark.parametrize("what", ["id", "type", "property:p", "unit_of_order"])
+def test_who_asks_in_one_piece_is_told_what_the_value_says(what: str) -> None:
+    chance = random.Random(5)
+    values: list[Any] = ["", "ü" * 16, "ü" * 17, None, True, 7, 2.5, b"raw"]
+    values += ["".join(chance.choices("abcü-/1", k=chance.randrange(1, 40))) for _ in range(300)]
+    for assignment in (even("ab"), even("abcde"), weighted({"a": 1, "b": 7})):
+        for member in "ab":
+            ranges = assignment.of(member)
+            verifier = MessageVerifier([what], ranges)
+            for value in values:
+                message = SimpleNamespace(id=value, type=value, properties={"p": value}, unit_of_order=value)
+                assert verifier.is_mine(message) == (verifier.value(message) in ranges)
