@@ -62,6 +62,7 @@ _SHOWN = {
     121: "a session that began in one part was unknown in another, and its client began anew",
     124: "what an application had seen in one part came without a mark in another; a large message became two",
     140: "backups forgot with which client manager a session was",
+    275: "what a subscriber gave back in one part came without a mark in another",
 }
 
 

@@ -224,9 +224,10 @@ class Inbox:
             self._put_unbarred(part)
 
     def gone(self, ranges: list[Range]) -> None:
-        """The server has these back."""
+        """The server has these back. Another part may have them too, and not know that the application saw them."""
+        self._note_seen()
         self.holding.gone(ranges)
-        self.memory.gone(ranges)
+        self.memory.gone(ranges, self._is_shown)
         if self._unshown:
             self._unshown = without_ranges(self._unshown, ranges)
 
@@ -318,7 +319,6 @@ class Inbox:
         if tags:
             self._put_back()
             self._drop(lambda delivery: partial(_is_within, delivery, tags))
-        self.memory.gone(tags, self._is_shown)
         self.gone(tags)
         if tags:
             if self.mode is Mode.INDIVIDUAL:
@@ -427,10 +427,9 @@ class Inbox:
         self.epoch += 1
         if wanted:
             self.holding.clear()
-            self.memory.clear()
         else:
             self.holding.begin_anew()
-            self.memory.clear(self._is_shown)
+        self.memory.clear(self._is_shown)
         self._unshown.clear()
         self.known.clear()
         self.waiting.clear()

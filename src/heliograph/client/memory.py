@@ -132,13 +132,12 @@ class Memory:
                 for lane, low, high in under.runs():
                     self._done.add(lane, low, high)
 
-    def gone(self, ranges: list[Range], is_seen: Callable[[int], bool] | None = None) -> None:
+    def gone(self, ranges: list[Range], is_seen: Callable[[int], bool]) -> None:
         """The server has these back, or knows nothing of them: they come again, perhaps to others. What of it the
         application has seen is no news to it then."""
         for first, last in ranges:
             for under in self._take(first, last):
-                if is_seen is not None:
-                    self._note_shown(under, is_seen)
+                self._note_shown(under, is_seen)
 
     def _note_shown(self, under: Under, is_seen: Callable[[int], bool]) -> None:
         last = next((tag for tag in range(under.last, under.first - 1, -1) if is_seen(tag)), 0)
@@ -146,11 +145,10 @@ class Memory:
             for lane, low, high in under.part(under.first, last).runs():
                 self._shown.add(lane, low, high)
 
-    def clear(self, is_seen: Callable[[int], bool] | None = None) -> None:
+    def clear(self, is_seen: Callable[[int], bool]) -> None:
         """All that is not settled comes again."""
-        if is_seen is not None:
-            for under in self._under:
-                self._note_shown(under, is_seen)
+        for under in self._under:
+            self._note_shown(under, is_seen)
         self._under.clear()
 
     def _take(self, first: int, last: int) -> list[Under]:

@@ -220,3 +220,21 @@ def test_what_was_taken_out_with_its_unit_and_never_shown_does_not_come_marked()
     assert box.take_next()
     again.append(next(box.messages))
     assert [(int(each.body), each.redelivered) for each in again] == [(1, True), (2, False)]
+
+
+@pytest.mark.parametrize("how", ["given back", "wanted again"])
+def test_what_went_back_after_it_was_shown_comes_marked_from_a_part_that_does_not_know(how: str) -> None:
+    box = inbox(delivery(1, 3), mode=Mode.INDIVIDUAL)
+    assert draw(box, 2) == [1, 2]
+    if how == "given back":
+        box.bar(1, 0)
+        box.gone([(1, 1)])
+        box.lift([(2, 3)])
+    else:
+        box.reset(wanted=True)
+    box.memory.is_consulted = True
+    box.put(delivery(1, 3, epoch=box.epoch))
+    again = []
+    while len(again) < 3 and box.take_next():
+        again += list(box.messages)
+    assert [(int(each.body), each.redelivered) for each in again] == [(1, True), (2, True), (3, False)]

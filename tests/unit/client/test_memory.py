@@ -39,11 +39,11 @@ def test_what_was_settled_is_known_under_whatever_tags_it_comes_again() -> None:
 def test_what_the_server_has_back_is_not_known() -> None:
     memory = Memory()
     memory.received(1, 5, _block(1, 5))
-    memory.gone([(2, 3)])
+    memory.gone([(2, 3)], lambda _: False)
     memory.settled([(1, 5)])
     assert _known(memory, _block(1, 5)) == [True, False, False, True, True]
     memory.received(6, 10, _block(6, 5))
-    memory.clear()
+    memory.clear(lambda _: False)
     memory.settled([(6, 10)])
     assert _known(memory, _block(6, 5)) == [False] * 5
 
