@@ -77,18 +77,6 @@ def takes_old_copies_for_worthless(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Completeness, "adopt", careless)
 
 
-def finds_a_name_complete_instead_of_an_incarnation(patch: pytest.MonkeyPatch) -> None:
-    honest = Completeness.adopt
-
-    def forgetful(self: Completeness, view: View) -> list[FindComplete]:
-        names = {name for name, _ in self.found}
-        found = honest(self, view)
-        self.found |= {member.key: None for member in view.members if member.name in names}
-        return found
-
-    patch.setattr(Completeness, "adopt", forgetful)
-
-
 def finds_complete_without_waiting(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Settling, "add", lambda _self, what, _ids: [what])
 
@@ -116,7 +104,6 @@ OVERLAPS = [
 LOSSES = [
     takes_all_for_complete_when_nobody_is,
     takes_old_copies_for_worthless,
-    finds_a_name_complete_instead_of_an_incarnation,
     finds_complete_without_waiting,
     looks_before_it_is_caught_up,
     throws_old_copies_away_when_it_leaves_before_it_is_in,

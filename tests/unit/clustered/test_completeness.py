@@ -55,6 +55,16 @@ def test_what_was_found_out_in_one_lineage_counts_for_nothing_in_another() -> No
 
 
 @pytest.mark.req("H2")
+def test_who_comes_again_in_the_view_without_its_earlier_life_is_to_be_found_anew() -> None:
+    ada, again = Completeness(ADA), ("bob", 9)
+    assert ada.adopt(_view(Member(*ADA, is_complete=True), Member(*BOB))) == [FindComplete(BOB, FIRST)]
+    assert ada.find_out(BOB, FIRST)
+    assert list(ada.found) == [BOB]
+    assert ada.adopt(_view(Member(*ADA, is_complete=True), Member(*again))) == [FindComplete(again, FIRST)]
+    assert not ada.found
+
+
+@pytest.mark.req("H2")
 def test_a_member_is_complete_when_one_who_is_has_found_it_and_it_is_clean() -> None:
     view = _view(Member(*ADA, is_complete=True), Member(*BOB))
     assert _next(view, ADA, [], _beat(ADA, is_clean=True, found=(BOB,)), _beat(BOB)) is None
