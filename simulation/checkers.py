@@ -60,15 +60,14 @@ def never_sent(history: History) -> Iterator[str]:
 def out_of_order(history: History) -> Iterator[str]:
     """Where there is one consumer, what a producer sent comes in the order in which it was sent.
 
-    What is marked was given to the consumer's former life, and comes when that is known to be over.
+    What is marked was given to the consumer's former life, and comes when that is known to be over. Who asked and
+    got nothing is a consumer too: what it was given and never saw comes to another when it says so, without a mark
+    and behind what followed (partitions 310).
     """
-    consumers: dict[str, dict[str, None]] = {}
-    for each in history.hand_outs:
-        consumers.setdefault(each.place, {})[each.consumer.partition("#")[0]] = None
     highest: dict[tuple[str, str], int] = {}
     for (place, key), hand_outs in history.by_place.items():  # in the order of first hand-outs
         sent = history.sent.get(key)
-        if sent is None or len(consumers[place]) > 1 or hand_outs[0].is_marked:
+        if sent is None or len(history.consumers[place]) > 1 or hand_outs[0].is_marked:
             continue
         if (
             sent.transaction or sent.unit or sent.may_be_lost

@@ -273,6 +273,7 @@ class Receiving(Client):
         options: dict[str, Any] = {"credit": self.dice.choice((1, 5, 50, 1000))}
         if self._durable:
             options["durable"] = self._durable
+        self.history.asks(self.place, self.life)
         consumer = await session.consumer(self._destination, **options)
         self.scene.subscribed[self.place] = None
         while True:
@@ -347,6 +348,8 @@ class Transacting(Client):
     async def work(self, connection: Connection) -> None:
         session = await connection.session(acknowledge="transacted")
         credit = self.dice.choice((1, 10, 100))
+        for source in self._sources:
+            self.history.asks(source, self.life)
         consumers = [await session.consumer(source, credit=credit) for source in self._sources]
         producers = [await session.producer(target) for target in self._targets]
         while True:

@@ -74,6 +74,7 @@ class History:
             str, list[str]
         ] = {}  # of each topic, the places where its messages must arrive
         self.audiences: dict[str, list[str]] = {}  # and those where they may
+        self.consumers: dict[str, dict[str, None]] = {}  # of each place, who ever asked there
 
     def send(self, key: str, destination: str, *, unit: str = "", transaction: str = "") -> Sent:
         assert key not in self.sent
@@ -90,9 +91,14 @@ class History:
         self.sent[key].was_refused = True
         self._world.note("refused", key)
 
+    def asks(self, place: str, consumer: str) -> None:
+        """An application is about to consume. From now on messages may be given to it that it never sees."""
+        self.consumers.setdefault(place, {})[consumer.partition("#")[0]] = None
+
     def handed(
         self, place: str, key: str, consumer: str, *, is_marked: bool, is_stale: bool = False
     ) -> HandOut:
+        self.asks(place, consumer)
         hand_out = HandOut(place, key, consumer, self._world.now, is_marked, is_stale)
         self.hand_outs.append(hand_out)
         self.by_place.setdefault((place, key), []).append(hand_out)
