@@ -234,7 +234,7 @@ def test_what_went_back_after_it_was_shown_comes_marked_from_a_part_that_does_no
         box.reset(wanted=True)
     box.memory.is_consulted = True
     box.put(delivery(1, 3, epoch=box.epoch))
-    again = []
+    again: list[Any] = []
     while len(again) < 3 and box.take_next():
         again += list(box.messages)
     assert [(int(each.body), each.redelivered) for each in again] == [(1, True), (2, True), (3, False)]
