@@ -497,7 +497,7 @@ def machine_settings(max_examples: int, steps: int) -> settings:
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_destinations_agree_with_the_model() -> None:
-    run_machine(Destinations, settings=machine_settings(200, 50))
+    run_machine(Destinations, settings=machine_settings(400, 50))
 
 
 @pytest.mark.nightly

@@ -28,7 +28,7 @@ _UNCUT = (
 @pytest.mark.req("M8", "M9")
 @pytest.mark.timeout(300)
 def test_whatever_happens_to_machines_on_an_odd_bus_promises_are_kept() -> None:
-    summary = summarise("partitions", range(2), plan=Plan(kinds=_UNCUT))
+    summary = summarise("partitions", range(4), plan=Plan(kinds=_UNCUT))
     assert summary.violations == {}
     assert summary.counts["confirmed"] > 100 * summary.seeds, "enough happened"
     assert summary.counts["marked"] > 0

@@ -28,7 +28,7 @@ _SOON = (
 @pytest.mark.req("J3", "J5")
 @pytest.mark.timeout(300)
 def test_whatever_happens_promises_are_kept() -> None:
-    summary = summarise("single", range(3))
+    summary = summarise("single", range(5))
     assert summary.violations == {}
     assert summary.counts["confirmed"] > 500 * summary.seeds, "enough happened"
     assert summary.counts["marked"] > 0

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.slow
 @pytest.mark.req("P1")
 @pytest.mark.timeout(300)
 def test_whatever_happens_members_agree_on_their_views() -> None:
-    summary = summarise(range(100))
+    summary = summarise(range(200))
     assert summary.violations == {}
     assert summary.views > 20 * summary.seeds, "enough happened"
     assert summary.applied > summary.decisions > 0
