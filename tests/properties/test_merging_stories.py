@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from heliograph.bus.commands import Command, ConsumerDetached, DestinationDeleted, Published, SessionResumed
+from heliograph.cluster.ranges import NONE, Ranges
 from heliograph.destinations.branch import Branch
 from heliograph.model.block import parse_trusted
 from heliograph.model.destination import Address
@@ -171,6 +172,72 @@ def test_a_gap_that_another_part_has_is_filled(tmp_path: Path) -> None:
         await world.take_all(here, {"queue:x": "queue:x"})
 
     play(story, tmp_path)
+
+
+@pytest.mark.req("P6", "P7")
+def test_what_filled_a_gap_is_told_again_by_a_log_that_is_cut_off_in_its_turn(tmp_path: Path) -> None:
+    async def story(world: Parts) -> None:
+        here, there = world.desks
+        theirs = await world.lane(there, "queue:x")
+        await world.cut([0, 1, 0], [0, 1])
+        await world.until(lambda: len(world.leaders()) == 2, "each part has a primary")
+        await world.send(there, theirs, 4)
+        await with_gap_filled_apart(world, theirs)
+        await world.send(here, theirs, 2)
+        await meet(world)
+        await world.take_all(here, {"queue:x": "queue:x"})
+
+    play(story, tmp_path, nodes=3)
+
+
+@pytest.mark.req("P6", "P7")
+def test_what_is_done_in_a_gap_is_told_again_by_a_log_that_is_cut_off_in_its_turn(tmp_path: Path) -> None:
+    """One that was down meanwhile comes last, and has it waiting."""
+
+    async def story(world: Parts) -> None:
+        here, there = world.desks
+        theirs = await world.lane(there, "queue:x")
+        await world.cut([0, 1, 0, 1], [0, 1])
+        await world.until(lambda: len(world.leaders()) == 2, "each part has a primary")
+        await world.send(there, theirs, 4)
+        second, last = world.nodes[1], world.nodes[3]
+        await world.until(lambda: last.manager.place.index == second.manager.place.index, "both have it")
+        taker = there.taker("queue:x", "client", alone=False, credit=4)
+        await world.until(lambda: len(taker.tags) == 4, "all of it is with a consumer")
+        await last.die(0)
+        there._settle(taker, sorted(taker.tags), request=True)
+        await world.until(lambda: not there.waiting, "it is done")
+        await with_gap_filled_apart(world, theirs)
+        await world.send(here, theirs, 2)
+        await meet(world)
+        await last.start()
+        await world.settled()
+        world.compare()
+        await world.take_all(here, {"queue:x": "queue:x"})
+
+    play(story, tmp_path, nodes=4)
+
+
+async def with_gap_filled_apart(world: Parts, sender: Sender) -> None:
+    """A sender whose first four messages were accepted there goes on here, with five. Then another cut: the third
+    manager, which was here, meets the second and takes in what it had. Of the lane its log knew only the end."""
+    here, there = world.desks
+    first, second, third = world.nodes[:3]
+    await move(world, sender, here)
+    await world.send(here, sender, 5)
+    await world.until(lambda: third.manager.place.index == first.manager.place.index, "both have it")
+    world.lose(there)
+    await world.cut([0, *([1] * (len(world.nodes) - 1))], [0])
+    await world.until(lambda: first.is_leading and third.is_leading, "each part has a primary")
+    await world.until(lambda: not missing_in(third, sender), "it takes in what the other had")
+    await world.until(lambda: not world.branches(second), "that is not kept any more")
+    assert missing_in(first, sender) == ((1, 4),)
+
+
+def missing_in(node: Node, sender: Sender) -> Ranges:
+    """Which sequences of a lane another part has."""
+    intake = node.manager.catalogue.by_address[sender.address].intake
+    return intake.apart.missing.get(sender.lane, NONE)
 
 
 async def with_gap(world: Parts, sender: Sender) -> None:

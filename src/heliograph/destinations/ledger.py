@@ -75,7 +75,7 @@ class Book(msgspec.Struct, array_like=True):
     """One destination in one chapter."""
 
     address: str
-    lanes: dict[bytes, int] = {}  # that were used: the first sequence
+    lanes: dict[bytes, int] = {}  # that were used: the lowest sequence
     moved: dict[bytes, list[tuple[int, int]]] = {}  # messages of other destinations' lanes that came here
     done: dict[
         int, list[tuple[int, int]]
@@ -156,7 +156,8 @@ class Ledger:
         if kind in _ON_LANES:
             lane, first = lane_and_first(payload)
             book = self._book(destination)
-            book.lanes.setdefault(lane, first)
+            if first < book.lanes.setdefault(lane, first):
+                book.lanes[lane] = first  # it fills a gap
             if kind == RecordKind.STAGED:
                 self._staged(destination, book, payload)
             elif kind == RecordKind.JOINED:
@@ -172,7 +173,8 @@ class Ledger:
         elif kind == RecordKind.KNOWN:
             known = _decode_known(payload)
             if known.ranges:
-                self._book(destination).lanes.setdefault(known.lane, known.ranges[0][0])
+                lanes, first = self._book(destination).lanes, known.ranges[0][0]
+                lanes[known.lane] = min(lanes.get(known.lane, first), first)
         else:
             self._rarer(kind, payload)
 
@@ -312,7 +314,7 @@ class Ledger:
         found: dict[bytes, int] = {}
         for book in self._books(destination):
             for lane, first in book.lanes.items():
-                found.setdefault(lane, first)
+                found[lane] = min(found.get(lane, first), first)
         return found
 
     def unmade_of(self, destination: int, lane: bytes) -> Ranges:

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from heliograph.destinations.catalogue import DestinationRecord
-from heliograph.destinations.ledger import Ledger
+from heliograph.destinations.ledger import KnownRecord, Ledger
 from heliograph.destinations.transactions import CommitRecord
 from heliograph.journal.records import RecordKind
 from heliograph.model.block import pack
@@ -47,6 +47,17 @@ def test_a_lane_is_remembered_from_its_first_use_until_the_cluster_was_whole_twi
     assert ledger.lanes_of(QUEUE) == {LANE: 5}, "one may not have heard of it yet"
     ledger.roll({QUEUE: 16})
     assert ledger.lanes_of(QUEUE) == {}
+
+
+def test_a_lane_begins_with_what_filled_a_gap_before_its_first_use() -> None:
+    ledger = a_ledger()
+    publish(ledger, 20)
+    ledger.roll({QUEUE: 2})
+    publish(ledger, 10, kind=RecordKind.JOINED)
+    publish(ledger, 15, kind=RecordKind.JOINED)
+    assert ledger.lanes_of(QUEUE) == {LANE: 10}
+    ledger.add(RecordKind.KNOWN, QUEUE, 0, encode(KnownRecord(LANE, ((5, 9),))))
+    assert ledger.lanes_of(QUEUE) == {LANE: 5}
 
 
 def test_done_marks_are_kept_by_number_for_what_is_older_than_the_last_place_but_one() -> None:
