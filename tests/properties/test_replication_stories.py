@@ -4,12 +4,23 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
-from heliograph.bus.commands import RollbackAsked
+from heliograph.bus.commands import (
+    Answered,
+    CommitStateAsked,
+    ConsumerAttached,
+    Rejected,
+    RollbackAsked,
+    SessionLost,
+)
 from heliograph.destinations.transactions import Key
+from heliograph.model.claim import Claim
+from heliograph.model.destination import Address
 from heliograph.nodes import message_manager, preparing
 from tests.properties.replicated_bus import SlowMember
 from tests.properties.replicated_desk import HERE, PHASES, THERE, Desk, Sender
@@ -161,6 +172,45 @@ def test_what_was_taken_behind_something_on_its_way_to_the_disk_is_confirmed_by_
 
 
 @pytest.mark.req("M8", "M9")
+def test_a_subscriber_that_went_before_it_was_answered_is_not_asked_for_again_when_another_leads(
+    tmp_path: Path,
+) -> None:
+    """It came back, and went again while that was being stored. Nobody would say once more that it went, and its
+    subscription would be in use for ever."""
+
+    async def story(world: World) -> None:
+        first, second, _ = world.nodes
+        await follows(world, second, first)
+        desk, answers = world.desk, list[str]()
+        sender = await lane(world, "topic:news", "plain")
+        taker = desk.taker("topic:news", "client", alone=True, subscription="news", number=1)
+        await world.quiet()
+        second.mute()  # the first does not hear that anything is stored, and does not answer
+        desk.send(sender, count=1)
+        request = desk._request("back", lambda _: answers.append("back"))
+        address, session = Address("topic:news"), taker.session
+        back = ConsumerAttached(
+            request, address, taker.consumer, session, 5, subscription="news", client="client", durable=True
+        )
+        desk.clients.multicast(SessionLost(session, 5.0))
+        desk.clients.multicast(replace(back, number=1, claim=Claim([], [], 0)))
+        await world.quiet()
+        desk.clients.multicast(SessionLost(session))
+        await world.quiet()
+        assert not answers
+        await first.die(0)
+        second.mute(False)
+        await world.until(lambda: second.is_leading and second.is_in_force, lambda: "the second leads")
+        await world.quiet()
+        then = partial(answers.append, "another")
+        desk.taker("topic:news", "client", alone=True, subscription="news", then=then)
+        await world.quiet()
+        assert answers == ["another"]
+
+    play(story, tmp_path)
+
+
+@pytest.mark.req("M8", "M9")
 def test_what_clients_have_of_a_client_manager_that_the_others_went_on_without_goes_to_another_marked(
     tmp_path: Path,
 ) -> None:
@@ -301,6 +351,40 @@ def test_a_promise_is_ended_that_its_client_manager_did_not_hear_of_before_its_p
         await world.until(lambda: not world._is_in_doubt(), lambda: "decided")
 
     play(story, tmp_path)
+
+
+@pytest.mark.req("M9", "M10")
+@pytest.mark.parametrize("decider", PHASES)
+def test_what_was_promised_or_decided_is_told_to_nobody_before_a_backup_has_it(
+    decider: str, tmp_path: Path
+) -> None:
+    """A commit is asked again, through another client manager, while the backup's disk is slow."""
+
+    async def story(world: World) -> None:
+        first, second, _ = world.nodes
+        await follows(world, second, first)
+        # The first does not hear that it has stored anything.
+        worker = await committing(world, decider, second.mute)
+        await world.quiet()
+        answers = asks_for_state(world, worker)
+        await world.quiet()
+        assert not answers, "it is on one disk, as far as the first knows"
+        second.mute(False)
+        await world.until(lambda: bool(answers), lambda: "an answer")
+        (answer,) = answers
+        assert isinstance(answer, Answered)
+        assert answer.body["state"] == ("prepared" if decider else "committed")
+
+    play(story, tmp_path)
+
+
+def asks_for_state(world: World, worker: Worker) -> list[Answered | Rejected]:
+    """As a client manager does that knows nothing of the first time. What it hears comes into the list."""
+    answers: list[Answered | Rejected] = []
+    (number,) = [letter.transaction.number for letter in world.judge.letters.values() if letter.transaction]
+    request = world.desk._request("what became of a commit", answers.append)
+    world.desk.clients.multicast(CommitStateAsked(request, worker.session, number))
+    return answers
 
 
 def promises(node: Node) -> list[Key]:

@@ -15,6 +15,7 @@ import msgspec
 
 from heliograph.bus.commands import (
     DECISIONS,
+    AlertsAttached,
     Answered,
     BodyWanted,
     BrowseEnded,
@@ -53,6 +54,8 @@ from heliograph.nodes.handing_out import AT_ONCE, HandingOut
 from heliograph.nodes.tick import Tick
 
 _NOBODY = ConsumerId(b"")
+# What a client asks for that has to be told to whoever leads when it is gone.
+_OF_WHO_IS_HERE = (AlertsAttached, ConsumerAttached, FetchBegun)
 
 
 class Channel(Protocol):
@@ -118,6 +121,7 @@ class ClusterClients:
             if isinstance(fact, SessionLost):
                 self._lost(fact.session)
             if isinstance(fact, SessionLost | SessionClosed):
+                self._no_longer_attaches(fact.session)
                 self._no_longer_opens(fact)
         self._alerts.said(fact)
         request = getattr(fact, "request", 0)
@@ -156,6 +160,13 @@ class ClusterClients:
         """Nobody is there any more to hand anything to. Who claims its consumers says what came through."""
         for consumer in self._of_session.pop(session, ()):
             self._forget(consumer)
+
+    def _no_longer_attaches(self, session: SessionId) -> None:
+        """Its client is not here any more. What it wanted to be given must not be asked for again when another leads:
+        nobody would say of that consumer that it went."""
+        for request, asked in list(self._unanswered.items()):
+            if isinstance(asked, _OF_WHO_IS_HERE) and asked.session == session:
+                del self._unanswered[request]
 
     def _no_longer_opens(self, fact: SessionLost | SessionClosed) -> None:
         """Its client went before it was open. It must not be opened for it when another leads."""
@@ -221,6 +232,7 @@ class ClusterClients:
         """Another client manager has it now. If that was long ago stopped in the middle of it, the client is still
         here, and nobody hears it any more: it is to come again, and takes its session back."""
         self._lost(session)
+        self._no_longer_attaches(session)
         self._alerts.left(session)
         self._end_downloads(session)
         self._on_taken(session)

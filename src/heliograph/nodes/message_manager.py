@@ -712,9 +712,9 @@ class MessageManager:
         self.announce_when_stored(Answered(request, body))
 
     def announce_when_stored(self, decision: Decision) -> None:
-        """Tell everybody when all that was written so far is stored."""
+        """Tell everybody when all that was written so far is stored, wherever it has to be."""
         lsn = self.journal.next_lsn - 1
-        if lsn <= self.journal.stored_lsn:
+        if lsn <= self.stable_lsn:
             self._bus.multicast(decision)
         else:
             self._noting.append((lsn, decision))

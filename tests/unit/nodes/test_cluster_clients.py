@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from heliograph.bus.commands import (
+    AlertsAttached,
     Answered,
     BodyWanted,
     BrowseEnded,
@@ -20,6 +21,8 @@ from heliograph.bus.commands import (
     Parcelled,
     Rejected,
     RollbackAsked,
+    SessionClosed,
+    SessionLost,
     Supplied,
     TransferFailed,
 )
@@ -77,6 +80,27 @@ def test_a_download_that_came_to_nothing_is_not_begun_again_when_another_leads()
         channel.said.clear()
         clients.on_apply(PRIMARY, [Logged(1, 0, [], [], decisions=[Leads(0)])])
         assert [each.transfer for each in channel.said if isinstance(each, FetchBegun)] == [1]
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("end", [SessionLost(SESSION), SessionClosed(SESSION)])
+def test_what_a_client_asked_for_that_is_gone_is_not_asked_for_again_when_another_leads(end: Command) -> None:
+    async def story() -> None:
+        channel = Channel()
+        clients = ClusterClients(Tick(asyncio.get_running_loop(), lambda _: None), lambda: None)
+        clients.channel = channel
+        other = SessionId(b"o" * 16)
+        for number, session in enumerate((SESSION, other), start=1):
+            clients.multicast(ConsumerAttached(number, ORDERS, ConsumerId(session), session, 5))
+            clients.multicast(FetchBegun(number + 2, session, 1, b"f" * 16, 0, 10))
+            clients.multicast(AlertsAttached(number + 4, ORDERS, True, session, 1, "user", "name", 0, 5, []))
+        clients.multicast(CommitAsked(7, SESSION, 1, 0, []))
+        clients.multicast(end)
+        channel.said.clear()
+        clients.on_apply(PRIMARY, [Logged(1, 0, [], [], decisions=[Leads(0)])])
+        requests = sorted(getattr(each, "request", 0) for each in channel.said)
+        assert [each for each in requests if each] == [2, 4, 6, 7]
 
     asyncio.run(story())
 
