@@ -25,7 +25,7 @@ def _try_plants(workload: str, seeds: range, processes: int) -> int:
     """A line of a table for each. How many were not caught."""
     missed = 0
     for name in PLANTS_OF[workload]:
-        summary = summarise(workload, seeds, plant=name, processes=processes, plan=plan_for(name))
+        summary = summarise(workload, seeds, plant=name, processes=processes, plan=plan_for(workload, name))
         caught = next(iter(summary.violations.items()), None)
         seed, checker = (str(caught[0]), checker_of(caught[1][0])) if caught else ("-", "NOT CAUGHT")
         print(f"| {workload} | {name} | {seed} | {checker} | {summary.cpu_seconds:.0f} s |", flush=True)
@@ -84,7 +84,7 @@ def main() -> int:
         seeds,
         plant=options.plant,
         shrinks=options.shrink,
-        plan=Plan(kinds=kinds) if kinds else plan_for(options.plant),
+        plan=Plan(kinds=kinds) if kinds else plan_for(options.workload, options.plant),
         processes=processes,
         on_progress=partial(_tell_progress, of=len(seeds)),
     )

@@ -68,6 +68,7 @@ class Client:
         self.life = ""
         self.is_through = False  # with all that it had to send, and that is confirmed
         self.machine = machine
+        self.urls = scene.urls  # where it connects
         self.gave_up_at = 0.0  # when it last left all it had, because of an error
         self._lives = 0
         self._connection: Connection | None = None
@@ -88,7 +89,7 @@ class Client:
         while True:
             try:
                 async with connect(
-                    self.dice.choice(self.scene.urls),
+                    self.dice.choice(self.urls),
                     client_name=self.name,
                     client_id=self.client_id,
                     reconnect_seconds=_PATIENCE_SECONDS,

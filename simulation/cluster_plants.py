@@ -165,7 +165,6 @@ CLUSTER_PLANTS: dict[str, Plant] = {
     "stored before the file is there": ((Following, "_refers", _nothing),),
     "deliver without the redelivered mark": ((conversation, "pack_delivery", _first_delivery),),
     "forget who waits for a confirmation": ((Following, "take_over", _forget_the_unconfirmed),),
-    "an introduction takes sessions back": ((Following, "_introduced", _introduced_as_it_was),),
     "what was handed out in vain does not return": ((Leading, "take_back", _nothing),),
     "take again what may have ended": ((Intake, "may_have_ended", _not_ended),),
     "forget the lease": ((Leading, "__init__", _no_lease),),
@@ -203,11 +202,14 @@ CLUSTER_PLANTS: dict[str, Plant] = {
 # - to apply decisions of another view: all members hear the same, and go on from the same, unless they were cut from
 #   one another ("act on frames of an old view", among the bugs of partitions).
 
-# Tried by name only: a few seeds did not show them, and more were not tried yet.
+# Tried by name only: a few seeds did not show them, and more were not tried yet. An introduction that takes sessions
+# back did not show in 500 seeds, since all that is judged by it is what most have not seen when a view ends:
+# tests/suites/test_slow_primary.py shows it.
 UNSEEN_PLANTS: dict[str, Plant] = {
     "say hello before the disk has it": ((Replica, "force", _at_once),),
     "who lost a session may end it": ((Leading, "_is_of_sender", _yes),),
     "forget what was answered at a take-over": ((Leading, "answered_before", _nothing),),
+    "an introduction takes sessions back": ((Following, "_introduced", _introduced_as_it_was),),
 }
 
 # What it takes to show some of them soon: in a mixture of twenty kinds of faults it happens too rarely.

@@ -74,6 +74,7 @@ class History:
             str, list[str]
         ] = {}  # of each topic, the places where its messages must arrive
         self.audiences: dict[str, list[str]] = {}  # and those where they may
+        self.since: dict[str, float] = {}  # of a place that there was not from the beginning
         self.consumers: dict[str, dict[str, None]] = {}  # of each place, who ever asked there
 
     def send(self, key: str, destination: str, *, unit: str = "", transaction: str = "") -> Sent:
@@ -133,7 +134,8 @@ class History:
                 self.confirmed(key)
 
     def places_of(self, sent: Sent) -> list[str]:
-        return self.subscriptions.get(sent.destination, [sent.destination])
+        places = self.subscriptions.get(sent.destination, [sent.destination])
+        return [place for place in places if sent.sent_at >= self.since.get(place, 0.0)]
 
     def may_come_to(self, sent: Sent, place: str) -> bool:
         return place in self.places_of(sent) or place in self.audiences.get(sent.destination, ())

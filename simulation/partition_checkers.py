@@ -32,6 +32,7 @@ class Judge:
         return [
             *named("stray decision", self._watch.faults),
             *named("two in force", self._two_in_force()),
+            *named("unit in two parts", self._units_in_two_parts()),
             *named("given while held", self._given_while_held()),
         ]
 
@@ -47,7 +48,24 @@ class Judge:
                 reign = reigns.setdefault(channel, {}).setdefault(decision.stamp, Reign())
                 reign.add(decision)
         for channel, views in reigns.items():
-            yield from self._overlaps(channel, list(views.values()))
+            words = f"two parts of {channel} hand out old messages at a time"
+            yield from self._overlaps(words, list(views.values()))
+
+    def _units_in_two_parts(self) -> Iterator[str]:
+        """What has a unit of order is handed out in one view at a time, old or not: a restricted part hands out none
+        of it (P11)."""
+        reigns: dict[tuple[str, str], dict[Stamp, Reign]] = {}
+        for hand_out in self._history.hand_outs:
+            sent = self._history.sent.get(hand_out.key)
+            decision = self._decision_of(hand_out) if sent is not None and sent.unit else None
+            if sent is not None and decision is not None and decision.stamp in self._watch.views:
+                reigns.setdefault((hand_out.place, sent.unit), {}).setdefault(decision.stamp, Reign()).add(
+                    decision
+                )
+        for (place, unit), views in reigns.items():
+            yield from self._overlaps(
+                f"unit {unit} of {place} is in two parts at a time", list(views.values())
+            )
 
     def _decision_of(self, hand_out: HandOut) -> Decision | None:
         if not hand_out.place.startswith("queue:"):
@@ -59,15 +77,12 @@ class Judge:
         sent, view = self._history.sent.get(decision.key), self._watch.views.get(decision.stamp)
         return sent is not None and view is not None and 0 < sent.confirmed_at < view.since
 
-    def _overlaps(self, channel: str, reigns: list[Reign]) -> Iterator[str]:
+    def _overlaps(self, words: str, reigns: list[Reign]) -> Iterator[str]:
         reigns.sort(key=lambda reign: reign.first.at)
         for at, reign in enumerate(reigns):
             for later in reigns[at + 1 :]:
                 if later.first.at < reign.last.at:
-                    yield (
-                        f"two parts of {channel} hand out old messages at a time: {self._told(reign.last)}, and"
-                        f" {self._told(later.first)}"
-                    )
+                    yield f"{words}: {self._told(reign.last)}, and {self._told(later.first)}"
                     break
 
     def _told(self, decision: Decision) -> str:

@@ -16,6 +16,7 @@ from simulation.clients import Client
 from simulation.cuts import Cuts
 from simulation.disk import SimDisk
 from simulation.holding import Holding, replica_of
+from simulation.machines import Machine
 from simulation.network import Network
 from simulation.partition_story import Story
 from simulation.partition_watch import Watch
@@ -65,6 +66,7 @@ class PartitionWeather(Weather):
     """Of a cluster on a bus."""
 
     kinds: tuple[str, ...] = (*CUTS, *HEALS, *OTHERS)
+    desks: dict[int, Machine]  # where clients sit, by the node that is beside them; 0: all are reached
 
     def __init__(
         self,
@@ -90,6 +92,7 @@ class PartitionWeather(Weather):
         self._story: Story = watch.story
         self._holdings = holdings
         self._is_over = False
+        self.desks = {}
         self.with_new_disk: Supervisor | None = None
 
     def end(self) -> None:

@@ -181,3 +181,26 @@ PARTITION_PLANTS: dict[str, Plant] = {
     "who comes back does not wait for the union": ((Reunion, "_waits", _no),),
     "confirm before sync": PLANTS["confirm before sync"],
 }
+
+# What it takes to show some of them soon: by chance it happens too rarely (`partition_plays.py`).
+PARTITION_FAULTS: dict[str, tuple[str, ...]] = {
+    "a majority of the configured client managers": ("shrink",),
+    "release in B what a restricted part brought": ("bring",),
+    "take what is sent again for new": ("resend",),
+    "dispose of topic messages in C": ("subscribe",),
+    "redeliver what a cut-off client holds": ("hold",),
+    "hand out before the union": ("greet",),
+    "drop what is in doubt": ("blink",),
+    "a participant aborts alone": ("orphan",),
+    "in force before anybody arrived": ("cut_twice", "cut_off_primary"),
+    "a restricted part decides about older transactions": ("recommit",),
+    "what is unknown was rolled back": ("forget",),
+    "a unit goes on in two parts": ("tear",),
+    "what is done elsewhere is not done": ("bury",),
+    "what is held elsewhere is free": ("grab",),
+    "subscribers are given what follows a gap": ("skip",),
+    "each part goes on with the same tags": ("carry",),
+    "a claim says nothing of what was settled": ("carry",),
+    "a subscriber forgets what it had elsewhere": ("roam",),
+    "confirm before sync": ("slow_disk",),
+}

@@ -17,6 +17,7 @@ from simulation.network import TAME, WILD, Oddities
 from simulation.overhearing import Overheard
 from simulation.partition_checkers import Judge, abridged
 from simulation.partition_faults import PartitionWeather
+from simulation.partition_plays import LAYOUT_OF, PartitionPlays
 from simulation.partition_story import PartedHistory
 from simulation.partition_watch import Ear, Watch, partition_of, station_of
 from simulation.play import CALM_SECONDS, PORT, SETTINGS, Outcome, Play
@@ -34,6 +35,7 @@ MIXED: Final[Layout] = ((_BOTH, MAIN), (_BOTH, MAIN), (_CM, MAIN), (_MM, MAIN))
 FIVE: Final[Layout] = ((_CM, MAIN),) * 5 + ((_MM, MAIN),) * 3
 TWO_SUB_CLUSTERS: Final[Layout] = ((_CM, "east"),) * 3 + ((_MM, "east"),) * 2 + ((_MM, "west"),) * 2
 FIVE_AND_ANOTHER: Final[Layout] = ((_CM, "east"),) * 5 + ((_MM, "east"),) * 3 + ((_MM, "west"),) * 2
+_BY_NAME: Final = {"apart": APART, "five": FIVE, "two sub-clusters": TWO_SUB_CLUSTERS}
 _LAYOUTS: Final = (APART, APART, TOGETHER, TOGETHER, MIXED, FIVE, TWO_SUB_CLUSTERS, TWO_SUB_CLUSTERS)
 # How much longer senders pause than those of a single server.
 _LEISURE: Final = (8.0, 16.0, 40.0)
@@ -50,13 +52,14 @@ class Partitions(Play):
     storm_seconds = 20.0
     history: PartedHistory
     weather: PartitionWeather
-    kind_of_weather: type[PartitionWeather] = PartitionWeather
+    kind_of_weather: type[PartitionWeather] = PartitionPlays
 
     def __init__(
         self, seed: int, plan: Plan, *, layout: Layout | None = None, oddities: Oddities | None = None
     ) -> None:
         """Without a layout, and without oddities of the bus, as the dice fall."""
-        self._given = layout, oddities
+        asked = next((LAYOUT_OF[kind] for kind in plan.kinds if kind in LAYOUT_OF), "")
+        self._given = layout or _BY_NAME.get(asked), oddities
         super().__init__(seed, plan)
 
     def make_history(self) -> PartedHistory:
@@ -93,7 +96,7 @@ class Partitions(Play):
 
     def make_weather(self, plan: Plan) -> PartitionWeather:
         self.history.clients = {client.name: client for client in self.clients}
-        return self.kind_of_weather(
+        weather = self.kind_of_weather(
             self.world,
             self.supervisors,
             self.clients,
@@ -103,6 +106,8 @@ class Partitions(Play):
             watch=self.watch,
             holdings=self.holdings,
         )
+        weather.desks = {self._locations.get(desk.name, 0): desk for desk in self.desks}
+        return weather
 
     @property
     def _client_managers(self) -> list[int]:

@@ -15,7 +15,7 @@ from simulation import alerts, cluster, feed, partitions, several_buses, single,
 from simulation.alert_plants import ALERT_PLANTS, HIDDEN_ALERT_PLANTS
 from simulation.cluster_plants import CLUSTER_PLANTS, FAULTS_OF, UNSEEN_PLANTS
 from simulation.feed_plants import FEED_PLANTS, HIDDEN_FEED_PLANTS
-from simulation.partition_plants import PARTITION_PLANTS
+from simulation.partition_plants import PARTITION_FAULTS, PARTITION_PLANTS
 from simulation.plants import PLANTS, Plant, planted
 from simulation.play import Outcome
 from simulation.sub_cluster_plants import HIDDEN_SUB_CLUSTER_PLANTS, SUB_CLUSTER_PLANTS
@@ -39,15 +39,19 @@ PLANTS_OF: dict[str, dict[str, Plant]] = {
     "alerts": ALERT_PLANTS,
     "several-buses": CLUSTER_PLANTS,
 }
+_FAULTS_OF: dict[str, dict[str, tuple[str, ...]]] = {
+    **dict.fromkeys(("cluster", "sub-clusters", "several-buses"), FAULTS_OF),
+    "partitions": PARTITION_FAULTS,
+}
 # Tried by name only.
 HIDDEN: dict[str, Plant] = (
     UNSEEN_PLANTS | HIDDEN_SUB_CLUSTER_PLANTS | HIDDEN_ALERT_PLANTS | HIDDEN_FEED_PLANTS
 )
 
 
-def plan_for(plant: str) -> Plan:
-    """The weather in which a planted bug shows."""
-    return Plan(kinds=FAULTS_OF.get(plant, ()))
+def plan_for(workload: str, plant: str) -> Plan:
+    """The weather in which a planted bug shows. Other workloads have other weather, and the same bugs."""
+    return Plan(kinds=_FAULTS_OF.get(workload, {}).get(plant, ()))
 
 
 class Result(msgspec.Struct):

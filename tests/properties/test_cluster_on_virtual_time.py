@@ -33,6 +33,7 @@ from heliograph.cluster.standing import Standing
 from heliograph.cluster.view import View
 from heliograph.model.errors import HeliographError, StorageFull
 from heliograph.model.ids import SessionId, lane_of
+from heliograph.model.session_token import is_proven
 from heliograph.nodes.catching_up import _connect
 from heliograph.nodes.cluster_member import _Stay
 from heliograph.nodes.cluster_server import ClusterServer
@@ -53,8 +54,8 @@ ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.slow
 # Facts of another part that nobody handled; a session that was taken by who had long been stopped; facts that were
 # judged by where their session went later; an introduction that was said again in the next view; a claim that was
-# carried out by giving its client another consumer, which it did not hear of.
-_FAILED_ONCE = (9, 18, 40, 49, 83, 248, 429)
+# carried out by giving its client another consumer, which it did not hear of; a session whose token proved nothing.
+_FAILED_ONCE = (9, 18, 40, 49, 83, 248, 429, 612)
 # Bugs that show within a few seeds.
 _SOON = (
     "confirm before a backup has it",
@@ -99,14 +100,16 @@ def test_whatever_happens_a_transaction_over_two_sub_clusters_takes_effect_in_bo
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("name", _SOON)
 def test_a_promise_that_a_cluster_breaks_shows(name: str) -> None:
-    assert summarise("cluster", range(20), plant=name, plan=plan_for(name)).violations
+    assert summarise("cluster", range(20), plant=name, plan=plan_for("cluster", name)).violations
 
 
 @pytest.mark.nightly
 @pytest.mark.timeout(7200)
 @pytest.mark.parametrize("name", [name for name in CLUSTER_PLANTS if name not in _SOON])
 def test_every_promise_that_a_cluster_breaks_shows(name: str) -> None:
-    found = summarise("cluster", range(500), plant=name, plan=plan_for(name), processes=os.cpu_count() or 1)
+    found = summarise(
+        "cluster", range(500), plant=name, plan=plan_for("cluster", name), processes=os.cpu_count() or 1
+    )
     assert found.violations
 
 
@@ -257,6 +260,24 @@ def test_what_was_said_before_a_session_moved_counts_for_the_next_primary_as_for
 
 
 @pytest.mark.req("M8", "M9")
+def test_a_session_that_was_opened_while_another_waited_to_be_resumed_is_known_to_the_next_primary() -> None:
+    """The last one has handled what was said behind that, which a backup had heard before."""
+    cluster, primary, following = _at_rest()
+    session, where = next(iter(primary.sessions.items()))
+    known = following._manager.catalogue.sessions[session]
+    opened, elsewhere = SessionId(b"\2" * 16), Incarnation(b"another, since now")
+    following.heard(where, following._handled[where] + 1, SessionResumed(1, session, known.user, known.token))
+    following.heard(elsewhere, 1, SessionOpened(2, opened, known.user, b"a token"))
+    following._drop_handled([(elsewhere, 1)])
+    lead = Leading(following._manager, _nothing, _nothing, prefix=b"s", lease_seconds=1.0)
+    left = following.take_over(lead)
+    assert [fact.request for _, _, fact in left if isinstance(fact, SessionResumed)] == [1]
+    assert len(left) == 1
+    assert lead.sessions[opened] == elsewhere
+    cluster._end()
+
+
+@pytest.mark.req("M8", "M9")
 def test_whoever_has_not_the_token_of_a_session_takes_nothing_from_it() -> None:
     cluster, primary, following = _at_rest()
     session, where = next(iter(primary.sessions.items()))
@@ -297,6 +318,56 @@ def test_a_client_that_goes_before_its_session_is_open_leaves_nothing_behind() -
     assert [list(each.manager.catalogue.sessions) for each in replicas] == [[], [], []], (
         "nobody has its token"
     )
+    cluster._end()
+
+
+def _nobody_leads(seconds: float) -> Cluster:
+    """For so long all message managers are without power, and the client managers know it."""
+    cluster = Cluster(0, Plan(faults=0))
+    for supervisor in cluster.supervisors:
+        supervisor.start()
+    cluster.world.run(3.0)
+    for supervisor in cluster.supervisors[CLIENT_MANAGERS:]:
+        supervisor.power_off(seconds)
+    cluster.world.run(cluster.world.now + 1.0)
+    for desk in cluster.supervisors[:CLIENT_MANAGERS]:
+        assert isinstance(desk.server, ClusterServer)
+        assert desk.server.own.clients is not None
+        assert not desk.server.own.clients.may_speak
+    return cluster
+
+
+@pytest.mark.req("M8", "P7")
+def test_a_session_that_was_asked_for_while_nobody_led_is_known_to_other_parts_as_any_other() -> None:
+    """Its client manager knew nothing yet by which it could have told them."""
+    cluster = _nobody_leads(2.0)
+    cluster.clients[0].start()
+    cluster.world.run(cluster.world.now + 5.0)
+    replicas = [replica for each in cluster.supervisors if (replica := replica_of(each)) is not None]
+    manager = next(each.manager for each in replicas if each.is_leading)
+    sessions = manager.catalogue.sessions
+    assert sessions
+    for session, known in sessions.items():
+        assert is_proven(known.token, session, known.user, manager.place.identity)
+    cluster._end()
+
+
+@pytest.mark.req("M8")
+def test_a_client_that_goes_while_nobody_leads_leaves_nothing_behind() -> None:
+    cluster = _nobody_leads(2.0)
+    client = cluster.clients[0]
+    client.start()
+    cluster.world.run(cluster.world.now + 0.2)
+    desks = [each.server.clients for each in cluster.supervisors[:CLIENT_MANAGERS] if each.server]  # type: ignore[attr-defined]
+    assert sum(len(desk._requests) for desk in desks) == 1, "it waits for its session"
+    assert client.process is not None
+    client.process.kill()
+    cluster.world.run(cluster.world.now + 0.1)
+    assert not any(desk._requests or desk._openings or desk._arriving or desk._unopened for desk in desks)
+    cluster.world.run(cluster.world.now + 5.0)
+    replicas = [replica for each in cluster.supervisors if (replica := replica_of(each)) is not None]
+    assert any(each.is_leading for each in replicas)
+    assert [list(each.manager.catalogue.sessions) for each in replicas] == [[], [], []]
     cluster._end()
 
 

@@ -154,6 +154,7 @@ class ClientManager:
         # Sessions whose clients have yet to hear that they are open: by connection, and who asked last for each.
         self._openings: dict[Connection, list[_Opening]] = {}
         self._arriving: dict[SessionId, _Opening] = {}
+        self._unopened: dict[SessionId, _Opening] = {}  # new ones, of which nothing was said yet
         self._distributions = configuration.distributions()
         # Answers are heard by every client manager: no two may ask under the same number.
         self._last_request = int.from_bytes(clock.secret(REQUEST_BYTES), "little") << 32
@@ -166,7 +167,8 @@ class ClientManager:
         self._is_draining = False
         self.origins = tuple(place for place in configuration.server.origins.split(",") if place)
         self.lacks: Callable[[], str] = lambda: ""  # what is waited for before clients are well served
-        self.key: Callable[[], bytes] = lambda: b""  # of the cluster, for the tokens of sessions
+        # Of the cluster, for the tokens of sessions; None: it is not known before somebody leads.
+        self.key: Callable[[], bytes | None] = lambda: b""
         self.desk = FrontDesk(
             Answering(console_files(), self._lacking),
             secret=clock.secret,
@@ -400,6 +402,8 @@ class ClientManager:
         if self._arriving.get(identity) is not opening:
             return  # it has come again
         del self._arriving[identity]
+        if self._unopened.pop(identity, None) is not None:
+            return  # nobody has heard of it
         if not opening.message.resume:
             self._bus.multicast(SessionClosed(identity))  # nobody has its token
         else:
@@ -547,7 +551,7 @@ class ClientManager:
         user = connection.user
         assert user is not None
         identity = SessionId(message.resume) if message.resume else self._issuer.session()
-        token = message.token if message.resume else self._new_token(identity, user)
+        token = message.token if message.resume else self._clock.secret(TOKEN_BYTES)
         opening = _Opening(self, connection, message, identity, token)
         request = opening.request = self._request(opening)
         self._openings.setdefault(connection, []).append(opening)
@@ -559,11 +563,22 @@ class ClientManager:
                 SessionResumed(request, identity, user.name, token, *names, lease, kept=message.keep)
             )
         else:
-            names = connection.facts.names
-            self._bus.multicast(SessionOpened(request, identity, user.name, token, *names, kept=message.keep))
+            self._unopened[identity] = opening
+            self.open_sessions()
 
-    def _new_token(self, session: SessionId, user: Identity) -> bytes:
-        return token_of(self._clock.secret(TOKEN_BYTES), session, user.name, self.key())
+    def open_sessions(self) -> None:
+        """Those that wait, once somebody leads: a token that was made before proves to no other part of a cluster
+        that the session is its own (P7)."""
+        key = self.key()
+        if key is None:
+            return
+        unopened, self._unopened = self._unopened, {}
+        for identity, opening in unopened.items():
+            user, names = opening.connection.user, opening.connection.facts.names
+            assert user is not None
+            token = opening.token = token_of(opening.token, identity, user.name, key)
+            kept = opening.message.keep
+            self._bus.multicast(SessionOpened(opening.request, identity, user.name, token, *names, kept=kept))
 
     def session_ready(self, opening: _Opening, body: dict[str, Any]) -> None:
         connection = opening.connection

@@ -258,9 +258,11 @@ class ClusterServer:
         return "" if not all(lacking) else own
 
     @property
-    def _key(self) -> bytes:
-        """By which message managers know a session as the cluster's: of the first sub-cluster that hears of it."""
-        return next((key for _, station in sorted(self.stations.items()) if (key := station.key)), b"")
+    def _key(self) -> bytes | None:
+        """By which message managers know a session as the cluster's: of the first sub-cluster that hears of it. None:
+        nobody leads any."""
+        keys = [key for _, station in sorted(self.stations.items()) if (key := station.key) is not None]
+        return next((key for key in keys if key), b"") if keys else None
 
     @property
     def _counts(self) -> bool:
@@ -277,6 +279,8 @@ class ClusterServer:
         self._administration.on_command(station, command)
 
     def installed(self, station: Station, view: View) -> None:
+        if self._clients is not None:
+            self._clients.open_sessions()
         self._administration.on_install(station, view)
 
     def changed(self, station: Station) -> None:

@@ -440,6 +440,18 @@ class Following:
 
     # ---- the end of a view
 
+    def pass_what_waits(self) -> None:
+        """Something that waits at the primary (`returning.py`) keeps behind it here what that has handled since. It
+        counts before the end of a view is judged, and before anybody takes over."""
+        facts, older = self._facts, self._older_facts
+        self._facts, self._older_facts = deque(), 0
+        for place, (sender, sequence, fact) in enumerate(facts):
+            if sequence <= self._handled.get(sender, 0):
+                self._was_handled(sender, sequence, fact)
+            else:
+                self._facts.append((sender, sequence, fact))
+                self._older_facts += place < older
+
     def targets(self) -> Callable[[ConsumerId], Incarnation | None]:
         """The client manager that hands a consumer what most of them have seen. None for one whose session is on its
         way to another: it is given nothing more, and its client says what it holds."""
@@ -537,6 +549,7 @@ class Following:
     def take_over(self, lead: Leading) -> list[Fact]:
         """Be the primary, where the last one stopped. Returns what was said, and nobody has handled yet."""
         manager = self._manager
+        self.pass_what_waits()
         lead.sessions = self._served
         lead.handled_before(self._handled)
         lead.answered_before(self._answered)
@@ -552,7 +565,7 @@ class Following:
         self._restore_producers(lead)
         for lane, last in self._unconfirmed.items():
             lead.multicast(Confirmed(lane, last))
-        return [heard for heard in self._facts if heard[1] > self._handled.get(heard[0], 0)]
+        return list(self._facts)
 
     def _restore_producers(self, lead: Leading) -> None:
         """Lanes that were refused stay so, and whoever was told to wait hears whether it still has to."""

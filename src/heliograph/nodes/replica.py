@@ -501,6 +501,8 @@ class Replica:
         side = self._leading or self._following
         assert side is not None, "it follows or leads"
         self._came = tuple(came)
+        if isinstance(side, Following):
+            side.pass_what_waits()
         dropped = handed_out.dropped(came, side.targets())
         if isinstance(side, Following):
             side.only_these_came(came)

@@ -149,11 +149,12 @@ class Station:
         )
 
     @property
-    def key(self) -> bytes:
-        """What the message managers of the sub-cluster know and no client does; empty where nobody leads."""
+    def key(self) -> bytes | None:
+        """What the message managers of the sub-cluster know and no client does; empty at their very first start, None
+        where nobody leads."""
         roles = self.roles
         if roles is None or roles.primary is None:
-            return b""
+            return None
         return next((state.cluster for state in roles.states.values() if state.cluster), b"")
 
     @property
