@@ -24,7 +24,9 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Final
 
+from benchmarks import backups as backups_in_turns
 from benchmarks.__main__ import _data_folder, _stop_on_signal
+from benchmarks.backups import BackupFigures, dearer, measure_backups
 from benchmarks.heliograph import own_version
 from benchmarks.majority import MajorityFigures, kept, measure_majority, round_trips, section
 from benchmarks.own_cluster import (
@@ -86,6 +88,8 @@ class Run:
     together: dict[int, list[TogetherFigures]] = field(default_factory=dict)
     """Several queues at once, by number of sub-clusters."""
     majority: list[MajorityFigures] = field(default_factory=list)
+    in_turns: list[BackupFigures] = field(default_factory=list)
+    """What the primary costs, without a backup and with more and more."""
     _rates: dict[tuple[str, str], float] = field(default_factory=dict)
 
     def go_on_from(self, results: Path) -> None:
@@ -99,6 +103,7 @@ class Run:
         for count, runs in raw["heliograph"].get("together", {}).items():
             self.together[int(count)] = [TogetherFigures(**each) for each in runs]
         self.majority = [MajorityFigures(**each) for each in raw["heliograph"].get("majority", [])]
+        self.in_turns = [BackupFigures(**each) for each in raw["heliograph"].get("in_turns", [])]
         self.theirs, self.connections = raw["peers"], raw["connections"]
 
     @property
@@ -158,6 +163,12 @@ class Run:
         folder = self._folder()
         folder.mkdir()
         self.majority += measure_majority(folder, rounds, MAJORITY_MESSAGES)
+
+    def measure_backups(self, rounds: int) -> None:
+        """Without a backup, with one and with two, in turns."""
+        folder = self._folder()
+        folder.mkdir()
+        self.in_turns += measure_backups(folder, rounds)
 
     def measure_connections(self) -> None:
         """Once: memory does not scatter."""
@@ -229,11 +240,8 @@ def judge(run: Run) -> list[Bar]:
         theirs = _theirs(run, key, QUEUE.key, "messages_per_second")
         return one / theirs if one and theirs else None
 
-    def dearer(backups: int) -> float | None:
-        if backups not in own or backups - 1 not in own:
-            return None
-        before, after = (own[each]["cpu_us_per_message"][PRIMARY] for each in (backups - 1, backups))
-        return float(after / before - 1)
+    def more(backups: int) -> float | None:
+        return dearer(run.in_turns, backups) if run.in_turns else None
 
     carried = own.get(1, {}).get("bus_bytes_per_message")
     idle = run.connections["with_all_mb"] if run.connections else None
@@ -253,8 +261,8 @@ def judge(run: Run) -> list[Bar]:
             "{:.2f} times",
             lambda x: x <= 1.3,
         ),
-        _bar(f"The first {dear}", dearer(1), "{:+.0%}", lambda x: x < 0.1),
-        _bar(f"The second {dear}", dearer(2), "{:+.0%}", lambda x: x < 0.1),
+        _bar(f"The first {dear}", more(1), "{:+.1%}", lambda x: x < 0.1),
+        _bar(f"The second {dear}", more(2), "{:+.1%}", lambda x: x < 0.1),
         _bar(
             "A message costs two sub-clusters at most 1.18 times what it costs one (1.7 times the messages)",
             level,
@@ -298,6 +306,8 @@ def page(run: Run, bars: Sequence[Bar]) -> str:
     sections += (
         ["## What each process costs, by number of backups\n", ON_COSTS, _costs(run)] if run.own else []
     )
+    if run.in_turns:
+        sections += ["## What a backup costs the primary\n", backups_in_turns.section(run.in_turns)]
     if run.together:
         sections += ["## Two queues at once, in one sub-cluster and in two\n", _sub_clusters(run)]
     if run.connections:
@@ -450,6 +460,8 @@ def main(command_line: Sequence[str] | None = None) -> None:
         if arguments.add:
             run.go_on_from(arguments.out / "cluster.json")
         _rounds(run, arguments.parts, arguments.runs, peers)
+        if "backups" in arguments.parts:
+            run.measure_backups(arguments.runs)
         if "majority" in arguments.parts:
             run.measure_majority(arguments.runs)
         if "connections" in arguments.parts:
@@ -473,6 +485,7 @@ def _write(run: Run, bars: Sequence[Bar], out: Path) -> None:
             "queue": {str(backups): [asdict(each) for each in runs] for backups, runs in run.own.items()},
             "sync": [asdict(each) for each in run.own_sync],
             "majority": [asdict(each) for each in run.majority],
+            "in_turns": [asdict(each) for each in run.in_turns],
             "together": {str(count): [asdict(each) for each in runs] for count, runs in run.together.items()},
         },
         "peers": run.theirs,

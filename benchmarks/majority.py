@@ -54,7 +54,7 @@ def measure_majority(folder: Path, rounds: int, messages: int) -> list[MajorityF
     """Raises BenchmarkError."""
     with _two_clusters(folder) as (clusters, ring):
         for cluster in clusters.values():
-            _bench(folder, cluster.url, "queue", messages // 4)
+            bench(folder, cluster.url, "queue", messages // 4)
         return [_round(folder, clusters, ring, messages) for _ in range(rounds)]
 
 
@@ -87,7 +87,7 @@ def _round(folder: Path, clusters: dict[str, DevCluster], ring: DevCluster, mess
     costs: dict[str, dict[str, float]] = {}
     for name, each in clusters.items():
         before = _cpu_seconds(each)
-        rates[name] = _bench(folder, each.url, "queue", messages)
+        rates[name] = bench(folder, each.url, "queue", messages)
         costs[name] = {
             role: (after - before[role]) / messages * 1e6 for role, after in _cpu_seconds(each).items()
         }
@@ -95,7 +95,7 @@ def _round(folder: Path, clusters: dict[str, DevCluster], ring: DevCluster, mess
     for rate in RATES:
         timed = ("latency", rate * LATENCY_SECONDS, "--rate", str(rate), "--non-persistent")
         latency[str(rate)] = {
-            name: _bench(folder, each.url, *timed)["p50_ms"] for name, each in clusters.items()
+            name: bench(folder, each.url, *timed)["p50_ms"] for name, each in clusters.items()
         }
     assert ring.ring is not None, "the first cluster began it"
     figures = MajorityFigures(
@@ -120,7 +120,7 @@ def _cpu_seconds(cluster: DevCluster) -> dict[str, float]:
     return used
 
 
-def _bench(folder: Path, url: str, workload: str, messages: int, *more: str) -> Any:
+def bench(folder: Path, url: str, workload: str, messages: int, *more: str) -> Any:
     command = [sys.executable, "-m", "heliograph.cli.main", "bench", "run", "--json", "--url", url]
     command += ["--workload", workload, "--messages", str(messages), "--size", str(SIZE), *more]
     with Child(command, folder=folder, name="helio", piped=True) as child:
