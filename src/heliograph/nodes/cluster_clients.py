@@ -231,11 +231,15 @@ class ClusterClients:
     def _taken(self, session: SessionId) -> None:
         """Another client manager has it now. If that was long ago stopped in the middle of it, the client is still
         here, and nobody hears it any more: it is to come again, and takes its session back."""
+        self.leave(session)
+        self._on_taken(session)
+
+    def leave(self, session: SessionId) -> None:
+        """Nothing more is handed to it here, nor asked for it."""
         self._lost(session)
         self._no_longer_attaches(session)
         self._alerts.left(session)
         self._end_downloads(session)
-        self._on_taken(session)
 
     def on_decisions(self, decisions: list[Command], place: int = AT_ONCE) -> None:
         """What the primary decided in one tick."""

@@ -390,6 +390,8 @@ class ClusterServer:
         self.begin_anew(self.stations[sub_cluster])
 
     def _session_taken(self, session: SessionId) -> None:
+        if self._sub_clusters is not None:
+            self._sub_clusters.taken(session)
         if self._clients is not None:
             self._clients.session_taken(session)
 

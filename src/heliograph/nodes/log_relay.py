@@ -98,7 +98,7 @@ class LogRelay:
             self._publish(event)
 
     def ask(self, arguments: Arguments) -> Outcome:
-        """The last events of all nodes that fit an answer, in the order in which they happened: what a node had to wait
-        with comes later than what happened elsewhere meanwhile."""
+        """The last events of all nodes that fit an answer, in the order in which they happened. What a node had to
+        wait with comes later than what happened elsewhere meanwhile."""
         in_order = sorted(self._remembered, key=lambda event: float(event["time"]))
         return Outcome({"events": last_events(in_order, arguments)})

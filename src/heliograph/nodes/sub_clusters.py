@@ -251,15 +251,24 @@ class SubClusters:
         self.parts[place].multicast(fact)
 
     def _end_session(self, fact: SessionLost | SessionClosed) -> None:
-        self._staged.pop(fact.session, None)
-        self._resumed.pop(fact.session, None)
-        for key in [key for key in self._transfers if key[0] == fact.session]:
+        self._forget_session(fact.session)
+        for part in self.parts.values():
+            part.multicast(fact)
+
+    def taken(self, session: SessionId) -> None:
+        """Another client manager has it, as one sub-cluster has heard. The others may hear of it much later."""
+        self._forget_session(session)
+        for part in self.parts.values():
+            part.leave(session)
+
+    def _forget_session(self, session: SessionId) -> None:
+        self._staged.pop(session, None)
+        self._resumed.pop(session, None)
+        for key in [key for key in self._transfers if key[0] == session]:
             del self._transfers[key]
         # What still waits for a place would come behind the end of its session: a consumer that nobody has.
         for search in self._searches.values():
-            search.facts = [each for each in search.facts if _session_of(each) != fact.session]
-        for part in self.parts.values():
-            part.multicast(fact)
+            search.facts = [each for each in search.facts if _session_of(each) != session]
 
     def _find_path(self, fact: PathWanted) -> None:
         distribution = self._members.distribution_of(fact.address)
