@@ -6,9 +6,13 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+from msgspec.structs import replace
+
 from heliograph.bus.commands import Command, Dispatched, Introduction, Leads, Logged, Parcelled, Shipped
 from heliograph.bus.interface import Incarnation
 from heliograph.cluster.partition_state import Scene
+from heliograph.cluster.roles import Roles
+from heliograph.cluster.view import View
 from heliograph.destinations.intake import Intake
 from heliograph.destinations.message_list import MessageList
 from heliograph.destinations.recovery import CatalogueRecovery
@@ -24,6 +28,7 @@ from heliograph.nodes.replica import Replica
 from simulation.plants import PLANTS, Plant
 
 _accept = Intake.accept
+_begin_to_lead = Replica._begin_to_lead
 _introduced = Following._introduced
 _decided = Following.decided
 _install = Leading.install
@@ -38,6 +43,13 @@ _wrote = Leading.wrote
 
 def _stored_here_is_enough(self: Leading) -> int:
     return self._here
+
+
+def _count_backups_too_late(self: Replica, view: View, roles: Roles) -> None:
+    _begin_to_lead(self, view, replace(roles, backups=()))
+    self.manager.journal.sync_now()
+    assert self._leading is not None
+    self._leading.only_these_follow(roles.backups)
 
 
 def _believe_the_log(self: Following, logged: Logged) -> list[Shipped]:
@@ -149,6 +161,7 @@ def _not_ended(*_: object, **_more: object) -> bool:
 
 CLUSTER_PLANTS: dict[str, Plant] = {
     "confirm before a backup has it": ((Leading, "_stored", _stored_here_is_enough),),
+    "count backups behind the first writes": ((Replica, "_begin_to_lead", _count_backups_too_late),),
     "wrong rank": ((Scene, "_rank", _shortest_log_first), (Scene, "_newest", _oldest)),
     "lead although a holder is missing": ((Scene, "_awaited", lambda _: 1),),
     "handle facts twice": ((Following, "_drop_handled", _nothing),),
@@ -215,6 +228,7 @@ UNSEEN_PLANTS: dict[str, Plant] = {
 # What it takes to show some of them soon: in a mixture of twenty kinds of faults it happens too rarely.
 FAULTS_OF: dict[str, tuple[str, ...]] = {
     "wrong rank": ("false_start",),
+    "count backups behind the first writes": ("behead", "gag"),
     "keep what is beyond the fork": ("gag",),
     "skip a sequence check": ("strand",),
     "forget what was answered at a take-over": ("interrupt", "behead"),

@@ -35,22 +35,27 @@ class _Backups(msgspec.Struct):
     since: int = 0  # the index from which they had to have everything before it was confirmed
 
     def count_now(self) -> bool:
-        """Whether there is one primary whose backups have been the same since some index, and have that."""
+        """Whether there is one primary whose backups are those of its view, and so had all that came before it; or
+        have been the same since some index, and have that."""
         leading = list(self._leading())
         if len(leading) != 1:
             self.known = None
             return False
-        backups = leading[0]._there
+        replica, primary = leading[0]
+        backups = primary._there
         if backups is not self.known or len(backups) != self.count:
             self.known, self.count = backups, len(backups)
-            self.since = leading[0]._manager.place.index
+            self.since = primary._manager.place.index
+        of_view = replica.roles.backups if replica.roles is not None else ()
+        if of_view and all(who in of_view for who in backups):
+            return True
         return bool(backups) and max(backups.values()) >= self.since
 
-    def _leading(self) -> Iterator[Leading]:
+    def _leading(self) -> Iterator[tuple[Replica, Leading]]:
         for manager in self.managers:
             replica = replica_of(manager)
             if replica is not None and replica._leading is not None:
-                yield replica._leading
+                yield replica, replica._leading
 
     def differences(self) -> list[str]:
         found = [

@@ -19,6 +19,7 @@ from heliograph.bus.commands import (
     Logged,
     PrepareAsked,
     Published,
+    Refused,
     Rejected,
     SessionOpened,
     SessionResumed,
@@ -31,6 +32,7 @@ from heliograph.cluster.partition_state import State
 from heliograph.cluster.roles import Roles
 from heliograph.cluster.standing import Standing
 from heliograph.cluster.view import View
+from heliograph.model.block import pack_lone, parse
 from heliograph.model.errors import HeliographError, StorageFull
 from heliograph.model.ids import SessionId, lane_of
 from heliograph.model.session_token import is_proven
@@ -54,11 +56,13 @@ ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.slow
 # Facts of another part that nobody handled; a session that was taken by who had long been stopped; facts that were
 # judged by where their session went later; an introduction that was said again in the next view; a claim that was
-# carried out by giving its client another consumer, which it did not hear of; a session whose token proved nothing.
-_FAILED_ONCE = (9, 18, 40, 49, 83, 248, 429, 612)
+# carried out by giving its client another consumer, which it did not hear of; a message that was refused for want of
+# room, and came from who had led before; a session whose token proved nothing.
+_FAILED_ONCE = (9, 18, 40, 49, 83, 174, 248, 429, 612)
 # Bugs that show within a few seeds.
 _SOON = (
     "confirm before a backup has it",
+    "count backups behind the first writes",
     "wrong rank",
     "keep what is beyond the fork",
     "skip a sequence check",
@@ -458,6 +462,62 @@ def test_what_a_primary_took_before_its_disk_was_full_is_confirmed_by_the_next_o
     cluster._end()
 
 
+@pytest.mark.req("M9", "P6")
+@pytest.mark.parametrize(
+    ("when", "code"),
+    [
+        ("in its view", "storage-full"),
+        ("sent again", "message-in-doubt"),
+        ("before its view", "message-in-doubt"),
+    ],
+)
+def test_what_another_primary_may_have_taken_is_not_refused_for_want_of_room_but_in_doubt(
+    when: str, code: str
+) -> None:
+    """Who led before may have had room for it, and told nobody yet: its log comes when it is back. Who hears of a
+    message first knows that nobody has it."""
+    cluster, primary, following = _at_rest()
+    found = ((each, replica_of(each)) for each in cluster.supervisors)
+    disk, replica = next(
+        (each.machine.disk, it) for each, it in found if it is not None and it._following is following
+    )
+    catalogue = following._manager.catalogue
+    session = next(each for each in primary.sessions if catalogue.sessions[each].lanes)
+    number, address = next(iter(catalogue.sessions[session].lanes.items()))
+    where, lane = primary.sessions[session], lane_of(session, number)
+    mark = catalogue.by_address[address].intake.marks().get(lane, 0)
+    large = pack_lone(b"x" * 100_000, lane=lane, sequence=mark + 1, timestamp=1000)
+    published = Published(address, parse(large), resent=when == "sent again")
+    disk.capacity = disk.used
+    if when == "before its view":
+        following.heard(where, following._handled[where] + 1, published)
+    lead = Leading(following._manager, _nothing, _nothing, prefix=b"s", lease_seconds=1.0)
+    replica._bus.leading = lead
+    for sender, sequence, fact in following.take_over(lead):
+        lead.handle(sender, sequence, fact)
+    lead.decide_afresh([], is_restricted=False)
+    if when != "before its view":
+        lead.handle(where, following._handled[where] + 1, published)
+    (refused,) = (each for each in lead._decisions if isinstance(each, Refused))
+    assert (refused.lane, refused.first, refused.code) == (lane, mark + 1, code)
+    cluster._end()
+
+
+@pytest.mark.req("M9", "P6")
+def test_a_refusal_that_was_not_heard_before_its_view_ended_is_in_doubt_in_the_next() -> None:
+    """Those who are not in that one heard the same message, and may have taken it."""
+    cluster, primary, _ = _at_rest()
+    lane = lane_of(next(iter(primary.sessions)), 1)
+    primary.multicast(Refused(lane, 1, "storage-full", "no room"))
+    primary.multicast(Refused(lane, 1, "sequence-gap", "something is missing, wherever it is"))
+    primary.suspend()
+    primary.end_of_tick()
+    primary.decide_afresh([], is_restricted=False)
+    said = [each for logged in primary._unsaid if isinstance(logged, Logged) for each in logged.decisions]
+    assert [each.code for each in said if isinstance(each, Refused)] == ["message-in-doubt", "sequence-gap"]
+    cluster._end()
+
+
 @pytest.mark.req("M9")
 def test_a_backup_that_loses_its_place_while_a_view_is_made_catches_up(
     monkeypatch: pytest.MonkeyPatch,
@@ -668,11 +728,9 @@ def test_a_session_with_which_somebody_waited_who_is_gone_is_lost() -> None:
     cluster._end()
 
 
-@pytest.mark.req("M10", "P8")
-def test_what_is_asked_about_a_transaction_when_a_restricted_view_is_over_is_decided_in_the_next(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """A part that was cut off promises nothing to others. When all are there again, it does."""
+def _cut_off() -> tuple[Cluster, Replica]:
+    """A cluster without one of its message managers, and without anybody who knows whether that goes on; and who
+    leads there."""
     cluster = Cluster(0, Plan(faults=0))
     cluster.begin()
     cluster.world.run(cluster.world.now + 1.0)
@@ -687,6 +745,45 @@ def test_what_is_asked_about_a_transaction_when_a_restricted_view_is_over_is_dec
     assert replica.is_leading
     assert replica.roles is not None
     assert replica.roles.partition.state is State.D
+    return cluster, replica
+
+
+@pytest.mark.req("D2")
+def test_history_that_was_looked_up_while_its_part_was_cut_off_is_told_to_nobody(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It was asked for before, and is read on another thread. By then others may have gone on with another history
+    (PROTOCOL 5)."""
+    cluster, replica = _cut_off()
+    leading = replica.leading
+    assert leading is not None
+
+    def tell() -> None:
+        replica.manager.pipelines.tell(7, {"upto": replica.manager.stable_position})
+
+    said: list[Command] = []
+    log = leading._log
+
+    def logged() -> Logged:
+        said.extend(leading._decisions)
+        return log()
+
+    monkeypatch.setattr(leading, "_log", logged)
+    _primarys_loop(cluster, replica).call_soon(tell)
+    cluster.world.run(cluster.world.now + 0.1)
+    (answer,) = (each for each in said if getattr(each, "request", 0) == 7)
+    assert isinstance(answer, Rejected), answer
+    assert answer.code == "pipeline-restricted"
+    cluster._end()
+
+
+@pytest.mark.req("M10", "P8")
+def test_what_is_asked_about_a_transaction_when_a_restricted_view_is_over_is_decided_in_the_next(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A part that was cut off promises nothing to others. When all are there again, it does."""
+    cluster, replica = _cut_off()
+    assert replica.roles is not None
     answers: list[Command] = []
     multicast, install = Leading.multicast, replica.on_install
     session, sender = SessionId(b"\1" * 16), replica.roles.client_managers[0]

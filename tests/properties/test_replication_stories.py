@@ -171,6 +171,47 @@ def test_what_was_taken_behind_something_on_its_way_to_the_disk_is_confirmed_by_
     play(story, tmp_path)
 
 
+@pytest.mark.req("J2", "J4", "M9")
+def test_whoever_takes_over_confirms_its_first_messages_when_a_backup_has_them_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it handles first was said before it led, and is on its own disk before it hears anything of the view's
+    backup (PROTOCOL 5)."""
+
+    async def story(world: World) -> None:
+        first, second, third = world.nodes
+        await follows(world, second, first)
+        await follows(world, third, first)
+        sender = await lane(world, "queue:shared", "plain")
+        taker = world.desk.taker("queue:shared", "client", alone=False, credit=1)
+        world.desk.send(sender, count=1)
+        await world.until(lambda: bool(taker.tags), lambda: "a message")
+        await world.quiet()
+        first.mute()  # it writes what nobody hears of
+        world.desk.send(sender, count=1)
+        world.desk._settle(taker, list(taker.tags), request=True)
+        await world.quiet()
+        assert second.server is not None
+        assert third.server is not None
+        assert third.server.replica is not None
+        following = third.server.replica._following
+        assert following is not None
+        with monkeypatch.context() as silent:
+            silent.setattr(following, "say_stored", lambda: None)
+            await first.die(0)
+            await world.until(lambda: second.is_leading and second.is_in_force, lambda: "the second leads")
+            await world.quiet()
+            assert second.backups == [third.incarnation]
+            assert second.manager.journal.is_all_stored, "its own disk has everything"
+            assert sender.waiting, "the message is not confirmed"
+            assert world.desk.waiting, "nor is the acknowledgement"
+        following.say_stored()
+        await world.until(lambda: not sender.waiting, lambda: "the message is confirmed")
+        await world.until(lambda: not world.desk.waiting, lambda: "the acknowledgement too")
+
+    play(story, tmp_path)
+
+
 @pytest.mark.req("M8", "M9")
 def test_a_subscriber_that_went_before_it_was_answered_is_not_asked_for_again_when_another_leads(
     tmp_path: Path,

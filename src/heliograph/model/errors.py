@@ -234,6 +234,7 @@ _FINER: dict[type[HeliographError], tuple[str, ...]] = {
         "large-damaged",
         "large-gone",
         "large-unknown",
+        "message-in-doubt",
         "too-many-fetches",
         "too-many-transfers",
         "too-many-uploads",

@@ -32,6 +32,7 @@ from heliograph.bus.commands import (
     PrepareAsked,
     Published,
     Recalled,
+    Refused,
     Rejected,
     RollbackAsked,
     SessionClosed,
@@ -66,6 +67,8 @@ from heliograph.nodes.preparing import PROMISES
 # Their answer may have to be given again: when most client managers have not seen it, it did not count.
 _ASKED_AGAIN = (CommitAsked, *PROMISES)
 _OF_A_CONSUMER = (ConsumerDetached, ConsumerRetired, CreditGranted, Settled)
+# Another primary may have had room for the same message, and no reason to turn it away.
+_FOR_WANT_OF_ROOM = ("storage-full", "destination-full", "destination-paused")
 
 
 class Leading:
@@ -77,11 +80,13 @@ class Leading:
         say: Callable[[Command], None],
         own_disk_has: Callable[[int], None],
         *,
+        backups: Collection[Incarnation] = (),
         prefix: bytes,
         lease_seconds: float,
     ) -> None:
-        """`say` multicasts, and raises Unavailable while the bus takes no more. `prefix` begins the names of blocks
-        that are put together here: no other primary's do."""
+        """`say` multicasts, and raises Unavailable while the bus takes no more. `backups` have the log: from the
+        first record on, nothing counts as stored before one of them has it. `prefix` begins the names of blocks that
+        are put together here: no other primary's do."""
         self._manager = manager
         self._prefix = prefix
         self.lease_seconds = lease_seconds  # of sessions whose client manager is gone
@@ -91,7 +96,7 @@ class Leading:
         self._before = (manager.place.index, manager.place.chain)  # the log before this tick
         self._marks: deque[tuple[int, int]] = deque()  # index, and the LSN it has here
         self._here = 0
-        self._there: dict[Incarnation, int] = {}  # what synchronised backups have stored, by index
+        self._there = dict.fromkeys(backups, 0)  # what synchronised backups have stored, by index
         self._lsn_there = 0
         self._ticks: deque[tuple[int, int]] = deque()  # index and LSN, of what is not stored as "yes" asks
         self._stable = 0  # the index up to which it is
@@ -103,6 +108,7 @@ class Leading:
         self._last_lsn = 0
         self._published: dict[bytes, None] = {}  # heard in this tick
         self._lanes: dict[LaneId, Published] = {}  # the last of each that was heard in this tick
+        self._sent_again: LaneId | None = None  # of the block that is being handled, if it was sent before
         self._touched: dict[ConsumerId, None] = {}
         self._attached: list[ConsumerAttached] = []
         self._consumers: dict[ConsumerId, ConsumerAttached] = {}
@@ -173,6 +179,7 @@ class Leading:
             name = name_of(fact.block)
             self._published[name] = None
             self._lanes[fact.block.lane] = fact
+            self._sent_again = fact.block.lane if fact.resent else None
             self._bodies.add(name, None, fact.block.size)
         elif isinstance(fact, ConsumerAttached):
             self.remembers(fact)
@@ -304,17 +311,20 @@ class Leading:
         elif isinstance(command, Answered | Rejected):
             self._answered.add(command.request)
             command = self._as_may_be_said(command)
+        elif isinstance(command, Refused) and command.lane == self._sent_again:
+            command = _perhaps_taken(command)
         self._decisions.append(command)
         self._manager.ask_for_tick()
 
     def _as_may_be_said(self, answer: Answered | Rejected) -> Answered | Rejected:
         """PROTOCOL 7.5: what was promised, or decided, before a part was cut off is in doubt there: the others may
-        know nothing of it."""
+        know nothing of it. Nor does it tell history (PROTOCOL 5), whenever it was asked for."""
         views = self._manager.catalogue.views
         is_restricted = views.situation is not None and views.situation.state is State.D
-        if isinstance(answer, Answered) and answer.binds and is_restricted and answer.binds != views.present:
-            return _not_here(answer)
-        return answer
+        if not (isinstance(answer, Answered) and answer.binds and is_restricted):
+            return answer
+        is_of_this_part = answer.binds == views.present and not answer.is_history
+        return answer if is_of_this_part else _not_here(answer)
 
     def wrote_block(self, kind: int, destination: int, list_number: int, block: Block) -> None:
         assert block.buffer is not None, "it was written just now"
@@ -354,8 +364,8 @@ class Leading:
             self._there[backup] = max(index, self._there[backup])
             self._tell()
 
-    def only_these_follow(self, backups: list[Incarnation]) -> None:
-        """A view begins: who of it is synchronised. Their marks count anew."""
+    def only_these_follow(self, backups: Collection[Incarnation]) -> None:
+        """Another view begins, before anything is handled in it: who is synchronised. Their marks count anew."""
         self._there = dict.fromkeys(backups, 0)
         self._tell()
 
@@ -552,15 +562,15 @@ class Leading:
     def decide_afresh(self, dropped: list[Handed], *, is_restricted: bool) -> None:
         """PROTOCOL 2 and 4: a view that does not go on from the last one. What was handed out and no client has goes
         back: what was `dropped`, and what nobody has heard of yet, which must not be said again. Nor must, in a
-        restricted view, what became of transactions before it."""
+        restricted view, what became of transactions before it, or in any that something was not taken: it was sent
+        before this view, and others may have taken it who are not here."""
         unheard: list[Handed] = []
-        if is_restricted:
-            self._decisions = _in_doubt(self._decisions)
-            for said in (self._unsaid, self._flying):
-                for at, command in enumerate(said):
-                    if isinstance(command, Logged):
-                        doubtful = _in_doubt(command.decisions)
-                        said[at] = msgspec.structs.replace(command, decisions=doubtful)
+        self._decisions = _in_doubt(self._decisions, is_restricted=is_restricted)
+        for said in (self._unsaid, self._flying):
+            for at, command in enumerate(said):
+                if isinstance(command, Logged):
+                    doubtful = _in_doubt(command.decisions, is_restricted=is_restricted)
+                    said[at] = msgspec.structs.replace(command, decisions=doubtful)
         self._decisions = self._without_dispatches(self._decisions, unheard)
         for waiting in (self._unsaid, self._flying):
             for at, command in enumerate(waiting):
@@ -639,8 +649,25 @@ class Leading:
         self.go_on()
 
 
-def _in_doubt(decisions: list[Command]) -> list[Command]:
-    return [_not_here(each) if isinstance(each, Answered) and each.binds else each for each in decisions]
+def _in_doubt(decisions: list[Command], *, is_restricted: bool) -> list[Command]:
+    return [_as_doubtful(each, is_restricted=is_restricted) for each in decisions]
+
+
+def _as_doubtful(decision: Command, *, is_restricted: bool) -> Command:
+    if isinstance(decision, Refused):
+        return _perhaps_taken(decision)
+    if isinstance(decision, Answered) and decision.binds and is_restricted:
+        return _not_here(decision)
+    return decision
+
+
+def _perhaps_taken(refused: Refused) -> Refused:
+    """What is said instead where another primary may have taken the same message, and has it: its log comes when it
+    is back. Only who has heard of a message first can say that it was not taken."""
+    if refused.code not in _FOR_WANT_OF_ROOM:
+        return refused
+    sentence = "it cannot be taken now, and another that led may have taken it before: look whether it comes"
+    return Refused(refused.lane, refused.first, "message-in-doubt", sentence)
 
 
 def _not_here(answer: Answered) -> Rejected:

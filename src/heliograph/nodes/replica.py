@@ -736,6 +736,7 @@ class Replica:
             self._begin_to_lead(view, roles)
         else:
             self._entered(view)
+            self._leading.only_these_follow(roles.backups)
             self.reunion.awaits(self._from_other_parts(roles))
             kept, self._kept = self._kept, []
             self._handle_all(self._leading, kept)
@@ -745,7 +746,6 @@ class Replica:
         newcomers = [who for who in roles.client_managers if who not in self._known_clients]
         self._known_clients = roles.client_managers
         self._forget_bodies = self._forget_bodies or bool(newcomers)
-        leading.only_these_follow(list(roles.backups))
         dropped, self._dropped = self._dropped, []
         state = roles.partition.state
         leading.decide_afresh(dropped, is_restricted=state is State.D)
@@ -818,7 +818,12 @@ class Replica:
         self._entered(view)
         prefix = b"s" + view.id
         leading = Leading(
-            self.manager, self._say, self._own_disk_has, prefix=prefix, lease_seconds=self._lease_seconds
+            self.manager,
+            self._say,
+            self._own_disk_has,
+            backups=roles.backups,
+            prefix=prefix,
+            lease_seconds=self._lease_seconds,
         )
         self._leading = self._bus.leading = leading
         self.reunion.awaits(self._from_other_parts(roles))

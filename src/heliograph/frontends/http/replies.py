@@ -105,7 +105,7 @@ def status_of(error: HeliographError) -> int:
         return 429
     if code in _IN_THE_WAY or code.endswith("-exists"):
         return 409
-    if code == "storage-full":
+    if code in ("storage-full", "message-in-doubt"):  # of the other one, 503 would ask to send it twice
         return 507
     if code.endswith("-unknown") and code not in ("subject-unknown", "protocol-unknown", "version-unknown"):
         return 404

@@ -48,6 +48,7 @@ _BY_CODE: Final = {
     "block-too-large": 0x95,
     "destination-full": 0x97,
     "storage-full": 0x97,
+    "message-in-doubt": 0x97,
     "disk-full": 0x97,
     "too-many-destinations": 0x97,
 }
