@@ -354,6 +354,8 @@ class Desk:
         credit: int = 0,
         then: Callable[[], None] | None = None,
         number: int = -1,
+        selector: str = "",
+        shared: bool = False,
     ) -> Taker:
         """`number`: its client's own for it, under which it could be claimed."""
         consumer = self._issuer.consumer()
@@ -383,6 +385,8 @@ class Desk:
                 credit=credit,
                 then=then,
                 number=number,
+                selector=selector,
+                shared=shared,
             )
 
         request = self._request(f"consumer of {address}", ready)
@@ -396,6 +400,8 @@ class Desk:
                 subscription=subscription,
                 client="client" if subscription else "",
                 durable=bool(subscription),
+                shared=shared,
+                selector=selector,
                 prompt=mode == "auto",
                 number=number,
             )

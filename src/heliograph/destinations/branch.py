@@ -66,6 +66,9 @@ class Account(msgspec.Struct, array_like=True):
     perhaps: ByLane = {}  # sent in such transactions: not among what is known
     apart: dict[str, ByLane] = {}  # of `seen`: what a restricted view handed out
     apart_by_number: dict[int, Ranges] = {}  # the same by list and number, of what is older than the account
+    before: dict[
+        str, ByLane
+    ] = {}  # what waits and is older than a durable subscription, of those that were made
 
 
 class Branch(msgspec.Struct, array_like=True):
@@ -273,6 +276,10 @@ def account_of(catalogue: Catalogue, state: DestinationState, lying: Lying, layo
         for name, list_number in lists_of(lying)
     }
     account.apart_by_number = {number: common(ranges, older) for number, ranges in apart.items()}
+    for name, list_number in lying.list_of.items():
+        origin = ledger.made_of(state.number, list_number)
+        if origin is not None and not origin.has_kept and origin.begins > 1:
+            account.before[name] = layout.by_lane(common(lying.waiting, ((1, origin.begins - 1),)))
     return account
 
 
@@ -328,6 +335,20 @@ def fill_like(account: Account, other: Account, lying: Lying, layout: Layout) ->
             apart = other.apart.get(name, {}).get(lane, NONE)
             seen = account.seen[name]
             seen[lane] = minus(seen.get(lane, NONE), common(unmarked, apart))
+
+
+def kept_for(theirs: Account, name: str, kept: Ranges, layout: Layout) -> Ranges:
+    """Of what is kept here for other parts, by number, what a subscription of one of them gets: all that its part did
+    not know when they met, for that cannot have been before it; and what its part knew, and it waits for there."""
+    found: list[tuple[int, int]] = []
+    wanted = theirs.wanted_by.get(name, {})
+    for block, low, high in layout.of_numbers(kept):
+        lane, shift = block.lane, block.first - block.number
+        known = union(*(each.get(lane, NONE) for each in (theirs.known, theirs.perhaps, theirs.moved)))
+        here = ((low + shift, high + shift),)
+        for first, last in union(minus(here, known), common(here, wanted.get(lane, NONE))):
+            found.append((first - shift, last - shift))
+    return union(found)
 
 
 def fill(account: Account, lying: Lying, layout: Layout) -> None:

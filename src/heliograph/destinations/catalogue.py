@@ -46,6 +46,7 @@ from heliograph.destinations.paths import Paths, encode_path
 from heliograph.destinations.pausing import Paused
 from heliograph.destinations.pipelines import Pipelines
 from heliograph.destinations.queue import Queue
+from heliograph.destinations.subscriptions import Terms
 from heliograph.destinations.topic import Topic
 from heliograph.destinations.transactions import Transactions
 from heliograph.destinations.views import Views
@@ -276,15 +277,22 @@ class Catalogue:
     def _subscribe_by_patterns(self, made: Topic, effects: list[AnyEffect]) -> None:
         """Durable subscriptions to patterns keep what is sent to a topic from its first message on, also while
         their clients are away."""
+        for _, named in self.terms_by_patterns(made):
+            made.subscribe_durably(named, effects)
+
+    def terms_by_patterns(self, topic: Topic) -> list[tuple[Terms, Terms]]:
+        """Durable subscriptions to patterns that match a topic: as they are written down, and as they are there."""
         written = self.by_address.get(PATTERNS)
-        if not isinstance(written, Topic) or name_of(made.address).startswith(TEMPORARY_PREFIX):
-            return
-        for subscription in list(written.subscriptions.values()):
+        if not isinstance(written, Topic) or name_of(topic.address).startswith(TEMPORARY_PREFIX):
+            return []
+        found = []
+        for subscription in written.subscriptions.values():
             terms = subscription.terms
             pattern = pattern_in(terms.name) if terms.durable else None
-            if pattern is not None and pattern.matches(made.address):
-                named = msgspec.structs.replace(terms, name=name_at(terms.name, made.address))
-                made.subscribe_durably(named, effects)
+            if pattern is not None and pattern.matches(topic.address):
+                named = msgspec.structs.replace(terms, name=name_at(terms.name, topic.address))
+                found.append((terms, named))
+        return found
 
     def make_well_known(self, effects: list[AnyEffect]) -> None:
         """The server's own destinations are there from the start (M11)."""

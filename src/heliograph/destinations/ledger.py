@@ -71,6 +71,14 @@ class MissedRecord(msgspec.Struct, array_like=True):
     last: int
 
 
+class Made(msgspec.Struct, array_like=True):
+    """A durable subscription that was made."""
+
+    begins: int  # the number that the next message would have got
+    branch: bytes = b""  # where it was made; empty: here
+    has_kept: bool = False  # whether it has what was kept here for subscriptions of other parts
+
+
 class Book(msgspec.Struct, array_like=True):
     """One destination in one chapter."""
 
@@ -83,6 +91,7 @@ class Book(msgspec.Struct, array_like=True):
     handed_out: dict[int, list[tuple[int, int]]] = {}  # the same numbers, of what was handed out
     unmade: dict[bytes, Ranges] = {}  # staged in transactions that were not committed, or not yet
     apart: dict[int, list[tuple[int, int]]] = {}  # by list: numbers, of what restricted views handed out
+    made: dict[int, Made] = {}  # by list
 
 
 class Deleted(msgspec.Struct, array_like=True):
@@ -191,8 +200,7 @@ class Ledger:
         elif kind == RecordKind.SUBSCRIPTION:
             record = _decode_subscription(payload)
             if record.terms.durable:
-                chapter, address = self._now, self._addresses.get(record.destination, "")
-                (chapter.ended if record.ended else chapter.subscribed).append((address, record.terms))
+                self._subscription(record)
         elif kind == RecordKind.PATH:
             path = _decode_path(payload)
             self._now.paths[f"{path.unit} {path.address}"] = bytes(payload)
@@ -203,6 +211,18 @@ class Ledger:
             self._now.is_restricted = bool(entered.view) and entered.state is State.D
         elif kind == RecordKind.IN_FORCE:
             self._now.last_decided = []
+
+    def _subscription(self, record: SubscriptionRecord) -> None:
+        chapter, address = self._now, self._addresses.get(record.destination, "")
+        (chapter.ended if record.ended else chapter.subscribed).append((address, record.terms))
+        before = self.made_of(record.destination, record.number)
+        for book in self._books(record.destination):
+            book.made.pop(record.number, None)
+        if not record.ended:
+            made = Made(record.begins, record.branch, bool(record.branch))
+            if before is not None and record.branch:  # it was here, and has now what it lacked
+                made = Made(before.begins, before.branch, has_kept=True)
+            self._book(record.destination).made[record.number] = made
 
     def _staged(self, destination: int, book: Book, payload: bytes | memoryview) -> None:
         """Nobody has it before its transaction is committed."""
@@ -331,6 +351,11 @@ class Ledger:
     def done_of(self, destination: int) -> dict[int, Ranges]:
         """By list: numbers below the base."""
         return self._below(destination, [book.done for book in self._books(destination)])
+
+    def made_of(self, destination: int, list_number: int) -> Made | None:
+        """How a durable subscription came about; None if it is older than both chapters."""
+        found = [book.made[list_number] for book in self._books(destination) if list_number in book.made]
+        return found[-1] if found else None
 
     def handed_out_of(self, destination: int) -> dict[int, Ranges]:
         """The same, of what was handed out."""

@@ -509,9 +509,12 @@ class CatalogueRecovery:
         topic = replay.topic
         if record.ended:
             topic.forget_subscription(record.number)
-        else:
+            return
+        subscription = topic.subscriptions.get(record.number) if record.branch else None
+        if subscription is None:
             subscription = topic.restore_subscription(record.number, record.terms)
             replay.begins(subscription, topic.intake.next_number)
+        replay.inherits(subscription, record.kept)
 
     def _relocated(self, record: Record) -> None:
         moves = dict(_PAIR.iter_unpack(record.payload))

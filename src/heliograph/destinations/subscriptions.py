@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import msgspec
 
+from heliograph.cluster.ranges import NONE, Ranges
 from heliograph.destinations.effects import AnyEffect
 from heliograph.destinations.message_list import MessageList
 from heliograph.destinations.sequence import Sequence, SharedLevel
@@ -39,12 +40,21 @@ the others (P4). No client can ask for this name."""
 
 
 class SubscriptionRecord(msgspec.Struct, array_like=True):
-    """How the journal keeps a durable subscription. `ended`: it was unsubscribed."""
+    """How the journal keeps a durable subscription. `ended`: it was unsubscribed. Fields are appended, never
+    reordered.
+
+    `begins` is the number that the next message would get when it was made. One that another part made says in which
+    `branch` that was, and what it gets of what is `kept` here for other parts: with its record it has it. If it is
+    here already, it has been made here too.
+    """
 
     destination: int
     number: int
     terms: Terms
     ended: bool = False
+    begins: int = 0
+    kept: Ranges = NONE
+    branch: bytes = b""
 
 
 class Group:

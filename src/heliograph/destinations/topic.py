@@ -152,6 +152,13 @@ class Topic(Destination):
                 if not group.without or group.without not in self._senders_of(session_of(block.lane)):
                     yield group, runs_of(indices)
 
+    def wanted(self, terms: Terms, block: Block) -> list[tuple[int, int]]:
+        """The messages of a block that a subscription with these terms gets, as (start, stop) runs."""
+        if terms.without and terms.without in self._senders_of(session_of(block.lane)):
+            return []
+        selector = parse_selector(terms.selector)
+        return [(0, block.count)] if selector is None else runs_of(selector.select(Columns(block)))
+
     def held(self) -> int:
         """The longest backlog of any subscription. While it alone keeps the topic blocked, others do not
         matter."""
@@ -240,7 +247,8 @@ class Topic(Destination):
         subscription = self.restore_subscription(self._next_list, terms)
         self.regate_list(subscription.messages, [])
         if subscription.messages.durable:
-            record = SubscriptionRecord(self.number, subscription.messages.number, terms)
+            begins = self.intake.next_number
+            record = SubscriptionRecord(self.number, subscription.messages.number, terms, begins=begins)
             effects.append(Write(RecordKind.SUBSCRIPTION, _encode(record)))
         if self.intake.pending:
             self._beginning.append((self.intake.pending[-1], subscription))
@@ -279,6 +287,12 @@ class Topic(Destination):
         if terms.name:
             self._by_key[terms.key] = subscription
         return subscription
+
+    @property
+    def kept_list(self) -> int | None:
+        """The number of what is kept for other parts, None if nothing is."""
+        kept = self._kept_for_others()
+        return kept.number if kept is not None else None
 
     @property
     def next_list(self) -> int:

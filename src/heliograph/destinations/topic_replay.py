@@ -6,7 +6,8 @@ from __future__ import annotations
 from bisect import bisect_right
 from operator import attrgetter
 
-from heliograph.destinations.pages import Entry, Page
+from heliograph.cluster.ranges import Ranges
+from heliograph.destinations.pages import Entry, Page, pages_of
 from heliograph.destinations.replay import EntryRuns, again
 from heliograph.destinations.sequence import Sequence
 from heliograph.destinations.snapshot import (
@@ -64,14 +65,41 @@ class SequenceReplay:
         if len(kept) == len(self.pages):
             return
         self._grows = self._grows and bool(kept) and kept[-1] is self.pages[-1]
-        places = {page.origin: index for index, page in enumerate(kept)}
+        self._lay_out(kept, cursors)
+
+    def _lay_out(self, pages: list[Page], cursors: list[CursorReplay]) -> None:
+        places = {page.origin: index for index, page in enumerate(pages)}
         for cursor in cursors:
             cursor.waiting.move(places)
             cursor.dispatched.move(places)
             cursor.pledged.move(places)
-        for index, page in enumerate(kept):
+        for index, page in enumerate(pages):
             page.origin = index
-        self.pages = kept
+        self.pages = pages
+
+    def entries_like(self, entries: list[Entry], cursors: list[CursorReplay]) -> list[Entry]:
+        """The same messages, which another group has, as this one has them.
+
+        What it lacks, because nobody was in it or all were through with it, comes back in pages of its own. All
+        cursors have passed that: what somebody has yet to read is here.
+        """
+        here, lacking = EntryRuns(), EntryRuns()
+        for page in self.pages:
+            here.add(page.entries())
+        lacking.add([entry._replace(deliveries=0, origin=-1) for entry in entries])
+        for entry in entries:
+            for found in here.cut(entry.number, entry.last):
+                lacking.cut(found.number, found.last)
+        if lacking.all():
+            self._grows = False
+            added = pages_of(lacking.all())
+            for number, page in enumerate(added, len(self.pages)):
+                page.origin = number
+            self._lay_out(sorted([*self.pages, *added], key=_first), cursors)
+        runs = EntryRuns()
+        for page in self.pages:
+            runs.add(page.entries())
+        return [found for entry in entries for found in runs.cut(entry.number, entry.last)]
 
 
 def _seen(entry: Entry) -> Entry:
@@ -103,6 +131,13 @@ class CursorReplay:
         runs.add(entries)
         runs.add([_seen(entry) for entry in runs.cut(0, self.seen - 1)])
         return runs.all()
+
+    def lying(self, numbers: Ranges) -> list[Entry]:
+        """What there is of these, read or not; where nobody consumes."""
+        runs = EntryRuns()
+        runs.add(list(self.waiting.all()))
+        runs.add(self._sequence.between(self.next_number, self._sequence.end))
+        return [entry for first, last in numbers for entry in runs.cut(first, last)]
 
     def was_dispatched(self, first: int, last: int) -> None:
         self._read_to(last)
@@ -182,6 +217,19 @@ class TopicReplay:
         # One that ended may have had its number, and needed what was deleted since.
         self._cursors = {key: cursor for key, cursor in self._cursors.items() if key[0] != of_list}
 
+    def inherits(self, subscription: Subscription, numbers: Ranges) -> None:
+        """It gets these, of what is kept for subscriptions of other parts: it is one of them (P4)."""
+        kept = self.topic.subscriptions.get(self.topic.kept_list or 0)
+        if kept is None or not numbers:
+            return
+        for priority, source in self.by_priority(kept.messages.number):
+            entries = source.lying(numbers)
+            if entries:
+                sequence = self.sequence(subscription.group, priority)
+                heir = self.cursor(subscription, priority)
+                cursors = self._cursors_in(subscription.group, priority)
+                heir.waiting.add(sequence.entries_like(entries, cursors))
+
     def published(self, block: Block, position: int, runs: list[tuple[int, int, int]]) -> None:
         """`runs`: the block by priority. Only groups that somebody is in keep anything."""
         for group, spans in self.topic.selected(block):
@@ -254,8 +302,11 @@ class TopicReplay:
             if key not in groups:
                 del self._sequences[key, priority]
         for (key, priority), sequence in self._sequences.items():
-            members = [each for each in self.topic.subscriptions.values() if each.group is groups[key]]
-            sequence.trim([self.cursor(subscription, priority) for subscription in members])
+            sequence.trim(self._cursors_in(groups[key], priority))
+
+    def _cursors_in(self, group: Group, priority: int) -> list[CursorReplay]:
+        members = [each for each in self.topic.subscriptions.values() if each.group is group]
+        return [self.cursor(subscription, priority) for subscription in members]
 
     def finish(self, residence: Residence) -> list[Page]:
         """Give the topic what waits in it. Returns the pages that are held."""

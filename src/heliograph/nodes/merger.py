@@ -33,7 +33,6 @@ from heliograph.destinations.branch import (
     fill_like,
     header_of,
     is_topic,
-    key_of,
     lying_in,
     summary_of,
 )
@@ -55,6 +54,12 @@ from heliograph.model.ids import LaneId, SessionId, session_of
 from heliograph.model.large import FileId, LargeReference, reference_of
 from heliograph.nodes.branches import layout_of, read
 from heliograph.nodes.message_manager import MessageManager
+from heliograph.nodes.subscription_union import (
+    SubscriptionUnion,
+    has_to_get_more,
+    list_named,
+    with_what_was_before,
+)
 
 _PAIR = struct.Struct("<QQ")
 # Bodies that are asked for in one go.
@@ -123,8 +128,9 @@ class Merger:
         self._take_sessions(branch)
         self._take_documents(branch)
         self._take_places(branch)
-        self._take_subscriptions(branch)
+        await self._take_subscriptions(branch)
         self._take_alerts(branch)
+        branch = with_what_was_before(self._manager.catalogue, branch)
         ledges = {account.address: await self._ledge(account) for account in branch.accounts}
         plan = plan_here(branch, [ledge.ours for ledge in ledges.values()])
         for transfer in plan.transfers:
@@ -183,12 +189,15 @@ class Merger:
             if document.key not in here or document.version > here[document.key].version:
                 self._write(RecordKind.DOCUMENT, 0, 0, encode_document(document))
 
-    def _take_subscriptions(self, branch: Branch) -> None:
-        for address, terms in branch.subscribed:
-            topic = self._manager.catalogue.by_number[self._number_of(address)]
-            if isinstance(topic, Topic) and list_named(topic, terms) is None:
-                record = SubscriptionRecord(topic.number, topic.next_list, terms)
-                self._write(RecordKind.SUBSCRIPTION, 0, 0, encode_record(record))
+    async def _take_subscriptions(self, branch: Branch) -> None:
+        def topic_at(address: str) -> Topic | None:
+            found = self._manager.catalogue.by_number[self._number_of(address)]
+            return found if isinstance(found, Topic) else None
+
+        def write(payload: bytes) -> None:
+            self._write(RecordKind.SUBSCRIPTION, 0, 0, payload)
+
+        await SubscriptionUnion(self._manager, branch, write, topic_at).take_in()
 
     def _end_subscriptions(self, branch: Branch) -> None:
         for address, terms in branch.ended:
@@ -534,6 +543,7 @@ def _knows_the_rest(manager: MessageManager, branch: Branch) -> bool:
         )
         and all(each.key in here and each.version <= here[each.key].version for each in branch.documents)
         and all(_has(catalogue, *each) or each in ended for each in branch.subscribed)
+        and not any(_lacks_what_was_kept(catalogue, *each) for each in branch.subscribed)
         and not any(_has(catalogue, *each) for each in branch.ended)
         and not any(SessionId(session) in catalogue.sessions for session in branch.closed)
         and not _unplaced(catalogue, branch)
@@ -569,12 +579,10 @@ def _has(catalogue: Catalogue, address: str, terms: Terms) -> bool:
     return isinstance(topic, Topic) and list_named(topic, terms) is not None
 
 
-def list_named(topic: Topic, terms: Terms) -> int | None:
-    """The durable subscription of that client and name."""
-    for number, subscription in topic.subscriptions.items():
-        if subscription.terms.durable and key_of(subscription.terms) == key_of(terms):
-            return number
-    return None
+def _lacks_what_was_kept(catalogue: Catalogue, address: str, terms: Terms) -> bool:
+    topic = catalogue.by_address.get(Address(address))
+    number = list_named(topic, terms) if isinstance(topic, Topic) else None
+    return isinstance(topic, Topic) and number is not None and has_to_get_more(catalogue, topic, number)
 
 
 def _parts(buffer: bytes, sequences: Ranges) -> list[bytes]:
