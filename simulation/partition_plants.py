@@ -202,5 +202,7 @@ PARTITION_FAULTS: dict[str, tuple[str, ...]] = {
     "each part goes on with the same tags": ("carry",),
     "a claim says nothing of what was settled": ("carry",),
     "a subscriber forgets what it had elsewhere": ("roam",),
+    "act on frames of an old view": ("stall",),
+    "what another part gave is stored": ("smuggle",),
     "confirm before sync": ("slow_disk",),
 }

@@ -303,31 +303,56 @@ class PartitionPlays(PartitionStage):
 
     def _carry(self) -> bool:
         """Who was given something in one part is through with it in another."""
-        return self._play(self._carrying(lambda: None))
+        return self._play(self._carrying())
 
-    def _smuggle(self) -> bool:
-        """And it has more than it has looked at when it goes."""
-        return self._play(self._carrying(partial(self._break_for, "one")))
-
-    def _carrying(self, leave: Callable[[], None]) -> Acts:
+    def _carrying(self) -> Acts:
         crew = self._crew()
         if crew is None:
             return
         first, (second, third), (one, two, three) = crew
         ours, theirs = [first, second, one, two], [third, three]
-        self._seat("one", 0, 0.1)
-        self._seat("two", two, 0.1)
-        self._seat("many", 0, 0.1)
-        yield 1.0
-        yield from self._chase("one", theirs)
-        yield 0.5
+        yield from self._come_along(theirs, beside=two)
         yield from self._freeze("one", lambda: self.cuts.cut_into([ours, theirs]), 0.8)
         for part in (theirs, ours, theirs, ours):
             yield from self._chase("many", theirs)
             yield from self._chase("one", part)
             yield self.world.between(0.1, 0.8)
-            yield from (self._deafen("one") if self.world.chance(0.5) else self._freeze("one", leave, 0.0))
+            yield from (self._deafen("one") if self.world.chance(0.5) else self._freeze("one", _nothing, 0.0))
         yield from self._end()
+
+    def _smuggle(self) -> bool:
+        """What somebody is through with in a restricted part is never heard there, and it asks the other part
+        whether it is stored. Then it is gone, and whoever else consumes there gets what nobody has heard of."""
+        return self._play(self._smuggling())
+
+    def _smuggling(self) -> Acts:
+        crew = self._crew()
+        if crew is None:
+            return
+        first, (second, third), (one, two, three) = crew
+        ours, theirs = [first, second, one, two], [third, three]
+        yield from self._come_along(theirs, beside=two)
+        self._seat("many", three, 0.1)
+        self.cuts.cut_into([ours, theirs])
+        yield 1.0
+        since = self.world.now
+        yield from self._until(lambda: self._is_given_since("one", since))
+        yield from self._freeze("one", partial(self._mute, "one"), 0.0)
+        yield 0.1
+        self._break_for("one")
+        yield from self._chase("one", ours)
+        yield 0.5
+        self._seat("one", three, 9.0)
+        yield from self._end()
+
+    def _come_along(self, theirs: list[int], *, beside: int) -> Acts:
+        """Who consumes from a queue is with those who will be cut off, and the other who does is not."""
+        self._seat("one", 0, 0.1)
+        self._seat("two", beside, 0.1)
+        self._seat("many", 0, 0.1)
+        yield 1.0
+        yield from self._chase("one", theirs)
+        yield 0.5
 
     def _greet(self) -> bool:
         """A subscriber begins a new life as the parts meet, in the other part than the last one."""
@@ -385,14 +410,12 @@ class PartitionPlays(PartitionStage):
         process = self._at(crew[0]).process if crew is not None else None
         if crew is None or process is None:
             return
+        process.loop.slowness = 50.0
+        yield self.world.between(0.1, 0.3)
         process.loop.stop()
-        yield 0.2
-        if self.world.chance(0.5):
-            self.cuts.cut_into([[crew[0]], [host for host in self._network.hosts if host != crew[0]]])
-            yield 0.8
-            self.cuts.heal()
-        yield self.world.between(0.5, 5.0)
+        yield self.world.between(2.6, 3.2)
         process.loop.resume()
+        process.loop.slowness = 1.0
         yield 1.5
 
     def _orphan(self) -> bool:
@@ -419,6 +442,9 @@ class PartitionPlays(PartitionStage):
         for process in stopped:
             process.loop.resume()
         yield 0.5
+
+
+def _nothing() -> None: ...
 
 
 class Deliberate(Transacting):

@@ -167,10 +167,20 @@ class PartitionStage(PartitionWeather):
         last = next(found, None)
         return last is not None and not last.settled_at and not last.was_returned
 
+    def _is_given_since(self, name: str, moment: float) -> bool:
+        life = self._named(name).life
+        return any(each.consumer == life and each.at > moment for each in reversed(self._parted.hand_outs))
+
     def _break_for(self, name: str) -> None:
         transport = self._named(name).transport
         if transport is not None and not transport.is_broken:
             transport.reset_here()
+
+    def _mute(self, name: str) -> None:
+        """What it says from now on is not heard."""
+        transport = self._named(name).transport
+        if transport is not None:
+            transport.is_silent = True
 
     def _deafen(self, name: str) -> Acts:
         """What it is given now it never gets."""
