@@ -7,7 +7,6 @@ a part that must not hand them out, and is given one, has what another part gave
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from typing import Final
 
