@@ -1,18 +1,23 @@
 """The command: `python -m fuzz [TARGET …] --seconds N`. Each target runs in a process of its own.
 
-What each has had of the processor is added up beside what is kept of it, so that many short runs count as a long one.
+What each has had of the processor is added up beside what is kept of it, so that many short runs count as a long one,
+for as long as what it tries is the same (`sources`). A table says so at the end, `--json` for programs.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
 import os
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from threading import Lock
 
+import msgspec
+
+from fuzz.sources import digest
+from fuzz.tally import FINDING, Tally, row, table
 from fuzz.targets import TARGETS
 
 CORPUS = Path(__file__).parent / "corpus"
@@ -36,7 +41,7 @@ def _run_one(name: str, seconds: int, kept: Path) -> None:
         f"-max_total_time={seconds}",
         "-max_len=4096",
         "-timeout=10",
-        f"-artifact_prefix={kept}/finding-",
+        f"-artifact_prefix={kept}/{FINDING}",
     ]
     atheris.Setup([sys.argv[0], *options, str(kept), str(seeds)], targets[name])
     atheris.Fuzz()
@@ -58,62 +63,52 @@ def main() -> int:
     parser.add_argument(
         "--kept", type=Path, default=Path(".fuzz"), help="where new inputs and findings are kept"
     )
+    parser.add_argument("--json", action="store_true", help="the table at the end as JSON, and nothing else")
     parser.add_argument("--here", action="store_true", help="in this process: one target only")
     arguments = parser.parse_args()
     names = arguments.targets or list(TARGETS)
     unknown = [name for name in names if name not in TARGETS]
     if unknown:
         parser.error(f"there is no target {unknown[0]}")
+    if importlib.util.find_spec("atheris") is None:
+        parser.error("atheris is not installed: pip install -e '.[fuzz]'")
     if arguments.here:
         _run_one(names[0], arguments.seconds, arguments.kept / names[0])
     return _run_all(names, arguments)
 
 
 def _run_all(names: list[str], arguments: argparse.Namespace) -> int:
-    tally = Tally(arguments.kept / TALLY)
-    failed: list[str] = []
+    tally = Tally(arguments.kept / TALLY, digest)
+    chosen, failed = list(names), dict[str, None]()
     while names:
         with ThreadPoolExecutor(arguments.processes) as pool:
             statuses = list(pool.map(lambda name: _run_apart(name, arguments, tally), names))
-        failed += [name for name, status in zip(names, statuses, strict=True) if status]
+        failed.update({name: None for name, status in zip(names, statuses, strict=True) if status})
         wanted = arguments.minutes * 60
         names = [name for name in names if name not in failed and tally.seconds(name) < wanted]
-    tried = len(arguments.targets or TARGETS)
-    print(f"findings in {', '.join(failed)}" if failed else f"no finding in {tried} targets")
+    rows = [row(name, tally, arguments.kept / name, failed=name in failed) for name in chosen]
+    if arguments.json:
+        print(json.dumps(msgspec.to_builtins(rows), indent=1))
+    else:
+        print(table(rows))
+        print(f"findings in {', '.join(failed)}" if failed else f"no finding in {len(chosen)} targets")
     return 1 if failed else 0
 
 
 def _run_apart(name: str, arguments: argparse.Namespace, tally: Tally) -> int:
     command = [sys.executable, "-m", "fuzz", name, "--here", "--seconds", str(arguments.seconds)]
-    process = os.posix_spawn(sys.executable, [*command, "--kept", str(arguments.kept)], os.environ)
+    # What the fuzzer itself says is for people, as what follows.
+    quiet = [(os.POSIX_SPAWN_DUP2, sys.stderr.fileno(), sys.stdout.fileno())] if arguments.json else []
+    process = os.posix_spawn(
+        sys.executable, [*command, "--kept", str(arguments.kept)], os.environ, file_actions=quiet
+    )
     _, status, used = os.wait4(process, 0)
     took = used.ru_utime + used.ru_stime
     tally.add(name, took)
     so_far = tally.seconds(name) / 60
-    print(f"{name}: {took:.0f} s of processor time, {so_far:.1f} min in all runs", flush=True)
+    told = sys.stderr if arguments.json else sys.stdout
+    print(f"{name}: {took:.0f} s of processor time, {so_far:.1f} min for this code", file=told, flush=True)
     return status
-
-
-class Tally:
-    """Seconds of processor time that each target has had, in a file."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._turn = Lock()
-
-    def _known(self) -> dict[str, float]:
-        known: dict[str, float] = json.loads(self._path.read_text()) if self._path.exists() else {}
-        return known
-
-    def seconds(self, name: str) -> float:
-        return self._known().get(name, 0.0)
-
-    def add(self, name: str, seconds: float) -> None:
-        with self._turn:
-            known = self._known()
-            known[name] = round(known.get(name, 0.0) + seconds, 1)
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            self._path.write_text(json.dumps(dict(sorted(known.items())), indent=1) + "\n")
 
 
 if __name__ == "__main__":

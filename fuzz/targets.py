@@ -8,8 +8,10 @@ from contextlib import suppress
 from crc32c import crc32c
 
 from fuzz.desk import OTHERS_LANE, Desk
-from heliograph.bus import wire
+from heliograph.bus import frames, wire
+from heliograph.bus.assembling import Assembler
 from heliograph.bus.frames import read_piece
+from heliograph.bus.interface import Place
 from heliograph.frontends.alert_messages import meant_by
 from heliograph.frontends.amqp.content_reader import ContentReader
 from heliograph.frontends.amqp.conversation import AmqpConversation
@@ -27,7 +29,7 @@ from heliograph.frontends.native.conversation import Conversation as NativeConve
 from heliograph.frontends.native.frames import PREAMBLE, Hello, control_frame
 from heliograph.frontends.stomp.conversation import StompConversation
 from heliograph.frontends.websocket.conversation import WebSocketConversation
-from heliograph.journal.records import Record, position_of
+from heliograph.journal.records import FRAME_HEADER_BYTES, FRAME_MAGIC, Record, offset_of, position_of
 from heliograph.journal.recovery import LogScan
 from heliograph.model import block
 from heliograph.model.alert_topics import parse_destination, parse_topics
@@ -40,6 +42,8 @@ from heliograph.security import scram
 from heliograph.security.sasl import Channel, Proof, Refused
 
 Target = Callable[[bytes], None]
+_SEGMENT = 1
+_PIECE = frames.MAGIC.to_bytes(2, "little")
 _STOMP = tuple(b"CONNECT\naccept-version:%s\n\n\0" % version for version in (b"1.0", b"1.1", b"1.2"))
 _MQTT = {
     0: b"\x10\x10\x00\x04MQTT\x04\x02\x00\x3c\x00\x04self",
@@ -172,18 +176,48 @@ def _quietly(work: Callable[[bytes], object], data: bytes) -> None:
 
 
 def journal(data: bytes) -> None:
-    """A segment that is damaged in any way is understood as far as it is whole, or refused with the place."""
-    records: list[Record] = []
-    scan = LogScan(seed=0, start=position_of(1, 0), lsn=1, on_record=records.append)
-    with suppress(HeliographError):
-        scan.feed(1, data, "1")
-        scan.finish()
+    """A segment that is damaged in any way is understood as far as it is whole, or refused with the place; also with
+    right checksums, or nothing would come to the records."""
+    for segment in (data, _with_frame_checksums(data)):
+        found: list[Record] = []
+        scan = LogScan(seed=0, start=position_of(_SEGMENT, 0), lsn=1, on_record=found.append)
+        with suppress(HeliographError):
+            scan.feed(_SEGMENT, segment, "1")
+            scan.finish()
+        for record in found:
+            assert segment.startswith(record.payload, offset_of(record.position))
+
+
+def _with_frame_checksums(data: bytes) -> bytes:
+    """Frames one behind the other, each as long as it says, say where they stand and that they are whole."""
+    buffer = bytearray(data)
+    at = 0
+    while at + FRAME_HEADER_BYTES <= len(buffer):
+        records = at + FRAME_HEADER_BYTES
+        stop = records + int.from_bytes(buffer[at + 8 : at + 12], "little")
+        buffer[at : at + 4] = FRAME_MAGIC
+        buffer[at + 12 : at + 16] = crc32c(bytes(buffer[records:stop])).to_bytes(4, "little")
+        buffer[at + 40 : records] = position_of(_SEGMENT, at).to_bytes(8, "little")
+        buffer[at + 4 : at + 8] = crc32c(bytes(buffer[at + 8 : records])).to_bytes(4, "little")
+        at = stop
+    return bytes(buffer)
 
 
 def bus(data: bytes) -> None:
-    """What comes from other nodes."""
+    """What comes from other nodes: commands, and the pieces of frames as they are put together, which begin at each
+    `HF`. Their checksums are put right."""
     _quietly(wire.read, data)
     _quietly(read_piece, data)
+    assembler = Assembler()
+    for rest in data.split(_PIECE)[1:]:
+        with suppress(HeliographError):
+            assembler.receive(Place(1, 1), _with_piece_checksum(_PIECE + rest))
+
+
+def _with_piece_checksum(piece: bytes) -> bytes:
+    if len(piece) < frames.HEADER_BYTES:
+        return piece
+    return piece[:4] + crc32c(piece[8:]).to_bytes(4, "little") + piece[8:]
 
 
 # Of each type that a property can have; names that are not here are NULL.
@@ -237,7 +271,8 @@ def sasl(data: bytes) -> None:
     assert isinstance(proof.respond(first), Refused)
     client = scram.Client("ann", "secret", "of-the-client")
     with suppress(HeliographError):
-        client.challenged(first)
+        _, rounds = client.challenged(first)
+        assert scram.MIN_ROUNDS <= rounds <= scram.MAX_ROUNDS, "no server keeps its client busy"
         client.final(bytes(32))
     _quietly(client.check, second)
 
