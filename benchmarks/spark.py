@@ -1,10 +1,11 @@
 """What Spark reads from Heliograph, beside what it reads from memory, in one run.
 
-    python -m benchmarks.spark [--rows 1000000] [--json]
+    python -m benchmarks.spark [--rows 1000000] [--json] [--out FOLDER]
 
 Each round writes the same rows, bodies of 256 bytes, to Parquet: from Arrow batches that are made in the task's
 memory, from the history of a queue (mode feed), and from the queue itself (mode queue, leased, read and
-acknowledged by a query that ends when nothing is left). Figures are the best of the rounds, in rows a second.
+acknowledged by a query that ends when nothing is left). Figures are the best of the rounds, in rows a second. They
+are written to `spark.json` and `spark.md`; under a bar it ends with exit code 1.
 """
 
 from __future__ import annotations
@@ -13,23 +14,27 @@ import argparse
 import json
 import os
 import shutil
+import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 import heliograph
+from benchmarks.report import machine, table
 from heliograph.spark.pipelines.running import source, start_query, start_spark
 from heliograph.spark.schema import ARROW, SCHEMA
 from tests.spark.serving import ServerInProcess
 
 BODY_BYTES: Final = 256
 BATCH_ROWS: Final = 16_384
+ROWS: Final = 1_000_000
 ROUNDS: Final = 3
 BARS: Final = {"feed": 0.6, "queue": 0.25}
 _QUEUE: Final = "queue:bench"
@@ -153,22 +158,96 @@ def figures(rows: int, partitions: int, rounds: int) -> dict[str, float]:
     return best
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rows", type=int, default=1_000_000)
+class Verdict(NamedTuple):
+    """What a mode reached of what there is from memory, and what it has to."""
+
+    name: str
+    share: float
+    bar: float
+
+    @property
+    def is_met(self) -> bool:
+        return self.share >= self.bar
+
+    def __str__(self) -> str:
+        word = "PASS" if self.is_met else "FALLS SHORT"
+        return f"{self.share:.0%} of memory, bar {self.bar:.0%}: {word}"
+
+
+def judged(rates: Mapping[str, float]) -> list[Verdict]:
+    return [Verdict(name, rates[name] / rates["memory"], bar) for name, bar in BARS.items()]
+
+
+def raw(rates: Mapping[str, float], given: Mapping[str, int]) -> dict[str, Any]:
+    """Everything that a run has found."""
+    return {
+        "machine": machine(Path(tempfile.gettempdir())),
+        "measured_at": datetime.now(UTC).isoformat(timespec="seconds"),
+        **given,
+        "body_bytes": BODY_BYTES,
+        "rows_per_second": {name: round(rate) for name, rate in rates.items()},
+        "shares": {
+            verdict.name: {"share": round(verdict.share, 3), "bar": verdict.bar, "met": verdict.is_met}
+            for verdict in judged(rates)
+        },
+    }
+
+
+def page(found: Mapping[str, Any]) -> str:
+    """The same to read, in Markdown."""
+    shares = found["shares"]
+    rows = [
+        [name, f"{rate:,}", *_share_and_bar(shares.get(name))]
+        for name, rate in found["rows_per_second"].items()
+    ]
+    return (
+        "# What Spark reads, side by side\n\n`make bench-spark`. "
+        f"{found['rows']:,} rows of {found['body_bytes']} B to Parquet, {found['partitions']} tasks: from Arrow"
+        " batches that are made in the task's memory, from the history of a queue (feed), and from the queue itself"
+        f" (leased, read and acknowledged), in turns. The best of {found['rounds']} rounds. All figures are in"
+        " `spark.json`.\n\n"
+        + table(["", ""], [[name, value] for name, value in found["machine"].items()])
+        + "\n"
+        + table(["from", "rows/s", "of memory", "bar", ""], rows)
+    )
+
+
+def _share_and_bar(share: Mapping[str, Any] | None) -> list[str]:
+    if share is None:
+        return ["", "", ""]
+    return [f"{share['share']:.0%}", f"{share['bar']:.0%}", "PASS" if share["met"] else "**FALLS SHORT**"]
+
+
+def main(command_line: Sequence[str] | None = None) -> int:
+    """Measure, report, and say by the exit code whether the bars are met."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.spark", description=__doc__)
+    parser.add_argument("--rows", type=int, default=ROWS)
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     parser.add_argument("--partitions", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--json", action="store_true")
-    given = parser.parse_args()
-    found = figures(given.rows, given.partitions, given.rounds)
-    if given.json:
+    parser.add_argument("--out", type=Path, default=Path("benchmarks/results"), help="where the results go")
+    given = parser.parse_args(command_line)
+    if given.rows < ROWS and given.out == parser.get_default("out"):
+        parser.error(f"fewer than {ROWS:,} rows go with --out: such figures are not for keeping")
+    rates = figures(given.rows, given.partitions, given.rounds)
+    sizes = {"rows": given.rows, "partitions": given.partitions, "rounds": given.rounds}
+    return report(rates, sizes, given.out, as_json=given.json)
+
+
+def report(rates: Mapping[str, float], sizes: Mapping[str, int], out: Path, *, as_json: bool) -> int:
+    """Write and say what was found. Returns the exit code: 1 under a bar."""
+    found, verdicts = raw(rates, sizes), judged(rates)
+    out.mkdir(parents=True, exist_ok=True)
+    (out / "spark.json").write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n")
+    (out / "spark.md").write_text(page(found))
+    if as_json:
         print(json.dumps(found))
-        return
-    for name, rate in found.items():
-        share = rate / found["memory"]
-        bar = f", {share:.0%} of it (bar: {BARS[name]:.0%})" if name in BARS else ""
-        print(f"{name:7} {rate:10,.0f} rows/s{bar}")
+    else:
+        told = {verdict.name: f"  {verdict}" for verdict in verdicts}
+        for name, rate in rates.items():
+            print(f"{name:7} {rate:10,.0f} rows/s{told.get(name, '')}")
+    return 0 if all(verdict.is_met for verdict in verdicts) else 1
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -1,6 +1,6 @@
 """A cluster on folders that a simulation left behind, in a process of its own.
 
-    python -m tests.spark.cluster_of_disks FOLDER CLIENT_MANAGERS MESSAGE_MANAGERS
+    python -m tests.spark.cluster_of_disks FOLDER ROLE…
 
 It writes where it is to the file `ready` in the folder when it is whole."""
 
@@ -10,6 +10,7 @@ import asyncio
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from heliograph.bus.cuttable import CuttableBus
@@ -40,13 +41,14 @@ class ThatTime(Clock):
 class ClusterInProcess:
     """From `with` to its end."""
 
-    def __init__(self, folder: Path, client_managers: int, message_managers: int) -> None:
-        self._folder, self._counts = folder, (client_managers, message_managers)
+    def __init__(self, folder: Path, roles: Sequence[str]) -> None:
+        """The roles of the nodes 1.. as they were."""
+        self._folder, self._roles = folder, roles
 
     def __enter__(self) -> str:
         ready = self._folder / "ready"
         command = [sys.executable, "-m", "tests.spark.cluster_of_disks", str(self._folder)]
-        command += [str(count) for count in self._counts]
+        command += self._roles
         with (self._folder / "cluster.err").open("ab") as errors:
             self._process = subprocess.Popen(command, cwd=ROOT, env=CLEAN, stderr=errors)
         wait_until(ready.exists, "the cluster is whole", 120.0)
@@ -57,9 +59,9 @@ class ClusterInProcess:
         self._process.wait()
 
 
-async def serve(folder: Path, client_managers: int, message_managers: int) -> None:
+async def serve(folder: Path, roles: Sequence[str]) -> None:
     bus, nodes = CuttableBus(), []
-    for number in range(1, client_managers + message_managers + 1):
+    for number, role in enumerate(roles, start=1):
         configuration = settings.load(
             None,
             {
@@ -67,16 +69,16 @@ async def serve(folder: Path, client_managers: int, message_managers: int) -> No
                 "server.port": 0,
                 "identity.node": number,
                 "cluster.name": "sim",
-                "cluster.role": CLIENTS if number <= client_managers else MESSAGES,
+                "cluster.role": role,
                 "cluster.seniority": number,
-                "cluster.message_managers": message_managers,
+                "cluster.message_managers": sum(role != CLIENTS for role in roles),
             },
         )
         server = ClusterServer(configuration, bus.on(number), clock=ThatTime())
         await server.start()
         nodes.append(server)
     await until(lambda: all(server.own.is_settled for server in nodes), "everybody is there", 100.0)
-    address = nodes[0].address
+    address = nodes[next(n for n, role in enumerate(roles) if role != MESSAGES)].address
     assert address is not None
     unfinished = folder / "ready.new"
     unfinished.write_text("helio://{}:{}".format(*address), encoding="utf-8")
@@ -85,4 +87,4 @@ async def serve(folder: Path, client_managers: int, message_managers: int) -> No
 
 
 if __name__ == "__main__":
-    asyncio.run(serve(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])))
+    asyncio.run(serve(Path(sys.argv[1]), sys.argv[2:]))

@@ -2,24 +2,60 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import subprocess
 import sys
 from pathlib import Path
 
+import aiomqtt
 import pytest
 from pyarrow import parquet
 
 import heliograph
 from heliograph.cli.pipeline import VIOLATIONS
+from heliograph.client import Connection
 from heliograph.destinations.queue import Queue
 from heliograph.journal.records import RecordKind
 from heliograph.model.destination import Address
 from tests.servers import CLEAN, ROOT, embedded, play, url_of
 from tests.spark.serving import ServerInProcess
-from tests.suites.exchange import receive_all
+from tests.suites.exchange import receive_all, send_all
 
 pytestmark = pytest.mark.req("D4")
+
+
+async def depth_of(connection: Connection, destination: str) -> int:
+    return int((await connection.ask("destination.show", destination=destination))["depth"])
+
+
+async def settles_at(connection: Connection, destination: str, depth: int) -> None:
+    async with asyncio.timeout(30):
+        while await depth_of(connection, destination) != depth:
+            await asyncio.sleep(0.05)
+
+
+async def take_away_on_purpose(connection: Connection, port: int) -> None:
+    """What a policy does not keep, what a later retained message replaced, what was too late, and what an
+    administrator did away with: nobody ever had any of it."""
+    policy = {"retention_messages": 3}
+    await connection.ask("destination.create", destination="queue:short", policy=policy)
+    await send_all(await connection.producer("queue:short"), [b"%d" % n for n in range(20)])
+    await settles_at(connection, "queue:short", 3)
+    async with aiomqtt.Client("127.0.0.1", port, identifier="lamp") as client:
+        for n in range(4):
+            await client.publish("lamp", b"%d" % n, qos=1, retain=True)
+    await settles_at(connection, "queue:$retained/lamp", 1)
+    late = await connection.producer("queue:late")
+    await late.send_confirmed(b"late", time_to_live=0.05)
+    await settles_at(connection, "queue:late", 0)
+    doomed = await connection.producer("queue:doomed")
+    for n in range(6):
+        await doomed.send_confirmed(b"%d" % n, properties={"n": n})
+    await connection.ask("destination.pause", destination="queue:doomed", consumption=True)
+    gone = await connection.ask("message.delete", destination="queue:doomed", filter="n = 3")
+    assert gone["messages"] == 1
+    assert (await connection.ask("destination.purge", destination="queue:doomed"))["messages"] == 5
 
 
 async def plant(folder: Path) -> dict[str, list[str]]:
@@ -52,6 +88,9 @@ async def plant(folder: Path) -> dict[str, list[str]]:
             manager.note(RecordKind.DISPATCHED, b, b.messages.number, [(first + 1, first + 1)])
             manager.note(RecordKind.DISPATCHED, b, b.messages.number, [(first, first)])
             planted["out of order"].append(units[first])
+        # What was lost before a queue is purged is not what the purge took away.
+        await connection.ask("destination.purge", destination="queue:c")
+        await take_away_on_purpose(connection, server.address[1])
         await producer.send_confirmed(b"the last")
     return planted
 
@@ -86,6 +125,8 @@ def test_an_audit_names_exactly_what_was_planted(tmp_path: Path) -> None:
     assert done.returncode == VIOLATIONS, done.stderr
     assert by_kind(json.loads(done.stdout)["violations"]) == wanted
     assert by_kind(parquet.read_table(tmp_path / "result").to_pylist()) == wanted
+    removed = json.loads(done.stdout)["removed"]
+    assert removed == {"retention": 17 + 3, "expired": 1, "deleted": 1, "purged": 7 + 5}
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
     assert "3 lost, 5 doubled, 7 out of order" in page
     assert all(identity in page for ids in planted.values() for identity in ids)

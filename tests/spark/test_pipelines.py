@@ -12,12 +12,17 @@ import pytest
 
 import heliograph
 from heliograph.client.blocking import BlockingConnection
+from heliograph.client.message import BlockingMessage
+from heliograph.model.errors import ClientFault
+from heliograph.spark.options import options_of
 from heliograph.spark.pipelines import archive, audit, dead_letters, events, replay
 from heliograph.spark.pipelines.manifest import Manifest
 from heliograph.spark.pipelines.patterns import Event
 from heliograph.spark.pipelines.report import write_report
 from heliograph.spark.pipelines.rules import parse_rules
 from heliograph.spark.pipelines.running import run_query
+from heliograph.spark.schema import SCHEMA
+from heliograph.spark.server import Server
 from tests.unit.spark.plain_patterns import evaluate
 
 
@@ -107,32 +112,199 @@ def test_what_is_archived_can_be_replayed_and_nothing_is_archived_twice(
         assert archive.read_archive(spark, folder).count() == 100 + archive.SMALL_FILES  # type: ignore[union-attr]
         sink = {"url": url, "destination": "queue:again"}
         where = "type = 'odd' AND int(properties['n']) < 10 AND text LIKE '1 %'"
-        assert replay.run(spark, folder, sink, silent, where=where) == 5
+        assert replay.run(spark, folder, sink, silent, where=where) == (5, 0)
         assert bodies_in(connection, "queue:again", 5) == [b"1 %d" % n for n in (1, 3, 5, 7, 9)]
 
 
 @pytest.mark.req("D4")
-def test_the_dead_are_sorted_by_reason_and_sent_back(spark: Any, url: str) -> None:
+def test_a_replay_keeps_to_its_time_and_rate_and_goes_on_at_another(
+    spark: Any, url: str, tmp_path: Path
+) -> None:
+    folder = tmp_path / "archive"
+    began = datetime(2026, 1, 1, tzinfo=UTC)
+    rows = [
+        # Some share a position, as messages of a block do.
+        (f"lane-{n}", n // 3, "queue:b" if n == 7 else "queue:a", began + timedelta(hours=n), 4)
+        + (None,) * 7
+        + (f"{n}".encode(), f"{n}", "text", None)
+        for n in range(12)
+    ]
+
+    def archived(some: list[Any], key: str) -> None:
+        archive.add_batch(spark.createDataFrame(some, SCHEMA), folder, key)
+
+    def names() -> list[str]:
+        marks = connection.ask("pipelines")["marks"]
+        return [mark["name"] for mark in marks if mark["kind"] == "batch"]
+
+    archived(rows[:9], "batch:0")
+    sink = {"url": url, "destination": "queue:out"}
+    chosen: dict[str, Any] = {
+        "since": "2026-01-01 02:00:00",
+        "until": "2026-01-01 11:00:00",
+        "origin": "queue:a",
+    }
     with heliograph.connect_blocking(url) as connection:
-        connection.ask("destination.create", destination="queue:a", policy={"redelivery_limit": 1})
-        producer = connection.producer("queue:a")
-        for n in range(6):
-            producer.send(f"{n}", type="t")
+        # It was cut off behind the third message, in the middle of a block.
+        three = {**chosen, "where": "id <= 'lane-4'"}
+        name = replay.known_as("n", str(folder.resolve()), "queue:out", "", *chosen.values())
+        own = replay.as_new(replay.selected(archive.read_archive(spark, folder), **three))
+        assert replay.send(replay.in_order(own, -1), {**sink, "name": name}, silent, 0.0) == 3
+        assert bodies_in(connection, "queue:out", 3) == [b"2", b"3", b"4"]
+        archived(rows[9:], "batch:1")
+        started = time.monotonic()
+        assert replay.run(spark, folder, sink, silent, **chosen, rate=2.0, name="n") == (5, 0)
+        assert time.monotonic() - started >= 2.0, "two at once, and the others a second and two later"
+        assert bodies_in(connection, "queue:out", 5) == [b"5", b"6", b"8", b"9", b"10"]
+        assert replay.run(spark, folder, sink, silent, **chosen, name="n") == (0, 0)
+        assert names() == [name], "one mark, whatever the rate"
+        assert replay.run(spark, folder, sink, silent, origin="queue:b", name="n") == (1, 0), "another replay"
+        assert bodies_in(connection, "queue:out", 1) == [b"7"]
+
+
+BODIES: tuple[Any, ...] = ("a text", b"\xffbytes", {"a": [1, 2.5, None]}, ["list"], "")
+PROPERTIES: dict[str, Any] = {"whole": 7, "half": 0.5, "yes": True, "raw": b"\x00", "word": "7"}
+CONTENT = bytes(2_000_000)
+
+
+def send_all_kinds(connection: BlockingConnection, destination: str, **options: Any) -> None:
+    """Each kind of body, properties of each type, and one message whose content travels on its own."""
+    with connection.producer(destination) as producer:
+        for body in BODIES:
+            producer.send(body, properties=PROPERTIES, group_id="g", group_sequence=2, **options)
         producer.flush()
-        session = connection.session(acknowledge="client")
-        consumer = session.consumer("queue:a")
-        for _ in range(6):
+        producer.send_stream(CONTENT, properties=PROPERTIES, **options)
+
+
+def received(connection: BlockingConnection, destination: str, count: int) -> list[BlockingMessage]:
+    found = []
+    with connection.consumer(destination) as consumer:
+        for _ in range(count):
+            message = consumer.receive(timeout=30)
+            assert message is not None
+            found.append(message)
+        assert consumer.receive(timeout=0.2) is None
+    return found
+
+
+def same(value: Any, other: Any) -> bool:
+    """1 and 1.0 and True are equal, and not the same."""
+    return repr(value) == repr(other)
+
+
+@pytest.mark.req("D4")
+def test_what_is_replayed_is_what_it_was_and_large_messages_are_left_out_and_counted(
+    spark: Any, url: str, tmp_path: Path
+) -> None:
+    options, folder = {"url": url, "destination": "queue:a", "partitions": 1}, tmp_path / "archive"
+    with heliograph.connect_blocking(url) as connection:
+        send_all_kinds(connection, "queue:a")
+        archive.run(spark, options, folder, tmp_path / "checkpoint", silent, once=True)
+        told: list[str] = []
+        sink = {"url": url, "destination": "queue:again"}
+        assert replay.run(spark, folder, sink, told.append) == (len(BODIES), 1)
+        assert "1 large messages are left out" in told[0]
+        found = received(connection, "queue:again", len(BODIES))
+        assert same([message.body for message in found], list(BODIES))
+        for message in found:
+            kept = {name: value for name, value in message.properties.items() if name != replay.ORIGINAL_ID}
+            assert same(sorted(kept.items()), sorted(PROPERTIES.items()))
+            assert (message.group_id, message.group_sequence) == ("g", 2)
+
+
+def let_die(connection: BlockingConnection, destination: str, count: int) -> None:
+    """Nobody can process them."""
+    session = connection.session(acknowledge="client")
+    with session.consumer(destination) as consumer:
+        for _ in range(count):
             assert consumer.receive(timeout=30) is not None
         session.recover()
         assert consumer.receive(timeout=0.2) is None
-        consumer.close()
+    session.close()
+
+
+def depth_of(connection: BlockingConnection, destination: str) -> int:
+    return int(connection.ask("destination.show", destination=destination)["depth"])
+
+
+@pytest.mark.req("D4")
+def test_the_dead_are_sorted_by_reason_and_sent_back_as_they_were(spark: Any, url: str) -> None:
+    with heliograph.connect_blocking(url) as connection:
+        for name in ("queue:a", "queue:b"):
+            connection.ask("destination.create", destination=name, policy={"redelivery_limit": 1})
+        send_all_kinds(connection, "queue:a", type="t")
+        let_die(connection, "queue:a", len(BODIES) + 1)
+        with connection.producer("queue:b") as producer:
+            producer.send("another", properties={"n": 3})
+            producer.flush()
+        let_die(connection, "queue:b", 1)
         options = {"url": url, "partitions": 1}
-        (row,) = dead_letters.triage(spark, options)
-        assert (row["reason"], row["origin"], row["messages"]) == ("redelivery-limit", "queue:a", 6)
-        assert dead_letters.redrive(spark, options, silent, reason="expired") == 0
-        assert dead_letters.redrive(spark, options, silent, reason="redelivery-limit") == 6
-        assert connection.ask("destination.show", destination="queue:_DMQ")["depth"] == 0
-        assert bodies_in(connection, "queue:a", 6) == [b"%d" % n for n in range(6)]
+        first, second = dead_letters.triage(spark, options)
+        assert (first["reason"], first["origin"], first["messages"]) == ("redelivery-limit", "queue:a", 6)
+        assert (second["origin"], second["messages"]) == ("queue:b", 1)
+        where = "JMSType = 't' AND whole = 7 AND NOT JMS_helio_large"
+        (row,) = dead_letters.triage(spark, options, reason="redelivery-limit", where=where)
+        assert (row["origin"], row["messages"]) == ("queue:a", len(BODIES))
+        assert dead_letters.triage(spark, options, reason="expired") == []
+        (row,) = dead_letters.triage(spark, options, origin="queue:b")
+        assert row["messages"] == 1
+        assert dead_letters.redrive(spark, options, silent, reason="expired") == (0, 0)
+        # More than one portion; the large one stays, with its content.
+        told: list[str] = []
+        portions = {**options, "maxRowsPerTrigger": 2}
+        assert dead_letters.redrive(spark, portions, told.append, origin="queue:a") == (len(BODIES), 1)
+        assert told[-1].startswith("1 messages stay dead")
+        found = received(connection, "queue:a", len(BODIES))
+        assert same([message.body for message in found], list(BODIES))
+        for message in found:
+            assert same(sorted(message.properties.items()), sorted(PROPERTIES.items()))
+            assert (message.group_id, message.type) == ("g", "t")
+        assert depth_of(connection, "queue:_DMQ") == 2
+        with connection.consumer("queue:_DMQ", selector="JMS_helio_large") as consumer:
+            large = consumer.receive(timeout=30)
+            assert large is not None
+            with large.open() as content:
+                assert content.read() == CONTENT
+
+
+@pytest.mark.req("D4", "D3")
+def test_a_redrive_that_was_cut_off_goes_on_under_its_name_and_loses_nothing(spark: Any, url: str) -> None:
+    with heliograph.connect_blocking(url) as connection:
+        connection.ask("destination.create", destination="queue:a", policy={"redelivery_limit": 1})
+
+        def die(*texts: str) -> None:
+            with connection.producer("queue:a") as producer:
+                for text in texts:
+                    producer.send(text)
+                producer.flush()
+            let_die(connection, "queue:a", len(texts))
+
+        def cut_off(epoch: int) -> None:
+            """The driver died when a portion was published and not acknowledged."""
+            with Server(options_of(leased), "test") as server:
+                assert dead_letters.lend(server, leased, epoch)
+            dead_letters.send_back(spark, leased, epoch)
+
+        options = {"url": url, "partitions": 1}
+        leased = {**options, "destination": dead_letters.DEAD, "mode": "queue", "lease": "mine"}
+        die("0", "1")
+        cut_off(1)
+        assert sorted(bodies_in(connection, "queue:a", 2)) == [b"0", b"1"]
+        assert dead_letters.redrive(spark, options, silent, name="mine") == (2, 0)
+        assert depth_of(connection, "queue:_DMQ") == depth_of(connection, "queue:a") == 0, (
+            "it was sent before"
+        )
+        # Nobody came in time to acknowledge the next portion. What died meanwhile is not taken for it.
+        die("2")
+        cut_off(2)
+        bodies_in(connection, "queue:a", 1)
+        connection.ask("pipeline.return", name="mine", epoch=2, destination=dead_letters.DEAD)
+        die("3")
+        told: list[str] = []
+        assert dead_letters.redrive(spark, options, told.append, name="mine") == (2, 0)
+        assert "may be sent a second time" in told[0]
+        assert sorted(bodies_in(connection, "queue:a", 2)) == [b"2", b"3"]
+        assert depth_of(connection, "queue:_DMQ") == 0
 
 
 @pytest.mark.req("D4")
@@ -207,7 +379,8 @@ def test_composite_events_are_those_of_a_plain_evaluation(spark: Any, tmp_path: 
     for part in range(4):
         batch = spark.createDataFrame(rows[part * 100 : part * 100 + 100], schema)
         batch.coalesce(1).write.mode("append").parquet(str(folder))
-    end = [("end", 10_000, began + timedelta(days=1), {"key": "end", "kind": "a"})]
+    # A message that no rule looks for: with it, too, it is later.
+    end = [("end", 10_000, began + timedelta(days=1), {"key": "end", "kind": "none"})]
     spark.createDataFrame(end, schema).coalesce(1).write.mode("append").parquet(str(folder))
     stream = spark.readStream.schema(schema).option("maxFilesPerTrigger", 1).parquet(str(folder))
     found: list[str] = []
@@ -279,6 +452,11 @@ def test_a_match_is_an_alert_and_is_raised_once_though_its_batch_is_done_again(
         events.run(spark, options, rules, checkpoint, silent, once=True)
         assert consumer.receive(0.5) is None
         assert len(connection.alerts("found").list()) == 2
+        # What is undecided there is not taken for something of other rules.
+        others = parse_rules(ALERTING.replace("times(2, a)", "times(3, a)"), "rules.toml")
+        with pytest.raises(ClientFault) as refused:
+            events.run(spark, options, others, checkpoint, silent, once=True)
+        assert refused.value.code == "event-rules-changed"
 
 
 @pytest.mark.req("D5")

@@ -116,6 +116,32 @@ def test_a_transaction_is_in_the_feed_where_it_was_committed(tmp_path: Path) -> 
     play(story())
 
 
+def test_what_was_open_when_the_server_died_is_in_no_later_transaction_of_its_session(tmp_path: Path) -> None:
+    async def story() -> None:
+        server = ServerProcess(tmp_path)
+        async with server, heliograph.connect(server.url) as connection:
+            session = await connection.session(acknowledge="transacted")
+            sender = await session.producer("queue:a")
+            await sender.send(b"before")
+            await session.commit()
+            await sender.send(b"never")
+            await sender.flush()
+            await server.restart()
+            with pytest.raises(HeliographError) as lost:
+                await session.commit()
+            assert lost.value.code == "transaction-rolled-back"
+            await sender.send(b"after")
+            await session.commit()
+            last = (await connection.ask("pipeline.positions", destination="queue:a"))["last"]
+            portion = await connection.ask("pipeline.feed", destination="queue:a", after=0, until=last)
+            blocks = blocks_of(portion["records"], FED)
+            assert [unpack(block).bodies for _, block in blocks] == [[b"before"], [b"after"]]
+            places = [fields[3] for fields, _ in blocks]
+            assert places == [1, 2], "each says the number of its first message"
+
+    play(story(), 90)
+
+
 def test_what_is_held_stays_and_what_is_not_held_goes(tmp_path: Path) -> None:
     small = {"journal.segment_bytes": 1 << 20, "journal.snapshot_every_bytes": 1 << 20}
 
@@ -282,6 +308,11 @@ async def publish(connection: Connection, batch: int, parts: list[tuple[bytes, b
     return took
 
 
+async def published(connection: Connection) -> int:
+    """How far a writer has come."""
+    return int((await connection.ask("pipeline.published", name="w", destination="queue:out"))["batch"])
+
+
 @pytest.mark.req("D3")
 def test_a_batch_takes_effect_once_and_as_a_whole(tmp_path: Path) -> None:
     async def story() -> None:
@@ -291,7 +322,9 @@ def test_a_batch_takes_effect_once_and_as_a_whole(tmp_path: Path) -> None:
                 async with heliograph.connect(url_of(server)) as worker:
                     parts.append(await Task(worker, "w", 0).write([b"%d.%d" % (n, k) for k in range(4)]))
             assert (await depth(connection, "queue:out"))[0] == 0
+            assert await published(connection) == -1
             assert await publish(connection, 0, parts) is True
+            assert await published(connection) == 0
             assert (await depth(connection, "queue:out"))[0] == 12
             # The driver died before it noted that, and everything is done once more.
             async with heliograph.connect(url_of(server)) as worker:

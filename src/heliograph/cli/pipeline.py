@@ -15,6 +15,8 @@ app = typer.Typer(help="Data pipelines on Spark.", no_args_is_help=True)
 
 VIOLATIONS = 4
 """The exit code of an audit that found something."""
+LEFT_OUT = 4
+"""The exit code where something that was asked for could not be sent."""
 
 Master = Annotated[
     str,
@@ -131,11 +133,15 @@ def audit(
     write_report(findings, report, title="Heliograph audit")
     found = [{**violation, "number": int(violation["number"])} for violation in findings.violations]
     server.tell(
-        {"violations": found, "report": str(report)},
+        {"violations": found, "removed": _counted(findings.removed), "report": str(report)},
         lambda body: _show_violations(body["violations"], report),
     )
     if found:
         raise typer.Exit(VIOLATIONS)
+
+
+def _counted(frame: Any) -> dict[str, int]:
+    return {str(row.reason): int(row.messages) for row in frame.itertuples()}
 
 
 def _show_violations(violations: list[dict[str, Any]], report: Path) -> None:
@@ -201,7 +207,12 @@ def replay(
         rate=rate,
         name=name,
     )
-    server.tell({"messages": sent}, f"{count_of(sent, 'message')} sent to {destination}")
+    told = f"{count_of(sent.messages, 'message')} sent to {destination}"
+    if sent.left_out:
+        told += f"; {count_of(sent.left_out, 'large message')} left out: an archive has no content of them"
+    server.tell({"messages": sent.messages, "left_out": sent.left_out}, told)
+    if sent.left_out:
+        raise typer.Exit(LEFT_OUT)
 
 
 @app.command("dead-letters")
@@ -221,29 +232,36 @@ def dead_letters(
     where: Annotated[
         str, typer.Option("--selector", "-s", help="Only those that this selects.", show_default=False)
     ] = "",
+    name: Annotated[
+        str,
+        typer.Option(
+            "--name", help="Go on with a redrive of this name that was cut off.", show_default=False
+        ),
+    ] = "",
+    sub_cluster: Annotated[
+        str,
+        typer.Option(help="Of a cluster that has several, only the dead of this one.", show_default=False),
+    ] = "",
     master: Master = "local[*]",
 ) -> None:
     """Sort the dead by reason, and send them back."""
     spark = _start("dead letters", master)
     from heliograph.spark.pipelines import dead_letters as work
 
-    if redrive:
-        sent = work.redrive(
-            spark, _options(server), _progress(server), reason=reason, origin=origin, where=where
-        )
-        server.tell({"messages": sent}, f"{count_of(sent, 'message')} sent back")
+    options = _options(server)
+    chosen = {"reason": reason, "origin": origin, "where": where, "sub_cluster": sub_cluster}
+    if not redrive:
+        found = work.triage(spark, options, **chosen)
+        rows = [{**row.asDict(), "first": str(row["first"]), "last": str(row["last"])} for row in found]
+        server.tell({"reasons": rows}, lambda body: _show_reasons(body["reasons"]))
         return
-    rows = [
-        {**row.asDict(), "first": str(row["first"]), "last": str(row["last"])}
-        for row in _triage(spark, server)
-    ]
-    server.tell({"reasons": rows}, lambda body: _show_reasons(body["reasons"]))
-
-
-def _triage(spark: Any, server: Server) -> list[Any]:
-    from heliograph.spark.pipelines import dead_letters as work
-
-    return work.triage(spark, _options(server))
+    sent = work.redrive(spark, options, _progress(server), **chosen, name=name)
+    told = f"{count_of(sent.messages, 'message')} sent back"
+    if sent.left_out:
+        told += f"; {count_of(sent.left_out, 'large message')} left: `helio dmq redrive` sends such"
+    server.tell({"messages": sent.messages, "left_out": sent.left_out}, told)
+    if sent.left_out:
+        raise typer.Exit(LEFT_OUT)
 
 
 def _show_reasons(rows: list[dict[str, Any]]) -> None:
@@ -280,12 +298,12 @@ def events(
     master: Master = "local[*]",
 ) -> None:
     """Watch for composite events by rules, and send a message, or raise an alert, for each."""
-    from heliograph.spark.pipelines.rules import read_rules
+    from heliograph.spark.pipelines.rules import explained, read_rules
 
     known = read_rules(rules)
     if explain:
-        told = "\n\n".join(rule.explain() for rule in known)
-        server.tell({"rules": [rule.explain() for rule in known]}, told)
+        told = explained(known)
+        server.tell({"rules": told}, "\n\n".join(told))
         return
     spark = _start("events", master)
     from heliograph.spark.pipelines import events as work
@@ -310,7 +328,8 @@ def check_pipelines() -> None:
 
     from heliograph.model.errors import ClientFault
 
-    missing = [name for name in ("pyspark", "pyarrow", "pandas", "numpy") if find_spec(name) is None]
+    needed = ("pyspark", "pyarrow", "pandas", "numpy", "matplotlib")
+    missing = [name for name in needed if find_spec(name) is None]
     if missing:
         raise ClientFault(
             f"pipelines need Spark ({missing[0]} is missing): pip install 'heliograph[spark]'",

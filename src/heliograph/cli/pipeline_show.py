@@ -65,7 +65,7 @@ def show(folder: Path, report: Path, *, as_json: bool) -> dict[str, Any]:
             spark, {**options, "destination": "*"}, folder / "archive", folder / "archived", _quiet, once=True
         )
         say(f"{archived} messages archived in Parquet")
-        redriven = dead_letters.redrive(spark, options, _quiet, reason="redelivery-limit")
+        redriven = dead_letters.redrive(spark, options, _quiet, reason="redelivery-limit").messages
         say(f"{redriven} dead letters sent back to queue:orders")
         findings = audit.run(spark, options, None, _quiet)
         write_report(findings, report, title="Heliograph audit: the demo")

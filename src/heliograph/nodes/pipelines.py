@@ -72,6 +72,7 @@ class Pipelines:
             "pipeline.return": leasing.give_back,
             "pipeline.stage": batching.stage,
             "pipeline.publish": batching.publish,
+            "pipeline.published": batching.published,
             "pipeline.discard": batching.discard,
             PIPELINE_RAISE: raising.publish,
             "pipelines": self._show,

@@ -8,10 +8,10 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from heliograph.model.errors import ClientFault
+from heliograph.spark.holds import begin, starting_position
 from heliograph.spark.options import Options, required_destination
 from heliograph.spark.reading import FeedPart, LeasePart, feed_parts, lease_parts, read_feed, read_lease
 from heliograph.spark.server import Server
-from heliograph.spark.streams import starting_position
 
 
 class BatchReader(DataSourceReader):
@@ -26,9 +26,9 @@ class BatchReader(DataSourceReader):
         with Server(options, "batch") as server:
             if options.mode == "queue":
                 return self._leased(server)
-            after = starting_position(server, options.destination, options.startingoffset)
+            after, held = begin(server, options)
             until = starting_position(server, options.destination, options.endingoffset)
-        return feed_parts(options, after, until)
+        return feed_parts(options, after, until, held)
 
     def _leased(self, server: Server) -> Sequence[InputPartition]:
         """Who leases acknowledges, or returns, under the same name: a batch does not say how it ended."""
@@ -41,13 +41,13 @@ class BatchReader(DataSourceReader):
         lent = server.ask(
             "pipeline.lease",
             name=options.lease,
-            epoch=1,
+            epoch=options.epoch,
             messages=options.lease_messages,
             destination=options.destination,
             seconds=options.leaseseconds,
             selector=options.selector,
         )["messages"]
-        return lease_parts(options, options.lease, 1) if lent else []
+        return lease_parts(options, options.lease, options.epoch) if lent else []
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if isinstance(partition, LeasePart):

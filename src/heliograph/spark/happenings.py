@@ -1,12 +1,12 @@
 """What happened to messages (D4), as the journal tells it: published, handed out, returned, done. For an audit.
 
 The journal is cut into stretches of LSNs, one for each task. When something happened stands at the end of the
-frame that
-it was written in, so a task reads a little beyond its stretch for the last of them. Times are there only while
-somebody holds the history.
+frame that it was written in, so a task reads a little beyond its stretch for the last of them. Times are there
+only while somebody holds the history.
 
 Where parts of a cluster have met, the log notes what another part did: `united` is what was done there, or took a new
 number, `seen` what was handed out there. These notes stand between the last time before the record MERGED and that.
+`removed`, with a reason, is what was done because somebody wanted it away and not because a consumer had it.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from heliograph.destinations.dead_letters import ORIGINAL_ID, REASON
+from heliograph.destinations.removals import reason_in
 from heliograph.destinations.transactions import CommitRecord
 from heliograph.journal.records import RecordKind
 from heliograph.model.block import Contents, unpack
@@ -29,11 +30,11 @@ from heliograph.model.errors import ClientFault
 from heliograph.model.ids import message_id, text_of
 from heliograph.model.message import decode_head
 from heliograph.model.portions import FED
+from heliograph.spark.holds import Hold, Renewing, begin, starting_position
 from heliograph.spark.options import Options
 from heliograph.spark.reading import cut
 from heliograph.spark.schema import TIME
 from heliograph.spark.server import Server
-from heliograph.spark.streams import starting_position
 
 EVENTS: Final = (
     "lsn bigint, place int, kind string, destination string, list int, first bigint, last bigint, id string,"
@@ -79,9 +80,9 @@ Row = dict[str, Any]
 class Stretch(InputPartition):
     """Behind LSN `after`, up to `until`."""
 
-    def __init__(self, after: int, until: int) -> None:
+    def __init__(self, after: int, until: int, held: Hold | None = None) -> None:
         super().__init__((after, until))
-        self.after, self.until = after, until
+        self.after, self.until, self.held = after, until, held
 
 
 class EventReader(DataSourceReader):
@@ -92,11 +93,11 @@ class EventReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         with Server(self._options, "audit") as server:
-            after = starting_position(server, self._options.destination, self._options.startingoffset)
+            after, held = begin(server, self._options)
             until = starting_position(server, self._options.destination, self._options.endingoffset)
         count = self._options.partitions
         bounds = [after + (until - after) * n // count for n in range(count + 1)]
-        return [Stretch(low, high) for low, high in pairwise(bounds) if low < high]
+        return [Stretch(low, high, held) for low, high in pairwise(bounds) if low < high]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if not isinstance(
@@ -129,7 +130,9 @@ class EventReader(DataSourceReader):
     def _rows(self, partition: Stretch) -> Iterator[Row]:
         after, beyond = partition.after, 0
         with Server(self._options, "audit") as server:
+            renewing = Renewing(server, partition.held)
             while beyond < 2:
+                renewing.go_on()
                 portion = server.ask(
                     "pipeline.feed",
                     destination=self._options.destination,
@@ -154,8 +157,7 @@ def rows_of(
     if kind in (RecordKind.PUBLISHED, RecordKind.ADOPTED, RecordKind.JOINED):
         yield from _published(kind, destination, list_number, lsn, payload)
     elif kind in _NOTES:
-        for place, (first, last) in enumerate(_PAIR.iter_unpack(payload)):
-            yield _row(lsn, place, _NOTES[RecordKind(kind)], destination, list_number, first, last)
+        yield from _noted(_NOTES[RecordKind(kind)], destination, list_number, lsn, payload)
     elif kind == RecordKind.COMMITTED:
         record = _decode_commit(payload)
         if record.committed:
@@ -168,6 +170,15 @@ def rows_of(
         yield _row(lsn, 0, "merged", "", 0, 0, 0)
     elif kind == RecordKind.TIME:
         yield {**_row(lsn, 0, "time", "", 0, 0, 0), "written": _time(_MOMENT.unpack(payload)[0])}
+
+
+def _noted(kind: str, destination: str, list_number: int, lsn: int, payload: bytes) -> Iterator[Row]:
+    ranges = list(_PAIR.iter_unpack(payload))
+    reason = None
+    if ranges and not ranges[-1][1]:
+        kind, reason = "removed", reason_in(ranges.pop())
+    for place, (first, last) in enumerate(ranges):
+        yield {**_row(lsn, place, kind, destination, list_number, first, last), "reason": reason}
 
 
 def _row(lsn: int, place: int, kind: str, destination: str, list_number: int, first: int, last: int) -> Row:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from difflib import get_close_matches
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -26,25 +27,38 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     partitions: int = 0  # 0: as many as Spark has cores, told by the driver
     maxrowspertrigger: int = 0  # 0: whatever is there; in mode queue, 100,000
     holdseconds: float = HOLD_SECONDS
+    hold: str = ""  # of a batch of the feed: under what name its history is held; one is drawn unless told
     leaseseconds: float = LEASE_SECONDS
     lease: str = ""  # in mode queue, under what name it leases; a stream draws one unless told
+    epoch: int = 1  # in mode queue, of a batch: the number of its lease under that name
     selector: str = ""  # in mode queue: lease only what it selects
     content: Literal["messages", "events"] = "messages"  # events: what happened to messages, for an audit
     retryseconds: float = 120.0  # how long a server that is away is waited for
     name: str = ""  # of a writer, instead of the query's id
+    batch: int = 0  # of a batch that is written under a name: its number; numbers only rise
 
     @property
     def lease_messages(self) -> int:
         return min(self.maxrowspertrigger or 100_000, MAX_LEASE_MESSAGES)
 
 
-_NAMES = frozenset(Options.__struct_fields__)
+_NAMES: Final = frozenset(Options.__struct_fields__)
+_OF_SPARK: Final = ("path", "checkpointlocation", "queryname", "outputmode")
+"""What Spark hands to every source and sink, beside names of its own that begin with two underscores."""
 
 
 def options_of(given: Mapping[str, Any], *, default_partitions: int = 1) -> Options:
-    """Raises ClientFault `option-invalid`."""
-    known = {key.lower(): value for key, value in given.items()}
-    known = {key: value for key, value in known.items() if key in _NAMES}
+    """Raises ClientFault `option-invalid`, also for what nobody knows: a slip would be a default in silence."""
+    told = {key.lower(): value for key, value in given.items()}
+    known = {key: value for key, value in told.items() if key in _NAMES}
+    unknown = [key for key in told if key not in _NAMES and key not in _OF_SPARK and not key.startswith("__")]
+    if unknown:
+        close = get_close_matches(unknown[0], sorted(_NAMES), 1)
+        raise ClientFault(
+            f"the source heliograph has no option {unknown[0][:80]!r}"
+            + (f"; did you mean {close[0]}?" if close else f"; it has {', '.join(sorted(_NAMES))}"),
+            code="option-invalid",
+        )
     try:
         options = msgspec.convert(known, Options, strict=False)
     except msgspec.ValidationError as fault:

@@ -11,6 +11,7 @@ from pyspark.sql.datasource import InputPartition
 
 from heliograph.model.hash_ranges import ranges
 from heliograph.model.portions import FED, LENT
+from heliograph.spark.holds import Hold, Renewing
 from heliograph.spark.options import Options
 from heliograph.spark.rows import Rows
 from heliograph.spark.server import Server
@@ -19,9 +20,10 @@ from heliograph.spark.server import Server
 class FeedPart(InputPartition):
     """Messages behind LSN `after` up to `until` whose values are from `low` up to `high`."""
 
-    def __init__(self, after: int, until: int, low: int, high: int) -> None:
+    def __init__(self, after: int, until: int, low: int, high: int, held: Hold | None = None) -> None:
         super().__init__((after, until, low, high))
         self.after, self.until, self.low, self.high = after, until, low, high
+        self.held = held  # of a stream the driver takes care
 
 
 class LeasePart(InputPartition):
@@ -32,10 +34,10 @@ class LeasePart(InputPartition):
         self.name, self.epoch, self.low, self.high = name, epoch, low, high
 
 
-def feed_parts(options: Options, after: int, until: int) -> list[FeedPart]:
+def feed_parts(options: Options, after: int, until: int, held: Hold | None = None) -> list[FeedPart]:
     if after >= until:
         return []
-    return [FeedPart(after, until, low, high) for low, high in ranges(options.partitions)]
+    return [FeedPart(after, until, low, high, held) for low, high in ranges(options.partitions)]
 
 
 def lease_parts(options: Options, name: str, epoch: int) -> list[LeasePart]:
@@ -46,7 +48,9 @@ def read_feed(options: Options, part: FeedPart) -> Iterator[pa.RecordBatch]:
     rows = Rows(part.low, part.high)
     after = part.after
     with Server(options, "feed") as server:
+        renewing = Renewing(server, part.held)
         while after < part.until:
+            renewing.go_on()
             portion = server.ask(
                 "pipeline.feed",
                 destination=options.destination,

@@ -37,7 +37,7 @@ from heliograph.model.block import (
 from heliograph.model.hash_ranges import KEY, KIND, MIX, STRETCH_BITS, VALUES, stretch_number
 from heliograph.model.ids import LaneId, text_of
 from heliograph.model.message import Head
-from heliograph.spark.schema import ARROW, PROPERTIES, TIME
+from heliograph.spark.schema import ARROW, KINDS, PROPERTIES, TIME
 
 BATCH_ROWS: Final = 16_384
 """Rows of a batch: what it costs to hand one over is spread, and it is a few megabytes."""
@@ -45,6 +45,7 @@ BATCH_ROWS: Final = 16_384
 _U64 = np.uint64
 _HEAD = msgspec.msgpack.Decoder(Head)
 _NO_HEAD = Head()
+_encode = msgspec.msgpack.Encoder().encode
 _BODY = msgspec.msgpack.Decoder()
 _SIZES: Final = np.dtype("<u4")
 Longs = NDArray[np.int64]
@@ -248,6 +249,7 @@ class Rows:
         body = pa.concat_arrays(self._bodies)
         expiries = self._spread(self._expiries)
         heads = self._all_heads()
+        body_kinds = _body_kinds(np.repeat(np.array(kinds, dtype=np.uint8), runs), heads)
         columns = [
             pc.binary_join_element_wise(names, sequences, "-"),
             pa.array(np.repeat(np.array(lsns, dtype=np.int64), runs)),
@@ -259,7 +261,9 @@ class Rows:
             pa.array(np.repeat(np.array(deliveries, dtype=np.int32), runs)),
             _properties(heads, self.count),
             body,
-            _text(body, np.repeat(np.array(kinds, dtype=np.uint8), runs), heads),
+            _text(body, body_kinds),
+            pa.array(KINDS, pa.string()).take(pa.array(body_kinds)),
+            _heads_left(heads, self.count),
         ]
         batch = pa.RecordBatch.from_arrays(columns, schema=ARROW)
         self._begin()
@@ -316,11 +320,12 @@ def _head_columns(heads: list[Head] | None, count: int) -> list[pa.Array]:
 def _properties(heads: list[Head] | None, count: int) -> pa.Array:
     if heads is None:
         return pa.nulls(count, PROPERTIES)
-    rows = [[(name, _said(value)) for name, value in head.properties.items()] or None for head in heads]
+    rows = [[(name, said(value)) for name, value in head.properties.items()] or None for head in heads]
     return pa.array(rows, PROPERTIES)
 
 
-def _said(value: Any) -> str | None:
+def said(value: Any) -> str | None:
+    """A property as a text."""
     if value is None or isinstance(value, str):
         return value
     if isinstance(value, bool):
@@ -328,11 +333,35 @@ def _said(value: Any) -> str | None:
     return value.hex() if isinstance(value, bytes) else str(value)
 
 
-def _text(body: pa.Array, kinds: NDArray[np.uint8], heads: list[Head] | None) -> pa.Array:
+def _heads_left(heads: list[Head] | None, count: int) -> pa.Array:
+    """What the other columns cannot say, so that a message can become the same again: types of properties, groups."""
+    if heads is None:
+        return pa.nulls(count, pa.binary())
+    return pa.array([_head_left(head) for head in heads], pa.binary())
+
+
+def _head_left(head: Head) -> bytes | None:
+    typed = {
+        name: value
+        for name, value in head.properties.items()
+        if isinstance(value, bool | int | float | bytes)
+    }
+    if not typed and head.group_id is None and not head.group_sequence:
+        return None
+    return _encode(Head(group_id=head.group_id, group_sequence=head.group_sequence, properties=typed))
+
+
+def _body_kinds(kinds: NDArray[np.uint8], heads: list[Head] | None) -> NDArray[np.uint8]:
+    """What each body is; where a block is mixed, as its head says. No head makes a message a large one."""
+    is_mixed = kinds == BodyKind.MIXED
+    if not is_mixed.any():
+        return kinds
+    own = [head.kind if head.kind in (BodyKind.TEXT, BodyKind.DATA) else 0 for head in heads or ()]
+    return np.where(is_mixed, np.array(own or 0, dtype=np.uint8), kinds)
+
+
+def _text(body: pa.Array, kinds: NDArray[np.uint8]) -> pa.Array:
     """The body as text, where it is one; maps and lists as JSON."""
-    if heads is not None and (kinds == BodyKind.MIXED).any():
-        own = np.array([head.kind for head in heads], dtype=np.uint8)
-        kinds = np.where(kinds == BodyKind.MIXED, own, kinds)
     is_text, is_data = kinds == BodyKind.TEXT, kinds == BodyKind.DATA
     if is_text.all():
         try:

@@ -9,10 +9,12 @@ import pyarrow as pa
 SCHEMA: Final = (
     "id string, lsn bigint, destination string, timestamp timestamp, priority int, expiration timestamp,"
     " correlation_id string, reply_to string, type string, unit_of_order string, delivery_count int,"
-    " properties map<string,string>, body binary, text string"
+    " properties map<string,string>, body binary, text string, body_kind string, head binary"
 )
 TIME: Final = pa.timestamp("us", tz="UTC")
 PROPERTIES: Final = pa.map_(pa.string(), pa.string())
+KINDS: Final = ("bytes", "text", "data", "large")
+"""What a body is, in words; their places are the numbers of `BodyKind`."""
 ARROW: Final = pa.schema(
     [
         ("id", pa.string()),
@@ -29,5 +31,7 @@ ARROW: Final = pa.schema(
         ("properties", PROPERTIES),
         ("body", pa.binary()),
         ("text", pa.string()),
+        ("body_kind", pa.string()),
+        ("head", pa.binary()),
     ]
 )

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from heliograph.client.blocking import BlockingConnection, connect
 from heliograph.model.errors import ConnectionLost, HeliographError, Unavailable
@@ -22,6 +23,7 @@ _SOON = (
     "server-stopping",
 )
 _PAUSE_SECONDS = 0.2
+Found = TypeVar("Found")
 
 
 class Server:
@@ -35,10 +37,17 @@ class Server:
 
     def ask(self, subject: str, **arguments: Any) -> dict[str, Any]:
         """Ask until there is an answer: everything that pipelines ask may be asked twice."""
+        return self._until_answered(lambda connection: connection.ask(subject, **arguments))
+
+    def sub_clusters(self) -> list[str]:
+        """Their names, where there are several."""
+        return self._until_answered(lambda connection: connection.asynchronous.sub_clusters)
+
+    def _until_answered(self, question: Callable[[BlockingConnection], Found]) -> Found:
         deadline = time.monotonic() + self._options.retryseconds
         while True:
             try:
-                return self.connection().ask(subject, **arguments)
+                return question(self.connection())
             except HeliographError as error:
                 if not may_come_again(error) or time.monotonic() >= deadline:
                     raise

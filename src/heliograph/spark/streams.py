@@ -11,7 +11,6 @@ moved on, and a lease acknowledged. `commit` alone would not do: for the last ba
 from __future__ import annotations
 
 import time
-import uuid
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -24,8 +23,8 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from heliograph.model.errors import ClientFault
-from heliograph.spark.options import EARLIEST, LATEST, Options, required_destination
+from heliograph.spark.holds import held_start, hold, new_name
+from heliograph.spark.options import Options, required_destination
 from heliograph.spark.reading import (
     FeedPart,
     LeasePart,
@@ -40,23 +39,6 @@ Offset = dict[str, Any]
 _FIRST_HOLD_SECONDS = 3600.0
 
 
-def new_name() -> str:
-    return f"spark-{uuid.uuid4().hex}"
-
-
-def starting_position(server: Server, destination: str, text: str) -> int:
-    """`earliest`, `latest` or an LSN, everything up to which is left out. Raises ClientFault."""
-    if text in (EARLIEST, LATEST):
-        positions = server.ask("pipeline.positions", destination=destination)
-        return int(positions["first" if text == EARLIEST else "last"])
-    try:
-        return int(text)
-    except ValueError:
-        raise ClientFault(
-            f"an offset is earliest, latest or a number, not {text[:40]!r}", code="option-invalid"
-        ) from None
-
-
 class FeedStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """The history of a destination, from a position on."""
 
@@ -68,10 +50,12 @@ class FeedStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._held: tuple[int, float] = (-1, 0.0)
 
     def initialOffset(self) -> Offset:
-        position = starting_position(self._server, self._destination, self._options.startingoffset)
         name = new_name()
-        # If Spark does the first batch again nobody comes back to this one: it need not be kept for days.
-        self._hold(name, position, min(self._options.holdseconds, _FIRST_HOLD_SECONDS))
+        # If Spark asks for this again nobody comes back to this name: it need not be kept for days. When Spark asks
+        # where the batch ends, which it does next, the batch is held for as long as any.
+        seconds = min(self._options.holdseconds, _FIRST_HOLD_SECONDS)
+        text = self._options.startingoffset
+        position = held_start(self._server, self._destination, text, name, seconds)
         return {"query": name, "lsn": position}
 
     def getDefaultReadLimit(self) -> ReadLimit:
@@ -103,19 +87,13 @@ class FeedStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _last(self) -> int:
         return int(self._server.ask("pipeline.positions", destination=self._destination)["last"])
 
-    def _hold(self, name: str, position: int, seconds: float = 0.0) -> None:
+    def _hold(self, name: str, position: int) -> None:
         """Keep what comes behind this position; often enough, and not more often."""
         held, until = self._held
         if position == held and time.monotonic() < until:
             return
-        seconds = seconds or self._options.holdseconds
-        self._server.ask(
-            "pipeline.hold",
-            name=name,
-            destination=self._destination,
-            after=position,
-            seconds=seconds,
-        )
+        seconds = self._options.holdseconds
+        hold(self._server, self._destination, name, position, seconds)
         self._held = (position, time.monotonic() + min(seconds / 10, 60.0))
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:

@@ -172,14 +172,14 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
 
 class BatchWriter(DataSourceArrowWriter):
-    """Of a batch: one of its kind, unless it is given a name."""
+    """Of a batch: one of its kind, unless it is given a name, and a number under it."""
 
     def __init__(self, options: Options) -> None:
         self._options = options
         self._name = options.name or f"batch-{uuid.uuid4().hex}"
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        return _stage_all(self._options, self._name, 0, iterator)
+        return _stage_all(self._options, self._name, self._options.batch, iterator)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         _publish(self._options, messages)

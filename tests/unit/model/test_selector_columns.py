@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from heliograph.model.block import Block, pack, pack_lone, parse
+from heliograph.model.block import Block, BodyKind, pack, pack_lone, parse
 from heliograph.model.ids import IdIssuer, lane_of, message_id
 from heliograph.model.message import Head, Property, encode_head
 from heliograph.model.selector import Columns, Selector
@@ -92,6 +92,15 @@ def test_what_only_the_server_knows_is_null_until_it_says_so() -> None:
     assert selected("JMSXUserID = 'ann' AND JMSXDeliveryCount = 2", claims) == []
     assert selected("JMSXUserID = 'ann'", claims, JMSXUserID="ann") == [0]
     assert selected("JMSXDeliveryCount > 1", claims, JMSXDeliveryCount=2) == [0]
+
+
+def test_a_large_message_is_known_whatever_a_producer_claims() -> None:
+    claims = with_properties({"JMS_helio_large": True, "n": 1})
+    large = parse(pack_lone(b"body", lane=LANE, sequence=9, kind=BodyKind.LARGE))
+    assert selected("JMS_helio_large", claims) == []
+    assert selected("NOT JMS_helio_large AND n = 1", claims) == [0]
+    assert selected("JMS_helio_large", large) == [0]
+    assert selected("NOT JMS_helio_large", large) == []
 
 
 def test_a_lone_message() -> None:

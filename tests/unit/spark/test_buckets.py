@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import random
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
 pytest.importorskip("pyspark")
 import pandas
+import pyarrow as pa
 
+from heliograph.spark.pipelines import events
 from heliograph.spark.pipelines.events import in_order, match_bucket
 from heliograph.spark.pipelines.patterns import Event
 from heliograph.spark.pipelines.rules import parse_rules
@@ -125,3 +128,32 @@ def test_a_match_is_told_when_its_last_event_is_certain_though_nothing_more_come
     (found,) = match(rule, [], state)
     assert found["text"].tolist() == ["k|x, y"]
     assert not state.exists
+
+
+def test_time_goes_on_with_messages_that_no_rule_looks_for_and_not_beyond_our_clock() -> None:
+    (rule,) = parse_rules(RULE.format(pattern="a", events="a = \"kind = 'a'\""), "rules.toml")
+    began = datetime(2026, 1, 1, tzinfo=UTC)
+    schema = pa.schema(
+        [
+            ("id", pa.string()),
+            ("lsn", pa.int64()),
+            ("timestamp", pa.timestamp("us", tz="UTC")),
+            ("properties", pa.map_(pa.string(), pa.string())),
+        ]
+    )
+
+    def sifted(*rows: tuple[str, datetime]) -> list[tuple[int, datetime]]:
+        written = [
+            {"id": "i", "lsn": 1, "timestamp": at, "properties": [("kind", kind), ("key", "k")]}
+            for kind, at in rows
+        ]
+        (batch,) = events.sift_batches([rule], [pa.RecordBatch.from_pylist(written, schema=schema)])
+        return [(row["rule"], row["time"]) for row in batch.to_pylist()]
+
+    second = timedelta(seconds=1)
+    assert sifted(("a", began), ("b", began)) == [(0, began)]
+    assert sifted(("a", began), ("b", began + second)) == [(0, began), (events.CLOCK, began + second)]
+    assert sifted() == []
+    ((clock, shown),) = sifted(("b", datetime.now(UTC) + timedelta(days=1)))
+    assert clock == events.CLOCK
+    assert shown <= datetime.now(UTC)

@@ -10,6 +10,7 @@ import pytest
 
 pytest.importorskip("pyspark")
 
+from heliograph.cli.pipeline import check_pipelines
 from heliograph.model.errors import ClientFault
 from heliograph.spark.pipelines.running import check_java
 from tests.servers import CLEAN, ROOT
@@ -63,3 +64,11 @@ def test_the_command_says_it_before_it_does_anything(tmp_path: Path) -> None:
     assert "pipelines run on Spark, which needs Java 17 or newer" in done.stderr
     assert "Traceback" not in done.stderr
     assert not (tmp_path / "archive").exists()
+
+
+def test_what_is_missing_is_said_before_spark_is_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also what is needed at the end of an audit, for its report."""
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(ClientFault, match=r"matplotlib is missing.*heliograph\[spark\]") as missing:
+        check_pipelines()
+    assert missing.value.code == "spark-missing"

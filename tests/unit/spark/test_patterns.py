@@ -10,7 +10,7 @@ import pytest
 
 from heliograph.model.errors import ClientFault
 from heliograph.spark.pipelines.patterns import Event, find, parse
-from heliograph.spark.pipelines.rules import parse_rules
+from heliograph.spark.pipelines.rules import explained, parse_rules
 from tests.unit.spark.plain_patterns import evaluate
 
 pytestmark = pytest.mark.req("D5", "A9")
@@ -109,6 +109,14 @@ def test_a_rule_is_told_in_words() -> None:
     assert "3 times an event failed, then an event ok, within 10 minutes" in told
 
 
+def test_the_longest_time_to_be_late_counts_for_all_rules_and_is_told() -> None:
+    quick = RULE.replace("within", 'late = "30s"\nwithin')
+    patient = RULE.replace('"one"', '"two"').replace("within", 'late = "2m"\nwithin')
+    first, second = explained(parse_rules(quick + patient, "rules.toml"))
+    assert "up to 2 minutes late, the longest of these rules (this one wants 30 seconds);" in first
+    assert "up to 2 minutes late; what comes later" in second
+
+
 @pytest.mark.parametrize(
     ("before", "after", "line", "reason"),
     [
@@ -138,6 +146,55 @@ def test_what_cannot_be_compiled_is_refused_with_file_line_and_reason(
         parse_rules(RULE.replace(before, after), "rules.toml")
     assert refused.value.sentence.startswith(f"rules.toml, line {line}: ")
     assert reason in refused.value.sentence
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        (RULE.replace("[[rules]]", "[[rules]]  # the first") + RULE.replace('"card"', "7"), 15),
+        (RULE + RULE.replace("[[rules]]", "[[ 'rules' ]] # [[rules]]").replace('"card"', "7"), 15),
+        (RULE.replace('by = "card"', '"by" = 7'), 4),
+        (RULE.replace('by = "card"', "'wh\\y' = 7"), 4),
+        (RULE.replace('name = "one"', 'name = """one\n[[rules]]\nby = 1"""').replace('"card"', "7"), 6),
+        (RULE.replace("failed = \"result = 'failed'\"", 'failed = "result = ="'), 8),
+        (
+            """
+rules = [
+  { name = "one", pattern = "a", within = "1s", events = { a = "x = 1" }, action = { send = "queue:a" } },
+  # the second
+  { name = "two # [[rules]]", pattern = "a", within = "1s", events = {a = '''x
+= 1'''}, action = { send = "queue:a", "priority" = 11 } },
+]""",
+            6,
+        ),
+        (
+            """[[rules]]
+name = "one"
+pattern = "name"
+within = "1s"
+events.name = "= ="
+action.send = "queue:a"
+""",
+            5,
+        ),
+        (
+            """[[rules]]
+name = "one"
+pattern = "text"
+within = "1s"
+events = { text = "x = 1" }
+[rules.action]
+send = "queue:a"
+text = "{"
+""",
+            8,
+        ),
+    ],
+)
+def test_a_line_is_found_however_the_file_is_written(text: str, line: int) -> None:
+    with pytest.raises(ClientFault) as refused:
+        parse_rules(text, "rules.toml")
+    assert refused.value.sentence.startswith(f"rules.toml, line {line}: "), refused.value.sentence
 
 
 def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:

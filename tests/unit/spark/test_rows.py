@@ -7,10 +7,11 @@ import pytest
 pa = pytest.importorskip("pyarrow")
 
 from heliograph.model.block import BodyKind, Span, pack, pack_lone, parse, slice_span, unpack  # noqa: E402
+from heliograph.model.errors import ClientFault  # noqa: E402
 from heliograph.model.gathering import gather  # noqa: E402
 from heliograph.model.hash_ranges import ranges, stretch_number, value_of  # noqa: E402
 from heliograph.model.ids import IdIssuer, lane_of, message_id  # noqa: E402
-from heliograph.model.message import Head, encode_head  # noqa: E402
+from heliograph.model.message import Head, decode_head, encode_head  # noqa: E402
 from heliograph.model.units import unit_number  # noqa: E402
 from heliograph.spark.packing import blocks_of, by_destination  # noqa: E402
 from heliograph.spark.rows import Rows  # noqa: E402
@@ -154,3 +155,96 @@ def test_a_batch_of_many_rows_is_cut_into_blocks_and_sorted_by_destination() -> 
             first += count
     assert found["queue:a"] == [b"row %d" % n for n in range(1, 10_000, 2)][3:]
     assert found["queue:b"] == [b"row %d" % n for n in range(0, 10_000, 2)][3:]
+
+
+def sent_again(*buffers: bytes) -> list[bytes]:
+    """What a writer makes of the rows of these blocks."""
+    rows = Rows()
+    batches = [batch for buffer in buffers for batch in rows.add(buffer, lsn=7, destination="queue:a")]
+    (batch,) = [*batches, *rows.rest()]
+    blocks = [parse(pack_them(LANE, 1)) for _, _, pack_them in blocks_of(batch, 0)]
+    return [block.buffer or b"" for block in blocks]
+
+
+def test_what_is_written_again_is_of_the_kind_and_the_types_that_it_was() -> None:
+    properties = {"n": 1, "much": 2.5, "yes": True, "raw": b"\xff", "word": "1", "none": None}
+    heads = [
+        encode_head(Head("c", "queue:r", "t", BodyKind.DATA, "u", "g", 3, properties)),
+        encode_head(Head(kind=BodyKind.TEXT)),
+        b"",
+    ]
+    mixed = pack([b"\x81\xa1a\x01", b"text", b"\xff"], lane=LANE, first=1, kind=BodyKind.MIXED, heads=heads)
+    data = pack([b"\x91\x01"], lane=LANE, first=9, kind=BodyKind.DATA)
+    before = rows_of(mixed, data)
+    assert [row["body_kind"] for row in before] == ["data", "text", "bytes", "data"]
+    (again,) = sent_again(mixed, data)
+    found = unpack(again)
+    assert found.kind == BodyKind.MIXED
+    assert found.heads is not None
+    kept = [decode_head(raw) for raw in found.heads]
+    assert [head.kind for head in kept] == [BodyKind.DATA, BodyKind.TEXT, BodyKind.BYTES, BodyKind.DATA]
+    assert kept[0] == Head("c", "queue:r", "t", BodyKind.DATA, "u", "g", 3, properties)
+    assert [type(value) for value in kept[0].properties.values()] == [
+        int,
+        float,
+        bool,
+        bytes,
+        str,
+        type(None),
+    ]
+    assert found.bodies == [b"\x81\xa1a\x01", b"text", b"\xff", b"\x91\x01"]
+    (alone,) = sent_again(data)
+    assert (unpack(alone).kind, unpack(alone).heads) == (BodyKind.DATA, None)
+
+
+def test_a_property_that_was_changed_on_the_way_is_what_it_became() -> None:
+    head = encode_head(Head(properties={"n": 1, "m": 2, "gone": 3}))
+    ((count, _, pack_them),) = blocks_of(
+        pa.RecordBatch.from_pydict(
+            {
+                "body": [b""],
+                "properties": pa.array(
+                    [[("n", "1"), ("m", "3"), ("new", "4")]], pa.map_(pa.string(), pa.string())
+                ),
+                "head": [head],
+            }
+        ),
+        0,
+    )
+    (raw,) = unpack(pack_them(LANE, 1)).heads or [b""]
+    assert (count, decode_head(raw).properties) == (1, {"n": 1, "m": "3", "new": "4"})
+
+
+def test_text_and_bytes_are_told_apart_without_a_kind_too() -> None:
+    batch = pa.RecordBatch.from_pydict(
+        {
+            "body": [b"text", b"\xff", b"\x91\x01"],
+            "text": ["text", None, "[1]"],
+            "body_kind": pa.nulls(3, pa.string()),
+        }
+    )
+    ((_, _, pack_them),) = blocks_of(batch, 0)
+    found = unpack(pack_them(LANE, 1))
+    assert [decode_head(raw).kind for raw in found.heads or ()] == [
+        BodyKind.TEXT,
+        BodyKind.BYTES,
+        BodyKind.BYTES,
+    ]
+
+
+def test_a_large_message_is_never_sent_as_an_empty_one() -> None:
+    large = pack_lone(b"a reference", lane=LANE, sequence=1, kind=BodyKind.LARGE)
+    plain = pack([b"plain"], lane=LANE, first=2, kind=BodyKind.TEXT)
+    assert [(row["body"], row["text"], row["body_kind"]) for row in rows_of(large, plain)] == [
+        (None, None, "large"),
+        (b"plain", "plain", "text"),
+    ]
+    for blocks in ([large], [plain, large]):
+        with pytest.raises(ClientFault) as refused:
+            sent_again(*blocks)
+        assert refused.value.code == "body-missing"
+    fetched = pa.RecordBatch.from_pydict({"body": [b"content"], "body_kind": ["large"]})
+    ((_, _, pack_them),) = blocks_of(fetched, 0)
+    assert unpack(pack_them(LANE, 1)).kind == BodyKind.BYTES
+    with pytest.raises(ClientFault, match="body_kind is one of"):
+        list(blocks_of(pa.RecordBatch.from_pydict({"body": [b""], "body_kind": ["huge"]}), 0))

@@ -22,6 +22,7 @@ import msgspec
 from heliograph.model.block import (
     HEADER_BYTES,
     HEADS,
+    LARGE,
     LONE,
     PRIORITIES,
     TIMESTAMPS,
@@ -41,7 +42,8 @@ _NULL: Final[list[Any]] = [None]
 _HEAD_FIELDS: Final = {"JMSCorrelationID": "c", "JMSType": "t", "JMSXGroupID": "g", "JMSXGroupSeq": "s"}
 # Only the server could know these, and unless it says so they are NULL, whatever a producer claims.
 _SERVER_KNOWS: Final = ("JMSXUserID", "JMSXDeliveryCount")
-HEADER_NAMES: Final = ("JMSPriority", "JMSDeliveryMode", "JMSTimestamp", *_SERVER_KNOWS)
+LARGE_NAME: Final = "JMS_helio_large"
+HEADER_NAMES: Final = ("JMSPriority", "JMSDeliveryMode", "JMSTimestamp", LARGE_NAME, *_SERVER_KNOWS)
 """What a block usually says for all its messages at once."""
 
 _UNREADABLE = (msgspec.MsgspecError, RecursionError, ValueError)
@@ -62,6 +64,7 @@ class Columns:
         self._maps: list[dict[Any, Any]] | None = None
         self._raw_heads: list[bytes] | None = None
         shared: dict[str, list[Any]] = dict.fromkeys(_SERVER_KNOWS, _NULL)
+        shared[LARGE_NAME] = [block.flags & LARGE != 0]
         shared["JMSDeliveryMode"] = ["PERSISTENT" if block.persistent else "NON_PERSISTENT"]
         if not block.flags & PRIORITIES:
             shared["JMSPriority"] = [block.priority]

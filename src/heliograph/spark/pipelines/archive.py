@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from heliograph.spark.pipelines.manifest import Entry, Manifest
 from heliograph.spark.pipelines.running import Tell, run_query, source
+from heliograph.spark.schema import SCHEMA
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -84,7 +85,9 @@ def read_archive(spark: SparkSession, archive: Path) -> DataFrame | None:
     names = Manifest(archive).files()
     if not names:
         return None
-    return spark.read.option("basePath", str(archive)).parquet(*[str(archive / name) for name in names])
+    # Files of older archives lack columns that came later, so none of them is asked what there are.
+    reader = spark.read.schema(f"{SCHEMA}, day date").option("basePath", str(archive))
+    return reader.parquet(*[str(archive / name) for name in names])
 
 
 def compact(archive: Path, tell: Tell, manifest: Manifest | None = None) -> int:
@@ -101,7 +104,8 @@ def compact(archive: Path, tell: Tell, manifest: Manifest | None = None) -> int:
     for folder, names in sorted(folders.items()):
         if len(names) < SMALL_FILES:
             continue
-        table = concat_tables([parquet.read_table(archive / name, partitioning=None) for name in names])
+        tables = [parquet.read_table(archive / name, partitioning=None) for name in names]
+        table = concat_tables(tables, promote_options="default")
         number = sum(1 for _ in manifest.entries()) + 1
         place = (folder / f"compacted-{number:010d}.parquet").relative_to(archive)
         parquet.write_table(table, archive / place)

@@ -12,8 +12,9 @@ from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from heliograph.spark.holds import held
 from heliograph.spark.pipelines.running import Tell, source
-from heliograph.spark.pipelines.verdicts import NEVER, judge, overtaking
+from heliograph.spark.pipelines.verdicts import NEVER, WANTED, judge, overtaking
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 _JUDGED = (
     "destination string, list int, number bigint, first_lsn bigint, first_place int, done_lsn bigint,"
-    " doubled int, is_removed boolean, is_elsewhere boolean, ended timestamp"
+    " doubled int, is_removed boolean, is_elsewhere boolean, removal string, ended timestamp"
 )
 _VIOLATIONS = "violation string, destination string, list int, number bigint, id string, detail string"
 
@@ -38,7 +39,8 @@ class Findings(NamedTuple):
     latencies: pd.DataFrame  # destination, second, kind, p50, p95, p99 (milliseconds)
     totals: pd.DataFrame  # destination, kind, messages
     slowest: pd.DataFrame  # destination, list, messages, p50, p95, p99 from hand-out to acknowledgement
-    dead: pd.DataFrame  # reason, origin, messages
+    dead: pd.DataFrame  # reason, messages
+    removed: pd.DataFrame  # reason, messages: those that nobody had and that are not among the dead
 
 
 def run(
@@ -46,9 +48,16 @@ def run(
 ) -> Findings:
     """`lanes`: hold the order of lanes against consumers, too, which those with selectors do not keep. The option
     `destination` is `*`, or of one of several sub-clusters `*@NAME`."""
+    with held({"destination": "*", **options, "content": "events"}) as asked:
+        return _audited(spark, asked, result, tell, lanes=lanes)
+
+
+def _audited(
+    spark: SparkSession, asked: dict[str, Any], result: Path | None, tell: Tell, *, lanes: bool
+) -> Findings:
+    """What is not in memory any more is read again, up to the end."""
     from pyspark.sql import functions as f
 
-    asked = {"destination": "*", **options, "content": "events"}
     events = source(spark, asked, streams=False).cache()
     tell(f"{events.count()} records of the journal")
     starts = sorted(row["lsn"] for row in events.where("kind = 'started'").select("lsn").collect())
@@ -61,7 +70,7 @@ def run(
         found.write.mode("overwrite").parquet(str(result))
     violations = [row.asDict() for row in found.orderBy("violation", "destination", "number").collect()]
     tell(f"{len(violations)} violations")
-    figures = _figures(published, notes, events)
+    figures = _figures(published, notes, events, judged)
     return Findings(violations, *figures)
 
 
@@ -72,13 +81,14 @@ def _published(events: DataFrame) -> DataFrame:
 def _notes(events: DataFrame) -> DataFrame:
     from pyspark.sql import functions as f
 
-    notes = events.where("kind in ('dispatched', 'returned', 'done', 'united', 'seen')")
+    notes = events.where("kind in ('dispatched', 'returned', 'done', 'removed', 'united', 'seen')")
     return notes.select(
         "destination",
         "list",
         "lsn",
         "place",
         "kind",
+        "reason",
         "written",
         f.explode(f.expr("sequence(first, last)")).alias("number"),
     )
@@ -99,19 +109,22 @@ def judge_stretch(group: pd.DataFrame, starts: list[int]) -> pd.DataFrame:
 
     ordered = group.sort_values(["number", "lsn", "place"])
     destination, list_number = ordered["destination"].iloc[0], ordered["list"].iloc[0]
-    columns = ("number", "lsn", "place", "kind", "written")
+    columns = ("number", "lsn", "place", "kind", "reason", "written")
     rows = zip(*(ordered[name].tolist() for name in columns), strict=True)
     judged = []
     for number, found in groupby(rows, key=itemgetter(0)):
         history = list(found)
-        verdict = judge(((lsn, place, kind) for _, lsn, place, kind, _ in history), starts)
-        ended = next((written for _, _, _, kind, written in history if kind == "done"), None)
+        verdict = judge(
+            ((lsn, place, kind, reason or "") for _, lsn, place, kind, reason, _ in history), starts
+        )
+        ended = next((written for *_, kind, _, written in history if kind in ("done", "removed")), None)
         told = (
             *verdict.handed_out,
             verdict.done[0],
             verdict.doubled,
             verdict.is_removed,
             verdict.is_elsewhere,
+            verdict.removal,
             ended,
         )
         judged.append((destination, list_number, number, *told))
@@ -138,11 +151,13 @@ def _violations(published: DataFrame, judged: DataFrame, *, lanes: bool) -> Data
 
 
 def _lost(known: DataFrame, published: DataFrame) -> DataFrame:
-    """Removed, and not because it had expired, was moved elsewhere, or died, nor because another part of the cluster
-    had handed it out. Where the journal does not say when something happened, what could expire had expired."""
+    """Removed, and not because it had expired, was moved elsewhere, or died, because a policy or an administrator
+    wanted it, nor because another part of the cluster had handed it out. Where the journal does not say when
+    something happened, what could expire had expired."""
     from pyspark.sql import functions as f
 
     gone = known.where("is_removed AND NOT is_elsewhere AND id IS NOT NULL")
+    gone = gone.where(~f.col("removal").isin(*WANTED))
     gone = gone.where("expires IS NULL OR coalesce(ended < expires, false)")
     buried = published.where("original_id IS NOT NULL").select(f.col("original_id").alias("id")).distinct()
     moved = published.where("kind = 'adopted'").select("id").distinct()
@@ -207,13 +222,15 @@ def _find_early(group: pd.DataFrame) -> pd.DataFrame:
     )
 
 
-def _figures(published: DataFrame, notes: DataFrame, events: DataFrame) -> Iterator[pd.DataFrame]:
-    """Rates, latencies, totals, slowest, dead."""
+def _figures(
+    published: DataFrame, notes: DataFrame, events: DataFrame, judged: DataFrame
+) -> Iterator[pd.DataFrame]:
+    """Rates, latencies, totals, slowest, dead, removed."""
     from pyspark.sql import functions as f
 
     second = f.date_trunc("second", "written").alias("second")
     made = published.select("destination", f.lit("published").alias("kind"), "written", "number")
-    told = notes.where("kind in ('dispatched', 'returned', 'done')")
+    told = notes.where("kind in ('dispatched', 'returned', 'done', 'removed')")
     happened = made.unionByName(told.select("destination", "kind", "written", "number"))
     timed = happened.where("written IS NOT NULL")
     yield timed.groupBy("destination", second, "kind").agg(f.count("*").alias("messages")).toPandas()
@@ -252,8 +269,17 @@ def _figures(published: DataFrame, notes: DataFrame, events: DataFrame) -> Itera
     yield (
         slow.agg(f.count("*").alias("messages"), *_percentiles()).orderBy(f.desc("p95")).limit(20).toPandas()
     )
-    dead = events.where("reason IS NOT NULL").groupBy("reason").agg(f.count("*").alias("messages"))
+    died = events.where("kind = 'published' AND reason IS NOT NULL")
+    dead = died.groupBy("reason").agg(f.count("*").alias("messages"))
     yield dead.orderBy(f.desc("messages")).toPandas()
+    yield _removed(judged)
+
+
+def _removed(judged: DataFrame) -> pd.DataFrame:
+    from pyspark.sql import functions as f
+
+    removed = judged.where("is_removed AND removal <> ''").withColumnRenamed("removal", "reason")
+    return removed.groupBy("reason").agg(f.count("*").alias("messages")).orderBy("reason").toPandas()
 
 
 def _milliseconds(later: str, earlier: str) -> Any:

@@ -1,25 +1,63 @@
 """Dead letters (D4): what lies in the dead message queue, by reason, and back to where it came from.
 
-Triage reads the feed and leaves the queue alone. Redriving leases the queue, sends what is chosen to its original
-destination, and only then acknowledges: the batch is published under the name of the lease, so that one that was
-cut off is done again without sending anything twice. What is not chosen stays dead.
+Triage reads the feed and leaves the queue alone. Redriving leases the queue, a portion at a time, sends it to where
+each message came from, and only then acknowledges: a portion is lent and published under one name and number, so that
+one that was cut off is done again, under its name, without sending anything twice. What is not chosen stays dead, and
+so does what a row does not have whole: large messages. What dies while this goes on is left for the next time.
+
+Where there are several sub-clusters each has its own dead, and all of them are meant unless one is named. A redrive
+goes through one after the other, with names and numbers of its own in each.
 """
 
 from __future__ import annotations
 
+import time
 import uuid
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack
+from functools import reduce
+from typing import TYPE_CHECKING, Any, Final
 
-from heliograph.destinations.dead_letters import ORIGINAL_DESTINATION, REASON
+from heliograph.destinations.dead_letters import DIED_AT, ORIGINAL_DESTINATION, REASON
+from heliograph.model.errors import ClientFault, HeliographError
+from heliograph.model.message import decode_head
+from heliograph.model.selector import Selector
+from heliograph.spark.holds import held
 from heliograph.spark.options import options_of
-from heliograph.spark.pipelines.replay import sequence
+from heliograph.spark.pipelines.events import matching
+from heliograph.spark.pipelines.replay import AS_THEY_WERE, Sent, sequence
 from heliograph.spark.pipelines.running import Tell, source
+from heliograph.spark.schema import SCHEMA
 from heliograph.spark.server import Server
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame, Row, SparkSession
 
-DEAD = "queue:_DMQ"
+DEAD: Final = "queue:_DMQ"
+_WHOLE: Final = f"{ORIGINAL_DESTINATION} IS NOT NULL AND NOT JMS_helio_large"
+_NOT_WHOLE: Final = f"({ORIGINAL_DESTINATION} IS NULL OR JMS_helio_large)"
+_HEADERS: Final = {
+    "JMSType": "type",
+    "JMSPriority": "priority",
+    "JMSCorrelationID": "correlation_id",
+    "JMSMessageID": "id",
+}
+
+
+def dead_queues(server: Server, sub_cluster: str = "") -> dict[str, str]:
+    """Where the dead are, by sub-cluster; by no name where there is but one. Raises ClientFault."""
+    names = server.sub_clusters()
+    if sub_cluster and sub_cluster not in names:
+        there = f"there are {', '.join(names)}" if names else "there is but one"
+        raise ClientFault(
+            f"no sub-cluster is called {sub_cluster[:60]!r}: {there}", code="sub-cluster-needed"
+        )
+    chosen = [sub_cluster] if sub_cluster else names
+    return {name: f"{DEAD}@{name}" for name in chosen} or {"": DEAD}
+
+
+# ---- triage
 
 
 def described(messages: DataFrame) -> DataFrame:
@@ -31,28 +69,92 @@ def described(messages: DataFrame) -> DataFrame:
     )
 
 
-def triage(spark: SparkSession, options: dict[str, Any]) -> list[Row]:
+def triage(
+    spark: SparkSession,
+    options: dict[str, Any],
+    *,
+    reason: str = "",
+    origin: str = "",
+    where: str = "",
+    sub_cluster: str = "",
+) -> list[Row]:
     """By reason and origin: how many, since when."""
+    with Server(options_of(options), "dead letters") as server:
+        queues = dead_queues(server, sub_cluster).values()
+    with ExitStack() as stack:
+        feeds = [
+            stack.enter_context(held({**options, "destination": queue, "mode": "feed"})) for queue in queues
+        ]
+        of_each = [source(spark, feed, streams=False) for feed in feeds]
+        dead = reduce(lambda some, more: some.unionByName(more), of_each)
+        return _by_reason(dead, reason=reason, origin=origin, where=where)
+
+
+def _by_reason(dead: DataFrame, *, reason: str, origin: str, where: str) -> list[Row]:
     from pyspark.sql import functions as f
 
-    dead = described(source(spark, {**options, "destination": DEAD, "mode": "feed"}, streams=False))
-    groups = dead.groupBy("reason", "origin").agg(
-        f.count("*").alias("messages"), f.min("timestamp").alias("first"), f.max("timestamp").alias("last")
+    selector = selector_for(reason=reason, origin=origin, where=where)
+    if selector:
+        Selector(selector)  # what is wrong with it is said here, and not by a worker of Spark
+        dead = dead.mapInArrow(_picker(selector), SCHEMA)
+    groups = (
+        described(dead)
+        .groupBy("reason", "origin")
+        .agg(
+            f.count("*").alias("messages"),
+            f.min("timestamp").alias("first"),
+            f.max("timestamp").alias("last"),
+        )
     )
     rows: list[Row] = groups.orderBy(f.desc("messages")).collect()
     return rows
 
 
-def selector_for(*, reason: str, origin: str, where: str) -> str:
+def _picker(selector: str) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """What Spark sends to its workers: small, and everything else is found there by its name."""
+
+    def pick(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return pick_rows(selector, batches)
+
+    return pick
+
+
+def pick_rows(selector: str, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Those that a selector selects, as the server would: rows say what messages did."""
+    import pyarrow as pa
+
+    compiled = Selector(selector)
+    for batch in batches:
+        fields = [_fields(row) for row in batch.to_pylist()]
+        yield batch.take(pa.array(matching(compiled, fields), pa.int64()))
+
+
+def _fields(row: dict[str, Any]) -> dict[str, Any]:
+    fields: dict[str, Any] = dict(row["properties"] or ())
+    if row["head"]:
+        head = decode_head(row["head"])
+        fields.update(head.properties)
+        fields["JMSXGroupID"], fields["JMSXGroupSeq"] = head.group_id, head.group_sequence or None
+    fields.update((header, row[column]) for header, column in _HEADERS.items())
+    fields["JMSTimestamp"] = int(row["timestamp"].timestamp() * 1000)
+    fields["JMSDeliveryMode"] = "PERSISTENT"  # nothing else has a history
+    fields["JMS_helio_large"] = row["body_kind"] == "large"
+    return fields
+
+
+# ---- redriving
+
+
+def selector_for(*terms: str, reason: str, origin: str, where: str) -> str:
     """Which of the dead are meant, as the server understands it."""
-    terms = [f"{ORIGINAL_DESTINATION} IS NOT NULL"]
+    said = list(terms)
     if reason:
-        terms.append(f"{REASON} = {_quoted(reason)}")
+        said.append(f"{REASON} = {_quoted(reason)}")
     if origin:
-        terms.append(f"{ORIGINAL_DESTINATION} = {_quoted(origin)}")
+        said.append(f"{ORIGINAL_DESTINATION} = {_quoted(origin)}")
     if where:
-        terms.append(f"({where})")
-    return " AND ".join(terms)
+        said.append(f"({where})")
+    return " AND ".join(said)
 
 
 def _quoted(text: str) -> str:
@@ -67,28 +169,105 @@ def redrive(
     reason: str = "",
     origin: str = "",
     where: str = "",
-    lease: str = "",
-) -> int:
-    """Send what is chosen back to where it came from. Returns how many."""
+    name: str = "",
+    sub_cluster: str = "",
+) -> Sent:
+    """Send what is chosen back to where it came from. `name`: one that was cut off goes on under its name, and sends
+    nothing twice. `maxRowsPerTrigger` of the options is how many at a time."""
+    name = name or f"redrive-{uuid.uuid4().hex}"
+    sent = left = 0
+    with Server(options_of(options), "dead letters") as server:
+        queues = dead_queues(server, sub_cluster)
+    for place, queue in queues.items():
+        # What died here may have come from elsewhere since moved: numbers of two places must not meet there.
+        own = f"{name}@{place}" if place else name
+        leased = {**options, "destination": queue, "mode": "queue", "lease": own}
+        some = _redrive_one(spark, leased, tell, sent, reason=reason, origin=origin, where=where)
+        sent, left = sent + some.messages, left + some.left_out
+    if left:
+        tell(f"{left} messages stay dead: they are large, or do not say where they came from")
+    return Sent(sent, left)
+
+
+def _redrive_one(
+    spark: SparkSession,
+    leased: dict[str, Any],
+    tell: Tell,
+    before: int,
+    *,
+    reason: str,
+    origin: str,
+    where: str,
+) -> Sent:
+    """The same for the dead of one place. `before`: how many were sent from others."""
+    sent = 0
+    name, queue = leased["lease"], leased["destination"]
+    with Server(options_of(leased), "dead letters") as server:
+        by_now = f"{DIED_AT} <= {_now(server)!r}"
+        selector = selector_for(_WHOLE, by_now, reason=reason, origin=origin, where=where)
+        leased["selector"] = selector
+        epoch = _next_epoch(server, leased, tell)
+        while messages := lend(server, leased, epoch):
+            send_back(spark, leased, epoch)
+            server.ask("pipeline.acknowledge", name=name, epoch=epoch, destination=queue)
+            sent, epoch = sent + messages, epoch + 1
+            tell(f"{before + sent} messages were sent back to where they came from")
+        rest = selector_for(_NOT_WHOLE, reason=reason, origin=origin, where=where)
+        left = sum(1 for _ in server.connection().browse(queue, selector=rest))
+    return Sent(sent, left)
+
+
+def _now(server: Server) -> float:
+    """The server's time if we may ask for it: that is what deaths are dated by."""
+    try:
+        return float(server.ask("server")["time"])
+    except HeliographError:
+        return time.time()
+
+
+def lend(server: Server, leased: dict[str, Any], epoch: int, messages: int | None = None) -> int:
+    """Have a portion lent, or find again what was lent before; how many messages it has."""
+    options = options_of(leased)
+    lent = server.ask(
+        "pipeline.lease",
+        name=options.lease,
+        epoch=epoch,
+        messages=options.lease_messages if messages is None else messages,
+        destination=options.destination,
+        seconds=options.leaseseconds,
+        selector=options.selector,
+    )
+    return int(lent["messages"])
+
+
+def _next_epoch(server: Server, leased: dict[str, Any], tell: Tell) -> int:
+    """Where a redrive of this name goes on: with the portion that is lent to it, or with a new one. A portion that
+    was sent, and went back because nobody came in time to acknowledge it, is not known from others: it gets a new
+    number, and with that is sent once more, since what died meanwhile may be in it."""
+    shown = server.ask("pipeline.depth", destination=leased["destination"], name=leased["lease"])
+    first, published = max(int(shown["epoch"]) + 1, 1), int(shown["batch"])
+    for epoch in range(first, published + 2):
+        if lend(server, leased, epoch, messages=0):
+            return epoch
+    if published >= first:
+        tell("what was sent last under this name was not taken out in time: it may be sent a second time")
+    return max(first, published + 1)
+
+
+def send_back(spark: SparkSession, leased: dict[str, Any], epoch: int) -> None:
+    """Publish a portion that is lent, unless it was published before."""
     from pyspark.sql import functions as f
 
-    lease = lease or f"redrive-{uuid.uuid4().hex}"
-    selector = selector_for(reason=reason, origin=origin, where=where)
-    leased = {**options, "destination": DEAD, "mode": "queue", "lease": lease, "selector": selector}
-    dead = described(source(spark, leased, streams=False))
+    dead = described(source(spark, {**leased, "epoch": epoch}, streams=False))
     properties = f.map_filter(f.col("properties"), lambda name, _: ~name.startswith("JMS_helio_"))
     rows = dead.select(
         f.col("origin").alias("destination"),
-        *("body", "text", "priority", "correlation_id", "reply_to", "type", "unit_of_order", "lsn"),
+        *AS_THEY_WERE,
         sequence().alias("sequence"),
         properties.alias("properties"),
     )
-    count: int = rows.count()
-    if count:
-        writer = rows.repartition(1).sortWithinPartitions("lsn", "sequence").write.format("heliograph")
-        told = {key: str(value) for key, value in options.items() if key != "destination"}
-        writer.options(**told, name=lease).mode("append").save()
-        with Server(options_of(leased), "dead letters") as server:
-            server.ask("pipeline.acknowledge", name=lease, epoch=1, destination=DEAD)
-    tell(f"{count} messages were sent back to where they came from")
-    return count
+    to_server = {
+        key: str(value) for key, value in leased.items() if key in ("url", "user", "password", "retrySeconds")
+    }
+    writer = rows.repartition(1).sortWithinPartitions("lsn", "sequence").write.format("heliograph")
+    writer.options(**to_server, name=leased["lease"], batch=str(epoch)).mode("append").save()

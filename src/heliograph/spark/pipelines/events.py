@@ -1,7 +1,8 @@
 """Composite events (D5, A9): rules over a stream of messages, as stateful streaming with event time.
 
 Each batch of messages is held against the selectors of all rules, as columns; what fits any event of a rule goes on
-under (rule, bucket of the key). There, for each key, the events that are not decided yet are kept in order of their
+under (rule, bucket of the key). Messages that fit nothing say only how late it is, so that time goes on with any
+traffic. There, for each key, the events that are not decided yet are kept in order of their
 time, and matches are looked for as far as the watermark allows (`patterns.find`): the answer does not depend on how
 the stream was cut into batches. A timer wakes a bucket when something in it may be decided. Matches are messages or
 alerts, each once by what the sink does.
@@ -15,6 +16,7 @@ from __future__ import annotations
 import json
 import warnings
 from collections.abc import Callable, Iterable, Iterator
+from datetime import UTC, datetime
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -26,8 +28,9 @@ from heliograph.frontends import alert_messages
 from heliograph.model.alert import message_priority
 from heliograph.model.limits import MAX_ALERT_BODY_BYTES, MAX_ALERT_DESTINATION_BYTES
 from heliograph.model.selector import Selector
+from heliograph.spark.pipelines.kept_rules import check_rules
 from heliograph.spark.pipelines.patterns import Event, Match, Pattern, find, parse
-from heliograph.spark.pipelines.rules import MAX_RULES, Rule
+from heliograph.spark.pipelines.rules import MAX_RULES, Rule, longest_late
 from heliograph.spark.pipelines.running import Tell, run_query, source
 
 if TYPE_CHECKING:
@@ -40,6 +43,8 @@ MAX_EVENTS_OF_A_KEY: Final = 10_000
 """A key that has so many undecided events is a fault in the rule: the oldest are given up."""
 BUCKETS: Final = 256
 """Of the keys of a rule. A checkpoint is of one number of them."""
+CLOCK: Final = -1
+"""In the place of a rule: a row that says how late it is, and nothing else."""
 _SIFTED: Final = "rule int, bucket int, key string, time timestamp, lsn bigint, kinds bigint, id string"
 _STATE: Final = "events binary"
 MATCHES: Final = (
@@ -121,9 +126,9 @@ class Sieve:
             where, selectors = self._selectors[number]
             kinds = [0] * len(rows)
             for bit, selector in enumerate(selectors):
-                for place in _matching(selector, fields):
+                for place in matching(selector, fields):
                     kinds[place] |= 1 << bit
-            allowed = dict.fromkeys(_matching(where, fields)) if where is not None else None
+            allowed = dict.fromkeys(matching(where, fields)) if where is not None else None
             for place, found in enumerate(kinds):
                 if found and (allowed is None or place in allowed):
                     row = rows[place]
@@ -133,7 +138,8 @@ class Sieve:
                         yield number, bucket, key, row["timestamp"], row["lsn"], found, row["id"]
 
 
-def _matching(selector: Selector, fields: list[dict[str, Any]]) -> list[int]:
+def matching(selector: Selector, fields: list[dict[str, Any]]) -> list[int]:
+    """The places of those that a selector selects."""
     columns = [[row.get(name) for row in fields] for name in selector.names]
     return selector.compiled.rows(range(len(fields)), columns)
 
@@ -164,10 +170,22 @@ def sift_batches(rules: list[Rule], batches: Iterable[pa.RecordBatch]) -> Iterat
         ]
     )
     for batch in batches:
-        found = list(sieve.sift(batch.to_pylist()))
+        rows = batch.to_pylist()
+        found = list(sieve.sift(rows))
+        found += clock_of(rows, max((each[3] for each in found), default=None))
         columns = list(zip(*found, strict=True)) if found else [()] * len(schema)
         arrays = [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
         yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def clock_of(rows: list[dict[str, Any]], latest: datetime | None) -> list[tuple[Any, ...]]:
+    """The time of the latest message, if no event is as late. A clock that is ahead of ours moves nothing: it would
+    make everybody else's events come too late."""
+    times = [row["timestamp"] for row in rows if row["timestamp"] is not None]
+    if not times:
+        return []
+    now = min(max(times), datetime.now(UTC))
+    return [(CLOCK, 0, "", now, 0, 0, "")] if latest is None or now > latest else []
 
 
 # ---- matching
@@ -180,6 +198,8 @@ def _matcher(rules: list[Rule]) -> Any:
         key: tuple[int, int], frames: Iterable[pd.DataFrame], state: GroupState
     ) -> Iterator[pd.DataFrame]:
         _be_quiet()
+        if key[0] == CLOCK:
+            return iter(())
         return match_bucket(rules[int(key[0])], frames, state)
 
     return match
@@ -295,7 +315,7 @@ def matches_of(messages: DataFrame, rules: list[Rule]) -> DataFrame:
     from pyspark.sql import functions as f
     from pyspark.sql.streaming.state import GroupStateTimeout
 
-    late = max(rule.late for rule in rules)
+    late = longest_late(rules)
     sifted = messages.mapInArrow(_sifter(rules), _SIFTED).withWatermark(
         "time", f"{late * 1000:.0f} milliseconds"
     )
@@ -343,7 +363,9 @@ def run(
     once: bool,
     stopped: Callable[[], bool] = lambda: False,
 ) -> int:
-    """Watch for matches until stopped, or through what there is. Returns the rows that were read."""
+    """Watch for matches until stopped, or through what there is. Returns the rows that were read. Raises ClientFault
+    where the checkpoint is of other rules."""
+    check_rules(checkpoint, rules, BUCKETS)
     sink = {key: str(value) for key, value in options.items() if key in ("url", "user", "password")}
     matches = as_messages(matches_of(source(spark, options), rules))
     writer = matches.writeStream.format("heliograph").options(**sink).outputMode("append")

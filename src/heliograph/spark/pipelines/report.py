@@ -51,6 +51,9 @@ def write_report(findings: Findings, path: Path, *, title: str) -> None:
         '<p class="quiet">From hand-out to acknowledgement, milliseconds; the slowest first. The consumers of a'
         " queue share list 0, those of each subscription to a topic a list of their own.</p>",
         _table(findings.slowest),
+        "<h2>Removed messages</h2>",
+        '<p class="quiet">Nobody had them: a policy, their time or an administrator took them away.</p>',
+        _table(findings.removed),
         "<h2>Dead messages</h2>",
         _picture(_dead(findings.dead)) + _table(findings.dead),
     ]

@@ -1,7 +1,7 @@
 """What an audit holds against a server (D4): judged for one message by what the journal says of it, in order.
 
-- **lost**: noted as done without having been handed out, though it had not expired, was not moved, and is not
-among the dead.
+- **lost**: noted as done without having been handed out, though it had not expired, was not moved, is not
+among the dead, and neither the destination's policy nor an administrator had it removed.
 - **doubled**: handed out after it was done; or handed out twice with neither a return nor a start of the server
 between.
 - **out of order**: handed out before an earlier message of its unit of order, or of its lane and priority.
@@ -14,6 +14,9 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 NEVER = (1 << 62, 0)
+ENDS = ("done", "removed", "united")
+WANTED = ("retention", "purged", "deleted")
+"""Why a message may be removed at any time. What expired must have been past its time."""
 Place = tuple[int, int]
 """An LSN, and the place in its record."""
 
@@ -26,17 +29,19 @@ class Verdict(NamedTuple):
     doubled: int
     is_removed: bool  # done, and never handed out
     is_elsewhere: bool  # another part of the cluster had it
+    removal: str = ""  # why it was removed, where the journal says so
 
 
-def judge(history: Iterable[tuple[int, int, str]], starts: Sequence[int]) -> Verdict:
-    """`history`: LSN, place and kind of what happened to a message, in order; `starts`: where the server was
-    started."""
+def judge(history: Iterable[tuple[int, int, str, str]], starts: Sequence[int]) -> Verdict:
+    """`history`: LSN, place, kind and reason of what happened to a message, in order; `starts`: where the server
+    was started."""
     first = done = NEVER
     last = 0
     is_out = False
     doubled = 0
     is_elsewhere = False
-    for lsn, place, kind in history:
+    removal = ""
+    for lsn, place, kind, reason in history:
         if kind == "dispatched":
             restarted = bisect_right(starts, lsn) > bisect_right(starts, last)
             doubled += done != NEVER or (is_out and not restarted)
@@ -44,10 +49,10 @@ def judge(history: Iterable[tuple[int, int, str]], starts: Sequence[int]) -> Ver
             is_out, last = True, lsn
         elif kind == "returned":
             is_out = False
-        elif kind in ("done", "united"):
-            done = min(done, (lsn, place))
+        elif kind in ENDS and done == NEVER:  # a purge names everything, also what was gone before it
+            done, removal = (lsn, place), reason
         is_elsewhere = is_elsewhere or kind in ("united", "seen")
-    return Verdict(first, done, doubled, first == NEVER and done != NEVER, is_elsewhere)
+    return Verdict(first, done, doubled, first == NEVER and done != NEVER, is_elsewhere, removal)
 
 
 def overtaking(places: Sequence[tuple[int, Place]]) -> list[int]:
