@@ -1,6 +1,6 @@
 """A Kafka broker of one node (KRaft, no ZooKeeper), from its jars on Maven Central.
 
-The jars are kept in a cache of the user's. The long tests fetch them; the short ones use them if they are there.
+The jars are kept in a cache of the user's, and fetched when a broker is first started.
 """
 
 from __future__ import annotations
@@ -75,18 +75,8 @@ def _file_of(coordinates: str) -> str:
     return f"{name}-{version}.jar"
 
 
-def jars() -> Path | None:
-    """The folder with all of them, if they are there."""
-    folder = _cache()
-    return folder if all((folder / _file_of(each)).exists() for each in _JARS) else None
-
-
-def why_not() -> str:
-    return f"Kafka's jars are not in {_cache()}; python -m tests.clustered.kafka_broker fetches them"
-
-
-def fetch() -> None:
-    """From Maven Central, each checked against the digest beside it."""
+def fetch() -> Path:
+    """The folder with all jars; what is not there comes from Maven Central, checked against the digest beside it."""
     folder = _cache()
     folder.mkdir(parents=True, exist_ok=True)
     for coordinates in _JARS:
@@ -102,14 +92,14 @@ def fetch() -> None:
         assert hashlib.sha1(raw).hexdigest() == digest, f"{address} is damaged"
         target.with_suffix(".part").write_bytes(raw)
         target.with_suffix(".part").replace(target)
+    return folder
 
 
 def start(folder: Path, port: int) -> Any:
     """A broker and controller in one process, its log in the folder."""
     from benchmarks.processes import Server, free_port, port_answers
 
-    found = jars()
-    assert found is not None, why_not()
+    found = fetch()
     controller = free_port()
     settings = folder / "server.properties"
     settings.write_text(

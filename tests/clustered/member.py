@@ -1,6 +1,7 @@
 """A member in a process of its own: `python -m tests.clustered.member KEY URL NAME FILE JSON`.
 
-What it processes it writes to its file, a line for each message, before it goes on: `body token marked`. It
+What it processes it writes to its file, a line for each message, before it goes on: `body token marked name`; and to
+another, `FILE.told`, its number when it hears its own word that it is done, as the others do by then. It
 leaves in order when told to terminate. In the transacted mode the line goes to a queue instead, in the
 transaction.
 """
@@ -14,16 +15,20 @@ import signal
 import sys
 
 from heliograph.clustered import Acknowledge, ClusteredConsumer, ClusteredMessage, Terms
+from heliograph.clustered.adapter import Adapter
+from heliograph.clustered.words import Done, decoded
 from tests.clustered.middleware import ALL
 
 
 async def main(key: str, url: str, name: str, path: str, options: dict[str, object]) -> None:
     middleware = ALL[key]
     file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    told = os.open(path + ".told", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    numbers: dict[str, bytes] = {}
     pause = float(str(options.get("pause", 0)))
 
     async def handle(message: ClusteredMessage) -> bytes | None:
-        line = b"%s %d %d\n" % (message.body, message.token, message.redelivered)
+        line = b"%s %d %d %s\n" % (message.body, message.token, message.redelivered, name.encode())
         if pause:
             await asyncio.sleep(pause)
         if message.session is not None:
@@ -31,12 +36,27 @@ async def main(key: str, url: str, name: str, path: str, options: dict[str, obje
             await producer.send(line)
         else:
             os.write(file, line)
+            numbers[message.id] = b"%s\n" % message.body[2:]
         return b"done by " + name.encode()
+
+    def adapter() -> Adapter:
+        made = middleware.adapter(url)
+        honest = made.hear
+
+        async def hear() -> bytes:
+            raw = await honest()
+            word = decoded(raw)
+            if isinstance(word, Done) and word.name == name:
+                os.write(told, b"".join(numbers.pop(each, b"") for each in word.ids))
+            return raw
+
+        made.hear = hear  # type: ignore[method-assign]
+        return made
 
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
     async with ClusteredConsumer(
-        lambda: middleware.adapter(url),
+        adapter,
         cluster="billing",
         name=name,
         handler=handle,

@@ -1,16 +1,16 @@
 """The middleware that clustered consumers are tried on: how it is started, what adapter a member uses, how one
 publishes.
 
-Every broker is a real one, started on a free port with its data in a folder of the test's.
+Every broker is a real one, started on a free port with its data in a folder of the test's. A test names the
+middleware that it needs with `needs` or `each_of`: what is missing comes from Debian (`tests/debian.py`), and Kafka's
+jars from Maven Central. The clients are Python packages of `heliograph[clustered]`; without them the tests fail.
 """
 
 from __future__ import annotations
 
 import asyncio
-import importlib.util
-import shutil
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection, Iterable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, ClassVar
@@ -18,6 +18,7 @@ from typing import Any, ClassVar
 import pytest
 
 from heliograph.clustered.adapter import Acknowledge, Adapter
+from tests.debian import MARKER, Needs
 from tests.servers import ServerProcess
 
 UNITS = 50
@@ -37,22 +38,12 @@ class Middleware(ABC):
     """One kind of middleware. The url says where it is, to members in other processes too."""
 
     key: ClassVar[str]
-    programs: ClassVar[tuple[str, ...]] = ()
-    modules: ClassVar[tuple[str, ...]] = ()
-    packages: ClassVar[str] = ""
+    programs: ClassVar[Needs] = {}
+    """What it consists of, and the Debian package that has it."""
+    fields: ClassVar[tuple[str, ...]] = ("property:unit",)
+    """What members hash: a unit of order, where messages can have one."""
     acknowledge: ClassVar[Acknowledge] = Acknowledge.OWNER
     redelivers: ClassVar[bool] = True
-
-    def skip_unless_here(self) -> None:
-        """Says why it is skipped."""
-        missing = [name for name in self.programs if shutil.which(name) is None]
-        if missing:
-            pytest.skip(f"{', '.join(missing)} not found; as root: apt-get install {self.packages}")
-        missing = [name for name in (*self.modules, "psutil") if importlib.util.find_spec(name) is None]
-        if missing:
-            pytest.skip(
-                f"Python package {', '.join(missing)} not found; pip install 'heliograph[clustered]' psutil"
-            )
 
     @asynccontextmanager
     async def running(self, folder: Path) -> AsyncIterator[str]:
@@ -169,9 +160,7 @@ class OnHeliographTransacted(OnHeliograph):
 
 class OnRabbitMQ(Middleware):
     key = "rabbitmq"
-    programs = ("rabbitmq-server", "epmd")
-    packages = "rabbitmq-server"
-    modules = ("aio_pika",)
+    programs: ClassVar[Needs] = {"rabbitmq-server": "rabbitmq-server", "epmd": "rabbitmq-server"}
 
     def start(self, folder: Path, port: int) -> Any:
         from benchmarks.peers.rabbitmq import RabbitMQ
@@ -218,9 +207,7 @@ class OnRabbitMQ(Middleware):
 
 class OnNats(Middleware):
     key = "nats"
-    programs = ("nats-server",)
-    packages = "nats-server"
-    modules = ("nats",)
+    programs: ClassVar[Needs] = {"nats-server": "nats-server"}
 
     def start(self, folder: Path, port: int) -> Any:
         from benchmarks.peers.nats import NatsJetStream
@@ -263,9 +250,7 @@ class OnNats(Middleware):
 
 class OnMqtt(Middleware):
     key = "mqtt"
-    programs = ("mosquitto",)
-    packages = "mosquitto"
-    modules = ("paho",)
+    programs: ClassVar[Needs] = {"mosquitto": "mosquitto"}
     qos: ClassVar[int] = 1
 
     def start(self, folder: Path, port: int) -> Any:
@@ -325,9 +310,7 @@ class OnMqttWithoutGuarantee(OnMqtt):
 
 class OnRedis(Middleware):
     key = "redis"
-    programs = ("redis-server",)
-    packages = "redis-server"
-    modules = ("redis",)
+    programs: ClassVar[Needs] = {"redis-server": "redis-server"}
 
     def start(self, folder: Path, port: int) -> Any:
         from benchmarks.peers.interface import program
@@ -364,6 +347,7 @@ class OnRedis(Middleware):
 
 class OnRedisChannel(OnRedis):
     key = "redis-channel"
+    fields = ("id",)
     acknowledge = Acknowledge.NONE
     redelivers = False
 
@@ -378,16 +362,7 @@ class OnRedisChannel(OnRedis):
 
 class OnKafka(Middleware):
     key = "kafka"
-    programs = ("java",)
-    packages = "default-jre-headless"
-    modules = ("aiokafka",)
-
-    def skip_unless_here(self) -> None:
-        super().skip_unless_here()
-        from tests.clustered.kafka_broker import jars, why_not
-
-        if jars() is None:
-            pytest.skip(why_not())
+    programs: ClassVar[Needs] = {"java": "default-jre-headless"}
 
     def start(self, folder: Path, port: int) -> Any:
         from tests.clustered.kafka_broker import start
@@ -440,3 +415,16 @@ ALL: dict[str, Middleware] = {
         OnKafka(),
     )
 }
+
+
+def needs(key: str) -> pytest.MarkDecorator:
+    """Of a test on this middleware."""
+    return getattr(pytest.mark, MARKER)(ALL[key].programs)  # type: ignore[no-any-return]
+
+
+def each_of(keys: Iterable[str], *, at_night: Collection[str] = ()) -> list[Any]:
+    """Parameters of a test on several: where one of them is missing, the others are tried all the same."""
+    return [
+        pytest.param(key, marks=[needs(key), *([pytest.mark.nightly] if key in at_night else [])], id=key)
+        for key in keys
+    ]

@@ -7,7 +7,6 @@ import json
 import signal
 import subprocess
 import sys
-from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,6 +27,18 @@ class Effect:
     token: int
     is_marked: bool
     member: str
+    was_cut_short: bool = False
+    """Its member was killed before it had heard itself tell the others: whoever took over could not know."""
+
+
+@dataclass(frozen=True)
+class Life:
+    """Of one process, when it was over: how many lines its member had written, and how many it had told, in all its
+    lives."""
+
+    effects: int
+    told: int
+    was_killed: bool
 
 
 @dataclass
@@ -39,7 +50,7 @@ class Cluster:
     folder: Path
     options: dict[str, Any] = field(default_factory=dict)
     processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
-    killed: list[str] = field(default_factory=list)
+    lives: dict[str, list[Life]] = field(default_factory=dict)
     left: list[str] = field(default_factory=list)
 
     def start(self, name: str) -> None:
@@ -63,7 +74,16 @@ class Cluster:
         process = self.processes.pop(name)
         process.send_signal(signal.SIGKILL)
         process.wait()
-        self.killed.append(name)
+        self._is_over(name, was_killed=True)
+
+    def _is_over(self, name: str, *, was_killed: bool) -> None:
+        written = len(self._lines(name, "effects"))
+        life = Life(written, len(self._lines(name, "effects.told")), was_killed)
+        self.lives.setdefault(name, []).append(life)
+
+    def _lines(self, name: str, what: str) -> list[str]:
+        path = self.folder / f"{name}.{what}"
+        return path.read_text(encoding="utf-8").splitlines() if path.exists() else []
 
     def stop(self, name: str) -> None:
         """It does nothing any more, not even listen, until it goes on; and knows nothing of it."""
@@ -77,6 +97,7 @@ class Cluster:
         process.send_signal(signal.SIGTERM)
         await until(lambda: process.poll() is not None, f"{name} has left", 60)
         assert process.returncode == 0, self.words_of(name)
+        self._is_over(name, was_killed=False)
         self.left.append(name)
 
     def end(self) -> None:
@@ -144,10 +165,21 @@ class Cluster:
         """What every member did, in the order of each."""
         found = []
         for path in sorted(self.folder.glob("*.effects")):
-            for line in path.read_text(encoding="utf-8").splitlines():
-                body, token, marked = line.split()
-                found.append(Effect(int(body[2:]), int(token), marked == "1", path.stem))
+            effects = [_effect(line) for line in self._lines(path.stem, "effects")]
+            told = self._lines(path.stem, "effects.told")
+            began = Life(0, 0, was_killed=False)
+            for life in self.lives.get(path.stem, ()):
+                known = {int(line) for line in told[began.told : life.told]}
+                for effect in effects[began.effects : life.effects]:
+                    effect.was_cut_short = life.was_killed and effect.number not in known
+                began = life
+            found += effects
         return found
+
+
+def _effect(line: str) -> Effect:
+    body, token, marked, member = line.split()
+    return Effect(int(body[2:]), int(token), marked == "1", member)
 
 
 @dataclass
@@ -157,37 +189,35 @@ class Verdict:
     lost: list[int]
     repeated: list[int]
     unmarked: list[int]
-    """Repeated without a mark on any but the first."""
-    repeated_of_the_living: list[int]
-    """Repeated although nobody who did it was killed."""
+    """Repeated without a mark on the later one: that with the higher token."""
+    repeated_without_need: list[int]
+    """Repeated although whoever did it before had told the others, or was not killed."""
     out_of_order: int
 
 
-def judge(effects: list[Effect], numbers: range, killed: list[str]) -> Verdict:
-    times = Counter(effect.number for effect in effects)
-    repeated = [number for number, count in times.items() if count > 1]
+def judge(effects: list[Effect], numbers: range) -> Verdict:
     by_number: dict[int, list[Effect]] = {}
-    for effect in effects:
+    for effect in sorted(effects, key=lambda each: each.token):  # of one token, as its member did it
         by_number.setdefault(effect.number, []).append(effect)
-    unmarked = [n for n in repeated if sum(not each.is_marked for each in by_number[n]) > 1]
-    living = [n for n in repeated if all(each.member not in killed for each in by_number[n])]
+    repeated = [number for number, found in by_number.items() if len(found) > 1]
     return Verdict(
-        lost=[number for number in numbers if number not in times],
+        lost=[number for number in numbers if number not in by_number],
         repeated=repeated,
-        unmarked=unmarked,
-        repeated_of_the_living=living,
+        unmarked=[n for n in repeated if not all(each.is_marked for each in by_number[n][1:])],
+        repeated_without_need=[n for n in repeated if not all(e.was_cut_short for e in by_number[n][:-1])],
         out_of_order=_out_of_order(effects),
     )
 
 
 def _out_of_order(effects: list[Effect]) -> int:
-    """How often a member processed a message of a unit after a later one, neither being marked."""
-    last: dict[tuple[str, int], int] = {}
+    """How often a message of a unit was processed after a later one, by whomever, neither being marked. Whoever has
+    the higher token came later."""
+    last: dict[int, int] = {}
     count = 0
-    for effect in effects:
+    for effect in sorted(effects, key=lambda each: each.token):
         if effect.is_marked:
             continue
-        key = effect.member, effect.number % UNITS
-        count += effect.number < last.get(key, -1)
-        last[key] = max(last.get(key, -1), effect.number)
+        unit = effect.number % UNITS
+        count += effect.number < last.get(unit, -1)
+        last[unit] = max(last.get(unit, -1), effect.number)
     return count

@@ -1,26 +1,27 @@
 """A clustered consumer behaves the same on every middleware (H1, H2, H4).
 
-Members come, leave and are killed, and each message is processed by one of them.
+Members come, leave and are killed, and each message is processed by one of them. `make test` tries them all but two,
+which cost the most and are left to the night: Kafka, for its JVM, and a Heliograph queue, which is the topic with one
+step more in front (`test_clustered_more.py` has the step).
 """
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
 
-from tests.clustered.middleware import ALL, UNITS, Middleware
+from tests.clustered.middleware import ALL, UNITS, Middleware, each_of
 from tests.clustered.play import Cluster, judge
 from tests.servers import play
 
-QUICK = ["heliograph", "rabbitmq", "nats", "mqtt", "redis"]
+AT_NIGHT = ("heliograph-queue", "kafka")
 
 
-@pytest.fixture(params=QUICK)
+@pytest.fixture(params=each_of(ALL, at_night=AT_NIGHT))
 def middleware(request: pytest.FixtureRequest) -> Middleware:
-    chosen = ALL[request.param]
-    chosen.skip_unless_here()
-    return chosen
+    return ALL[request.param]
 
 
 @pytest.mark.slow
@@ -33,12 +34,14 @@ def test_members_come_leave_and_die_and_each_message_is_processed(
 
     async def story() -> None:
         async with middleware.running(tmp_path) as url:
-            cluster = Cluster(middleware, url, tmp_path, {"fields": ["property:unit"], "lease": 1.5})
+            cluster = Cluster(middleware, url, tmp_path, {"fields": middleware.fields, "lease": 1.5})
+            collecting = asyncio.create_task(middleware.collect(url, tmp_path / "queue.effects"))
             try:
                 await members_come_and_leave(cluster)
                 await a_member_dies(cluster)
             finally:
                 cluster.end()
+                collecting.cancel()
 
     play(story(), 110)
 
@@ -57,10 +60,10 @@ async def members_come_and_leave(cluster: Cluster) -> None:
     await middleware.publish(url, 800, 200)
     await cluster.is_whole()
     await cluster.has_processed(range(1000))
-    verdict = judge(cluster.effects(), range(1000), [])
+    verdict = judge(cluster.effects(), range(1000))
     assert not verdict.lost
     assert not verdict.repeated
-    assert not verdict.out_of_order
+    assert middleware.fields == ("id",) or not verdict.out_of_order
     assert {effect.member for effect in cluster.effects()} == {"ada", "bob", "cyd"}
 
 
@@ -70,10 +73,12 @@ async def a_member_dies(cluster: Cluster) -> None:
     cluster.kill("bob")
     await middleware.publish(url, 1500, 300)
     await cluster.has_processed(range(1800))
-    verdict = judge(cluster.effects(), range(1800), cluster.killed)
+    verdict = judge(cluster.effects(), range(1800))
     assert not verdict.lost
-    assert not verdict.repeated_of_the_living
+    assert not verdict.repeated_without_need
     assert not verdict.unmarked
+    if middleware.fields == ("id",):
+        return  # a unit has no owner
     # The fencing token of whoever took a unit over is higher than any that bob was given for it.
     effects = cluster.effects()
     bobs = {effect.number % UNITS: effect.token for effect in effects if effect.member == "bob"}

@@ -10,16 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.clustered.middleware import ALL
+from tests.clustered.middleware import ALL, each_of
 from tests.servers import CLEAN, ROOT, play
 
 
 @pytest.mark.nightly
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize("key", ["heliograph", "rabbitmq"])
+@pytest.mark.parametrize("key", each_of(["heliograph", "rabbitmq"]))
 def test_one_of_five_is_killed_and_each_order_is_in_the_books_once(key: str, tmp_path: Path) -> None:
     middleware = ALL[key]
-    middleware.skip_unless_here()
 
     async def story() -> str:
         async with middleware.running(tmp_path) as url:

@@ -24,7 +24,8 @@ from heliograph.clustered import (
 from heliograph.clustered.hashing import VALUES, value_of_text
 from heliograph.clustered.on_heliograph import Heliograph
 from heliograph.model import limits
-from tests.clustered.middleware import ALL
+from heliograph.model.errors import ClientFault, ConnectionLost, HeliographError, NotAllowed
+from tests.clustered.middleware import ALL, each_of, needs
 from tests.clustered.play import Cluster, judge
 from tests.servers import embedded, play, until, url_of
 
@@ -96,6 +97,37 @@ def test_results_are_shared_with_the_other_members(tmp_path: Path) -> None:
             await until(lambda: heard["ada"].keys() == set(done["bob"]), "ada has heard what bob did")
             await until(lambda: heard["bob"].keys() == set(done["ada"]), "bob has heard what ada did")
             assert set(heard["bob"].values()) == {b"ada did something"}
+
+    play(story())
+
+
+@pytest.mark.req("H1", "H2")
+def test_a_newcomer_that_was_told_otherwise_is_refused_and_the_others_go_on(tmp_path: Path) -> None:
+    done: list[bytes] = []
+
+    async def handle(message: ClusteredMessage) -> None:
+        done.append(message.body)
+
+    async def story() -> None:
+        async with embedded(tmp_path) as server, members(url_of(server), {"ada": handle}) as consumers:
+            late = ClusteredConsumer(
+                lambda: Heliograph(url_of(server), "topic:orders"),
+                cluster="billing",
+                name="bob",
+                handler=handle,
+                fields=["unit_of_order"],
+                terms=TERMS,
+            )
+            with pytest.raises(
+                ClientFault, match="the fields of ada: id; of this member: unit_of_order"
+            ) as error:
+                async with late:
+                    await late.wait()
+            assert error.value.code == "member-disagrees"
+            async with heliograph.connect(url_of(server)) as connection:
+                await (await connection.producer("topic:orders")).send_confirmed(b"something")
+            await until(lambda: done == [b"something"], "ada goes on")
+            assert consumers["ada"].figures.incarnations == 1
 
     play(story())
 
@@ -219,7 +251,7 @@ def test_transacted_members_are_killed_and_every_effect_is_there_exactly_once(tm
                     cluster.kill(name)
                 await publishing
                 await cluster.has_processed(range(800))
-                verdict = judge(cluster.effects(), range(800), cluster.killed)
+                verdict = judge(cluster.effects(), range(800))
                 assert not verdict.lost
                 assert not verdict.repeated
             finally:
@@ -256,7 +288,7 @@ def test_all_transacted_members_die_at_once_and_nothing_that_was_done_is_done_ag
                 await middleware.publish(url, 600, 100)
                 await cluster.has_processed(range(700))
                 await cluster.holds_nothing(30)
-                verdict = judge(cluster.effects(), range(700), cluster.killed)
+                verdict = judge(cluster.effects(), range(700))
                 assert not verdict.lost
                 assert not verdict.repeated
             finally:
@@ -293,7 +325,7 @@ def test_a_founder_shuts_out_who_was_stopped_in_a_transaction_before_it_acts(tmp
                 await middleware.publish(url, 200, 20)
                 await cluster.has_processed(range(220))
                 await cluster.holds_nothing(30)
-                verdict = judge(cluster.effects(), range(220), cluster.killed)
+                verdict = judge(cluster.effects(), range(220))
                 assert not verdict.lost
                 assert not verdict.repeated
             finally:
@@ -306,11 +338,10 @@ def test_a_founder_shuts_out_who_was_stopped_in_a_transaction_before_it_acts(tmp
 @pytest.mark.req("H1", "H2")
 @pytest.mark.nightly
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize("key", ["heliograph", "rabbitmq", "nats", "mqtt", "redis", "kafka"])
+@pytest.mark.parametrize("key", each_of(["heliograph", "rabbitmq", "nats", "mqtt", "redis", "kafka"]))
 def test_all_die_at_once_and_whoever_comes_back_finds_everything(key: str, tmp_path: Path) -> None:
     """The first that comes back founds anew, with what waited for it; what is repeated is marked."""
     middleware = ALL[key]
-    middleware.skip_unless_here()
 
     async def story() -> None:
         async with middleware.running(tmp_path) as url:
@@ -326,7 +357,7 @@ def test_all_die_at_once_and_whoever_comes_back_finds_everything(key: str, tmp_p
                 cluster.start("bob")
                 cluster.start("ada")
                 await cluster.has_processed(range(600))
-                verdict = judge(cluster.effects(), range(600), cluster.killed)
+                verdict = judge(cluster.effects(), range(600))
                 assert not verdict.lost
                 assert not verdict.unmarked
             finally:
@@ -576,3 +607,87 @@ def test_a_message_that_its_owner_never_got_is_asked_about_and_sent_to_it(tmp_pa
     assert {name for name, _, _ in done} == {"ada", "bob"}
     assert sorted(body for _, _, body in done) == [b"%02d" % number for number in range(20)]
     assert all(unit == f"unit-{int(body)}" for _, unit, body in done)
+
+
+@pytest.mark.req("H1")
+def test_not_to_acknowledge_is_refused_where_copies_need_it() -> None:
+    async def handle(_message: ClusteredMessage) -> None: ...
+
+    async def story() -> None:
+        consumer = ClusteredConsumer(
+            lambda: Heliograph("helio://localhost:1", "topic:orders"),
+            cluster="billing",
+            name="ada",
+            handler=handle,
+            acknowledge=Acknowledge.NONE,
+        )
+        with pytest.raises(ClientFault) as error:
+            async with consumer:
+                await consumer.wait()
+        assert error.value.code == "acknowledgements-needed"
+
+    play(story())
+
+
+class _FailingOver:
+    """A server that is not there for a moment, and then says what waits."""
+
+    def __init__(self, *answers: Exception | dict[str, Any]) -> None:
+        self.answers = list(answers)
+
+    async def ask(self, _subject: str, **_: Any) -> dict[str, Any]:
+        answer = self.answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+@pytest.mark.req("H2")
+def test_a_server_that_fails_over_is_asked_again_and_only_who_may_not_ask_goes_by_silence(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("heliograph.clustered.on_heliograph._SILENCE_SECONDS", 0.01)
+    mine = {"client": "clustered.billing.ada", "name": "copies", "depth": 5, "in_flight": 2}
+
+    async def waiting(*answers: Exception | dict[str, Any]) -> int:
+        adapter = Heliograph("helio://localhost:1", "topic:orders")
+        adapter._cluster, adapter._member = "billing", "ada"
+        adapter._connection = _FailingOver(*answers)  # type: ignore[assignment]
+        return await adapter._waiting("topic:orders", "copies", 3)
+
+    async def story() -> None:
+        another = HeliographError("another leads", code="not-leading")
+        assert await waiting(ConnectionLost("gone"), another, {"subscribers": [mine]}) == 4
+        assert await waiting(NotAllowed("no")) == 0
+        with pytest.raises(ClientFault):
+            await waiting(ClientFault("something else", code="other"))
+
+    play(story())
+
+
+@pytest.mark.req("H4")
+@pytest.mark.slow
+@pytest.mark.timeout(90)
+@needs("rabbitmq")
+def test_copies_on_rabbitmq_are_not_shared_with_an_earlier_life(tmp_path: Path) -> None:
+    middleware = ALL["rabbitmq"]
+
+    async def story() -> None:
+        async with middleware.running(tmp_path) as url:
+            before, after = middleware.adapter(url), middleware.adapter(url)
+            await before.connect("billing", ("ada", 1))
+            await before.subscribe(is_fresh=False)
+            await after.connect("billing", ("ada", 2))
+            subscribing = asyncio.create_task(after.subscribe(is_fresh=False))
+            await middleware.publish(url, 0, 10)
+            assert len(await before.receive()) > 0
+            done, _ = await asyncio.wait([subscribing], timeout=1)
+            assert not done, "the earlier life is still there"
+            await before.close(keeps_copies=True)
+            await subscribing
+            received: list[Delivery] = []
+            while len(received) < 10:
+                received += await after.receive()
+            await after.close(keeps_copies=False)
+
+    play(story(), 80)

@@ -35,14 +35,46 @@ class Middleware:
     published: dict[str, int] = field(default_factory=dict)
     processed: dict[str, list[str]] = field(default_factory=dict)
     """Who processed it, each time."""
+    part: tuple[str, ...] = ()
+    """Names that are in one part of it, while it is in two."""
+    late: list[tuple[str, bool]] = field(default_factory=list)
+    """What was published meanwhile, and in which part: the subscriptions of the other get it when they are one."""
+
+    def is_in(self, name: str) -> bool:
+        return name in self.part
 
     def publish(self, value: int) -> str:
+        """While it is in parts: now in one, now in the other."""
         identity = f"m-{len(self.published)}"
-        if self.subscriptions:
+        here = bool(len(self.published) % 2)
+        reached = {
+            name: each
+            for name, each in self.subscriptions.items()
+            if not self.part or self.is_in(name) == here
+        }
+        if reached:
             self.published[identity] = value
-            for subscription in self.subscriptions.values():
+            for subscription in reached.values():
                 subscription.copies[identity] = value
+            if self.part:
+                self.late.append((identity, here))
         return identity
+
+    def heal(self) -> dict[str, list[str]]:
+        """What each name gets now, of what was published in the other part."""
+        reached: dict[str, list[str]] = {}
+        for identity, here in self.late:
+            for name, subscription in self.subscriptions.items():
+                if self.is_in(name) != here:
+                    subscription.copies[identity] = self.published[identity]
+                    reached.setdefault(name, []).append(identity)
+        self.part, self.late = (), []
+        return reached
+
+    @property
+    def waiting(self) -> set[str]:
+        """Whatever somebody has not acknowledged."""
+        return {identity for each in self.subscriptions.values() for identity in each.copies}
 
     @property
     def lost(self) -> list[str]:
@@ -62,7 +94,7 @@ class Keeping:
         self._subscription: Subscription | None = None
         self._waiting: deque[str] = deque()
         self._catching_up: list[tuple[set[str], Callable[[], None]]] = []
-        self._done_words = 0
+        self.done_words = 0
 
     @property
     def is_subscribed(self) -> bool:
@@ -75,7 +107,7 @@ class Keeping:
         self._waiting.extend(self._subscription.copies)
 
     def arrived(self, identity: str) -> None:
-        if self._subscription is not None:
+        if self._subscription is not None and identity in self._subscription.copies:
             self._waiting.append(identity)
 
     def receive(self, now: float) -> None:
@@ -106,8 +138,8 @@ class Keeping:
         self.under_way.remove(held)
         self.holding.finish(held)
         self._middleware.processed.setdefault(held.delivery.id, []).append(self._name)
-        self._done_words += 1
-        return Done(*key, self._done_words, [held.delivery.id])
+        self.done_words += 1
+        return Done(*key, self.done_words, [held.delivery.id])
 
     def hear_done(self, ids: list[str]) -> list[HasEverything]:
         for delivery in self.holding.done(ids):

@@ -2,7 +2,9 @@
 
 The middleware routes the words of one sender in the order said, after any delay, to everybody who listens then; one
 listener has a word up to the skew later than another. Who is paused neither hears nor ticks nor acts, and goes on
-later as if nothing had been. The world watches who acts on what, and what becomes of every message.
+later as if nothing had been. The middleware itself may be in two parts for a while: neither words nor copies get
+from one to the other, and copies follow when it is one again. The world watches who acts on what, and what becomes
+of every message.
 """
 
 from __future__ import annotations
@@ -33,8 +35,8 @@ from heliograph.clustered.events import (
 )
 from heliograph.clustered.holding import Held
 from heliograph.clustered.membership import Membership
-from heliograph.clustered.ranges import Ranges
-from heliograph.clustered.words import Answer, Ask, Beat, Copy, Done, View, Word
+from heliograph.clustered.ranges import EVERYTHING, Ranges
+from heliograph.clustered.words import Answer, Ask, Beat, Copy, Done, MemberKey, View, Word
 from tests.properties.clustered_copies import Keeping, Middleware
 
 STEP = 0.1
@@ -73,7 +75,9 @@ class Player:
     works_slowly: bool = False
     doubts: int = 0
     departed: dict[str, float] = field(default_factory=dict)
+    heard_done: dict[MemberKey, int] = field(default_factory=dict)
     comes_back: bool = True
+    apart: int = 0
 
     def clock(self, now: float) -> float:
         return self.offset + self.rate * now
@@ -88,6 +92,8 @@ class ClusteredWorld:
         self.problems: list[str] = []
         self.middleware = Middleware()
         self._incarnation = 1000
+        self._was_cut = False
+        self._excused: set[str] = set()
 
     # ---- what happens to members
 
@@ -98,9 +104,34 @@ class ClusteredWorld:
         keeping = Keeping(name, self.middleware, OrderedDict())
         self.players[name] = Player(name, rate, offset, skew, membership, keeping)
 
-    def _membership(self, name: str, clock: float) -> Membership:
+    def _membership(self, name: str, clock: float, apart: int = 0) -> Membership:
         self._incarnation += 1
-        return Membership(name=name, incarnation=self._incarnation, now=clock, terms=self.terms)
+        return Membership(name=name, incarnation=self._incarnation, now=clock, terms=self.terms, apart=apart)
+
+    # ---- what happens to the middleware
+
+    def cut(self, part: tuple[str, ...]) -> None:
+        """These names are in one part of it from now on, all others in the other. What waits, or comes meanwhile, may
+        be processed in both."""
+        self.heal()
+        self._was_cut = True
+        self._excused |= self.middleware.waiting
+        self.middleware.part = part
+
+    def heal(self) -> None:
+        self._excused |= {identity for identity, _ in self.middleware.late}
+        for name, identities in self.middleware.heal().items():
+            for player in self.living():
+                if player.name == name:
+                    for identity in identities:
+                        player.keeping.arrived(identity)
+
+    def _see_whether_it_is_one(self) -> None:
+        """Everybody who may act knows the same view: from now on there is no excuse."""
+        views = [p.membership.view for p in self.living() if self._has_lease(p)]
+        names = {(view.epoch, view.leader) for view in views if view is not None}
+        if not self.middleware.part and len(names) <= 1:
+            self._was_cut = False
 
     def kill(self, name: str) -> None:
         if name in self.players:
@@ -131,6 +162,7 @@ class ClusteredWorld:
         for other in self.living():
             if (
                 other is not player
+                and not self._was_cut
                 and self._has_lease(other)
                 and value in [*(w.value for w in other.works), *(h.value for h in other.keeping.under_way)]
             ):
@@ -148,6 +180,8 @@ class ClusteredWorld:
 
     def publish(self, value: int) -> None:
         identity = self.middleware.publish(value)
+        if self._was_cut:
+            self._excused.add(identity)
         for player in self.living():
             player.keeping.arrived(identity)
 
@@ -158,6 +192,7 @@ class ClusteredWorld:
         for held in player.keeping.under_way[:]:
             self._judge(player, held)
             self._say(player, player.keeping.finish(held, player.membership.key))
+            player.membership.done_words = player.keeping.done_words
         held_next = player.keeping.holding.take(0)
         if held_next is not None:
             self._watch(player, held_next.value)
@@ -165,7 +200,7 @@ class ClusteredWorld:
 
     def _judge(self, player: Player, held: Held) -> None:
         before = self.middleware.processed.get(held.delivery.id)
-        if before is not None and not held.delivery.redelivered:
+        if before is not None and not held.delivery.redelivered and held.delivery.id not in self._excused:
             self.problems.append(
                 f"{held.delivery.id}, of {before}, is repeated by {player.name} without a mark"
             )
@@ -199,11 +234,17 @@ class ClusteredWorld:
             for player in self.living():
                 if not player.is_paused:
                     self._run(player)
+            if self._was_cut:
+                self._see_whether_it_is_one()
 
     def _route(self, player: Player) -> None:
         while player.outbox and player.outbox[0][0] + player.delay <= self.now:
             _, word = player.outbox.popleft()
-            for listener in self.living():
+            self._hand_out(player, word)
+
+    def _hand_out(self, player: Player, word: Word) -> None:
+        for listener in self.living():
+            if self.middleware.is_in(listener.name) == self.middleware.is_in(player.name):
                 listener.inbox.append((self.now + listener.skew, word))
 
     def _run(self, player: Player) -> None:
@@ -224,9 +265,15 @@ class ClusteredWorld:
     def _heed(self, player: Player, word: Word, clock: float) -> None:
         keeping = player.keeping
         match word:
-            case Beat() | View():
+            case Beat():
+                if self._misses_nothing(player, word.key, word.done):
+                    self._carry_out(player, player.membership.handle(Heard(word, clock)))
+            case View():
                 self._carry_out(player, player.membership.handle(Heard(word, clock)))
             case Done(ids=ids):
+                if not self._misses_nothing(player, (word.name, word.incarnation), word.number - 1):
+                    return
+                player.heard_done[word.name, word.incarnation] = word.number
                 self._found_out(player, keeping.hear_done(ids))
                 self._tell_drained(player)
             case Ask(to=player.name) if keeping.is_subscribed:
@@ -239,6 +286,20 @@ class ClusteredWorld:
                 keeping.take_copy(word, clock)
             case _:
                 pass
+
+    def _misses_nothing(self, player: Player, key: MemberKey, number: int) -> bool:
+        """As `member.py` does it. False: its incarnation is over."""
+        known = player.heard_done.setdefault(key, number)
+        if not player.keeping.is_subscribed:
+            player.heard_done[key] = max(known, number)
+        elif number > known and player.membership.is_stranger(key):
+            player.heard_done[key] = number
+            self._carry_out(player, [Doubt(EVERYTHING)])
+        elif number > known:
+            player.membership.is_over = True
+            self._carry_out(player, [Stop("words were missed")])
+            return False
+        return True
 
     def _say(self, player: Player, word: Word) -> None:
         player.outbox.append((self.now, word))
@@ -281,10 +342,10 @@ class ClusteredWorld:
                     self._carry_out(player, player.membership.handle(FencedOff(key)))
                 case FenceOffAll():
                     self._carry_out(player, player.membership.handle(AllFencedOff()))
-                case Stop(has_left=has_left, keeps_copies=keeps_copies):
+                case Stop(has_left=has_left, keeps_copies=keeps_copies, apart=apart):
                     if not keeps_copies:
                         self.middleware.subscriptions.pop(player.name, None)
-                    self._stop(player, has_left)
+                    self._stop(player, has_left, apart)
 
     def _tell_drained(self, player: Player) -> None:
         is_drained = all(work.value in player.allowed for work in player.works)
@@ -292,7 +353,7 @@ class ClusteredWorld:
             epoch, player.owed = player.owed, None
             self._carry_out(player, player.membership.handle(Drained(epoch)))
 
-    def _stop(self, player: Player, has_left: bool) -> None:
+    def _stop(self, player: Player, has_left: bool, apart: int) -> None:
         """Its handlers are cancelled; it comes back as somebody else."""
         if has_left and (player.works or player.keeping.under_way):
             self.problems.append(f"{player.name} left with work under way")
@@ -301,25 +362,34 @@ class ClusteredWorld:
         player.inbox.clear()
         player.doubts = 0
         player.departed.clear()
+        player.heard_done.clear()
         player.keeping = Keeping(player.name, self.middleware, player.keeping.known)
         if has_left or not player.comes_back:
             for _, word in player.outbox:
-                for listener in self.living():
-                    listener.inbox.append((self.now + listener.skew, word))
+                self._hand_out(player, word)
             player.is_alive = False
         else:
             player.outbox.clear()
-            player.membership = self._membership(player.name, player.clock(self.now))
+            apart = apart or (player.apart if player.membership.view is None else 0)
+            player.apart = apart
+            player.membership = self._membership(player.name, player.clock(self.now), apart)
 
     # ---- what must be in the end
 
     def calm(self) -> None:
         """Nobody is stuck any more; everything under way ends."""
+        self.heal()
         for player in self.living():
             player.is_paused = player.copies_are_late = player.works_slowly = False
             player.delay = 0.0
             player.works.clear()
             self._tell_drained(player)
+
+    @property
+    def views(self) -> set[tuple[int, MemberKey]]:
+        """Of all who are in one: more than one only while views change, and while there are two clusters."""
+        views = [player.membership.view for player in self.living()]
+        return {(view.epoch, view.leader) for view in views if view is not None}
 
     def owners(self, value: int) -> list[str]:
         return [p.name for p in self.living() if value in p.allowed and self._has_lease(p)]

@@ -1,7 +1,8 @@
 """Hand-over between members whose clocks drift, whose words are late and who stop, die, leave and come (H2).
 
 Never two act on a value in the same epoch, nor at the same time; in calm, every value is owned again soon. Every
-message is processed, and what is processed again is marked.
+message is processed, and what is processed again is marked. While the middleware itself is in two parts, there may be
+two clusters, with epochs of their own; when it is one again, there is one cluster soon.
 """
 
 from __future__ import annotations
@@ -21,8 +22,10 @@ PAUSES = st.sampled_from([0.2, 1.0, 3.0, 5.0, 8.0, 15.0])
 RATES = st.sampled_from([1 - TERMS.drift, 1.0, 1 + TERMS.drift])
 SKEWS = st.sampled_from([0.0, 0.2, TERMS.skew_seconds])
 VALUES = st.sampled_from(SAMPLES)
+PARTS = st.sampled_from([("ada",), ("bob",), ("ada", "bob"), ("cyd", "dan"), ("ada", "dan", "eve")])
 # From calm until everything is owned: silence twice (a dead leader, and somebody it would have taken in), founding,
-# and a few words back and forth for each view.
+# and a few words back and forth for each view. So it is for two clusters that become one: one is given up after a few
+# words, and its members come to the other.
 CALM_SECONDS = 6 * TERMS.silence_seconds
 # After so many silences everything has been asked about, more than once.
 PATIENCE = 20
@@ -139,6 +142,20 @@ class HandingOver(RuleBasedStateMachine):
     def words_are_late(self, name: str, delay: float) -> None:
         if name in self.world.players:
             self.world.players[name].delay = delay
+
+    @rule(part=PARTS)
+    def the_middleware_is_cut(self, part: tuple[str, ...]) -> None:
+        self.world.cut(part)
+
+    @rule()
+    def the_middleware_is_one_again(self) -> None:
+        self.world.heal()
+
+    @rule(part=PARTS, seconds=PAUSES)
+    def the_middleware_is_cut_for_a_while(self, part: tuple[str, ...], seconds: float) -> None:
+        self.world.cut(part)
+        self.time_passes(2 * seconds)
+        self.world.heal()
 
     @invariant()
     def nobody_overlaps(self) -> None:

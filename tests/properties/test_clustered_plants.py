@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
 from msgspec.structs import replace
 
-from heliograph.clustered import leading
+from heliograph.clustered import epochs, leading
 from heliograph.clustered.completeness import Completeness
 from heliograph.clustered.events import ActOn, Effect, FindComplete, Terms
 from heliograph.clustered.membership import Membership
@@ -56,6 +56,14 @@ def keeps_what_a_view_takes_away(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Membership, "_adopt", greedy)
 
 
+def ignores_another_cluster(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Membership, "_look_elsewhere", lambda *_: None)
+
+
+def counts_epochs_without_a_sign(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(epochs, "_signed", lambda count, _leader: count << 21)
+
+
 # ---- and these lose messages
 
 
@@ -100,6 +108,8 @@ OVERLAPS = [
     dates_beats_ahead,
     takes_over_after_half_of_the_silence,
     keeps_what_a_view_takes_away,
+    ignores_another_cluster,
+    counts_epochs_without_a_sign,
 ]
 LOSSES = [
     takes_all_for_complete_when_nobody_is,

@@ -43,8 +43,23 @@ class Delivery:
     properties: Mapping[str, Any] = field(default_factory=dict)
     redelivered: bool = False
     """It may have been processed before: by somebody whose word for it never came."""
+    reference: bytes = b""
+    """Where the content is, if it is too large for a body; `open` reads it."""
+    open: Callable[[], Any] | None = None
+    """The content as a stream, where the body has only a reference to it."""
     handle: Any = None
     """What the adapter acknowledges by; None for a copy that another member sent."""
+    fault: str | None = None
+    """Why nobody can process it, in a sentence. Its body and its handle are there."""
+
+
+def made(make: Callable[[Any], Delivery], message: Any, *, body: bytes, handle: Any) -> Delivery:
+    """What `make` makes of a message of the middleware, or one with a fault: whatever a producer sends, the consumer
+    goes on."""
+    try:
+        return make(message)
+    except Exception as error:
+        return Delivery(id="", body=body, handle=handle, fault=str(error) or repr(error))
 
 
 Identity = Callable[[Any], str]
@@ -75,6 +90,9 @@ class Adapter(Protocol):
     async def acknowledge(self, deliveries: list[Delivery]) -> None:
         """These copies are done with; each once, in any order."""
 
+    async def set_aside(self, deliveries: list[Delivery]) -> None:
+        """These copies cannot be processed by anybody: they must not come again."""
+
     async def caught_up(self) -> None:
         """Wait until everything that was published before this call has been received."""
 
@@ -86,6 +104,14 @@ class Adapter(Protocol):
 
     async def close(self, *, keeps_copies: bool) -> None:
         """Say goodbye; without `keeps_copies` nothing is left at the middleware."""
+
+
+@runtime_checkable
+class Referring(Protocol):
+    """A middleware whose messages may be references to a content of any size."""
+
+    def opening(self, delivery: Delivery) -> Callable[[], Any]:
+        """What opens the content of a copy that another member sent."""
 
 
 @runtime_checkable

@@ -22,7 +22,7 @@ from typing import Self
 
 from heliograph.clustered.adapter import Acknowledge, Adapter
 from heliograph.clustered.events import Terms
-from heliograph.clustered.member import Ended, MemberRun, OnResult, Settings, goes_on
+from heliograph.clustered.member import Ended, MemberRun, OnPoison, OnResult, Settings, goes_on
 from heliograph.clustered.ranges import Even, Policy, Ranges
 from heliograph.clustered.verifier import MessageVerifier
 from heliograph.clustered.words import View
@@ -50,11 +50,13 @@ class ClusteredConsumer:
         lanes: int = 1,
         shares_results: bool = False,
         on_result: OnResult | None = None,
+        on_poison: OnPoison | None = None,
         terms: Terms | None = None,
     ) -> None:
         """`adapter` makes one for each incarnation; all members must say the same but for `name` and `weight`.
 
-        `lanes`: how many messages are processed at a time, those of one value one after the other.
+        `lanes`: how many messages are processed at a time, those of one value one after the other. `on_poison` is
+        given each message of which nobody can say whose it is, and why: every member sees it, and none processes it.
         """
         if not name or not cluster or len(name.encode()) > limits.MAX_NAME_BYTES // 4:
             raise ClientFault("a member needs a short name and a cluster", code="member-name")
@@ -73,12 +75,14 @@ class ClusteredConsumer:
             lanes=lanes,
             shares_results=shares_results,
             on_result=on_result,
+            on_poison=on_poison,
         )
         self.figures = Figures()
         self._known: OrderedDict[str, None] = OrderedDict()
         self._run: MemberRun | None = None
         self._task: asyncio.Task[None] | None = None
         self._is_leaving = False
+        self._apart = 0
 
     # ---- what one may ask
 
@@ -144,6 +148,7 @@ class ClusteredConsumer:
             except Ended as ended:
                 if ended.stop.has_left:
                     return
+                self._apart = ended.stop.apart or self._apart
                 log.warning("%s begins again: %s", self._settings.name, ended.stop.reason)
             except ClientFault:
                 raise
@@ -162,8 +167,11 @@ class ClusteredConsumer:
 
     async def _once(self) -> None:
         self.figures.incarnations += 1
-        self._run = MemberRun(self._settings, self._adapter(), self.figures, self._known)
+        run = MemberRun(self._settings, self._adapter(), self.figures, self._known, self._apart)
+        self._run = run
         try:
-            await self._run.run()
+            await run.run()
         finally:
             self._run = None
+            if run.membership.view is not None:
+                self._apart = 0  # it was in: the others know of it

@@ -135,11 +135,15 @@ class FenceOffAll:
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """It is over for this incarnation. `has_left`: it drained; `keeps_copies`: nobody else has what it has."""
+    """It is over for this incarnation. `has_left`: it drained; `keeps_copies`: nobody else has what it has; `apart`:
+    the epoch in which it acted apart from the others, for its next life."""
 
     reason: str
     has_left: bool = False
     keeps_copies: bool = True
+    apart: int = 0
+    is_refused: bool = False
+    """It was told otherwise than the members, and must not come back so."""
 
 
 Effect = Say | SubscribeCopies | ActOn | Doubt | FindComplete | FenceOff | FenceOffAll | Stop

@@ -16,7 +16,8 @@ Golden values hold it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Sequence
 from hashlib import blake2b
 from operator import mul
 from struct import Struct, unpack
@@ -50,10 +51,11 @@ KEY_KIND: Final = KEYS[MAX_WORDS + 1]
 KIND_TEXT, KIND_BYTES, KIND_INTEGER, KIND_FLOAT, KIND_BOOLEAN, KIND_LONG, KIND_NONE = range(1, 8)
 
 _WORDS = tuple(Struct(f"<{count}Q").unpack for count in range(MAX_WORDS + 1))
-_FOUR_WORDS = _WORDS[4]
-_KEY_0, _KEY_1, _KEY_2, _KEY_3 = KEYS[:4]
+_FOUR_WORDS, _EIGHT_WORDS = _WORDS[4], _WORDS[8]
+_KEY_0, _KEY_1, _KEY_2, _KEY_3, _KEY_4, _KEY_5, _KEY_6, _KEY_7 = KEYS[:8]
 # What length and kind of a short text add.
-_SHORT_TEXTS = tuple(length * KEY_LENGTH + KIND_TEXT * KEY_KIND for length in range(33))
+_SHORT_TEXTS = tuple(length * KEY_LENGTH + KIND_TEXT * KEY_KIND for length in range(65))
+_KIND_OF_INTEGER = KIND_INTEGER * KEY_KIND
 
 
 def _sum_of(raw: bytes, kind: int) -> int:
@@ -66,9 +68,19 @@ def _sum_of(raw: bytes, kind: int) -> int:
     return sum(products, length * KEY_LENGTH + kind * KEY_KIND)
 
 
-def _sum_of_short_text(raw: bytes) -> int:
-    first, second, third, fourth = _FOUR_WORDS(raw.ljust(32, b"\0"))
-    total: int = first * _KEY_0 + second * _KEY_1 + third * _KEY_2 + fourth * _KEY_3 + _SHORT_TEXTS[len(raw)]
+def _sum_of_text(raw: bytes) -> int:
+    """Written out for short ones, of up to 32 bytes (ids of ours) and up to 64 (a UUID in letters has 36)."""
+    length = len(raw)
+    if length > 64:
+        return _sum_of(raw, KIND_TEXT)
+    total: int
+    if length <= 32:
+        a, b, c, d = _FOUR_WORDS(raw.ljust(32, b"\0"))
+        total = a * _KEY_0 + b * _KEY_1 + c * _KEY_2 + d * _KEY_3 + _SHORT_TEXTS[length]
+    else:
+        a, b, c, d, e, f, g, h = _EIGHT_WORDS(raw.ljust(64, b"\0"))
+        total = e * _KEY_4 + f * _KEY_5 + g * _KEY_6 + h * _KEY_7 + _SHORT_TEXTS[length]
+        total += a * _KEY_0 + b * _KEY_1 + c * _KEY_2 + d * _KEY_3
     return total
 
 
@@ -77,8 +89,7 @@ def field_sum(field: Field) -> int:
     if field is None:
         return KIND_NONE * KEY_KIND
     if isinstance(field, str):
-        raw = field.encode()
-        return _sum_of_short_text(raw) if len(raw) <= 32 else _sum_of(raw, KIND_TEXT)
+        return _sum_of_text(field.encode())
     if isinstance(field, bool):
         return KEYS[0] * field + KIND_BOOLEAN * KEY_KIND
     if isinstance(field, int):
@@ -90,26 +101,37 @@ def field_sum(field: Field) -> int:
     return _sum_of(bytes(field), KIND_BYTES)
 
 
+def folded(fields: Iterable[Field], number: int = 0) -> int:
+    """64 bits of these fields, behind those that came to `number`. The sum of a short text and of a small number is
+    written out: they are what messages have."""
+    for field in fields:
+        kind = type(field)
+        if kind is str:
+            number ^= _sum_of_text(field.encode()) & MASK  # type: ignore[union-attr]
+        elif kind is int and -1 < field < 1 << 63:  # type: ignore[operator]
+            number ^= field * _KEY_0 + _KIND_OF_INTEGER & MASK  # type: ignore[operator]
+        else:
+            number ^= field_sum(field) & MASK
+        number = (number ^ number >> 32) * MIX & MASK
+    return number
+
+
 def value_of(fields: Iterable[Field]) -> int:
     """The value of these fields, in this order."""
-    number = 0
-    for field in fields:
-        number ^= field_sum(field) & MASK
-        number = ((number ^ (number >> 32)) * MIX) & MASK
-    return number >> 32
+    return folded(fields) >> 32
 
 
-def value_of_text(text: str) -> int:
-    """The same as `value_of([text])`, written out: it is what most clusters do for every message."""
+def value_of_text(text: str, number: int = 0) -> int:
+    """The same as `value_of([text])`, written out: it is what most clusters do for every message. `number`: what the
+    fields before it came to."""
     raw = text.encode()
     length = len(raw)
-    if length > 32:
-        return value_of((text,))
-    first, second, third, fourth = _FOUR_WORDS(raw.ljust(32, b"\0"))
-    number: int = (
-        first * _KEY_0 + second * _KEY_1 + third * _KEY_2 + fourth * _KEY_3 + _SHORT_TEXTS[length] & MASK
-    )
-    return ((number ^ (number >> 32)) * MIX & MASK) >> 32
+    if length <= 32:
+        a, b, c, d = _FOUR_WORDS(raw.ljust(32, b"\0"))
+        number ^= a * _KEY_0 + b * _KEY_1 + c * _KEY_2 + d * _KEY_3 + _SHORT_TEXTS[length] & MASK
+    else:
+        number ^= _sum_of_text(raw) & MASK
+    return ((number ^ number >> 32) * MIX & MASK) >> 32
 
 
 def in_range(get: Callable[[Any], Field], first: int, stop: int) -> Callable[[Any], bool]:
@@ -122,12 +144,43 @@ def in_range(get: Callable[[Any], Field], first: int, stop: int) -> Callable[[An
         if type(field) is str:
             raw = field.encode()
             length = len(raw)
+            number: int
             if length <= 32:
-                one, two, three, four = _FOUR_WORDS(raw.ljust(32, b"\0"))
-                number: int = (
-                    one * _KEY_0 + two * _KEY_1 + three * _KEY_2 + four * _KEY_3 + _SHORT_TEXTS[length] & MASK
-                )
+                a, b, c, d = _FOUR_WORDS(raw.ljust(32, b"\0"))
+                number = a * _KEY_0 + b * _KEY_1 + c * _KEY_2 + d * _KEY_3 + _SHORT_TEXTS[length] & MASK
+                return lowest <= ((number ^ number >> 32) * MIX & MASK) < end
+            if length <= 64:
+                a, b, c, d, e, f, g, h = _EIGHT_WORDS(raw.ljust(64, b"\0"))
+                number = e * _KEY_4 + f * _KEY_5 + g * _KEY_6 + h * _KEY_7 + _SHORT_TEXTS[length]
+                number = number + a * _KEY_0 + b * _KEY_1 + c * _KEY_2 + d * _KEY_3 & MASK
                 return lowest <= ((number ^ number >> 32) * MIX & MASK) < end
         return first <= value_of((field,)) < stop
+
+    return is_in
+
+
+def in_ranges(
+    before: Callable[[Any], int], get: Callable[[Any], Field], bounds: Sequence[int]
+) -> Callable[[Any], bool]:
+    """The same for several fields or several ranges: `before` says what the fields in front of the last one come to,
+    which `get` finds; `bounds` are beginnings and ends in turn."""
+    places = [bound << 32 for bound in bounds]
+    lowest, end = (places[0], places[1]) if len(places) == 2 else (0, 0)
+
+    def is_in(message: Any) -> bool:
+        number = before(message)
+        field = get(message)
+        if type(field) is str:
+            raw = field.encode()
+            length = len(raw)
+            if length <= 32:
+                a, b, c, d = _FOUR_WORDS(raw.ljust(32, b"\0"))
+                number ^= a * _KEY_0 + b * _KEY_1 + c * _KEY_2 + d * _KEY_3 + _SHORT_TEXTS[length] & MASK
+            else:
+                number ^= _sum_of_text(raw) & MASK
+            number = (number ^ number >> 32) * MIX & MASK
+        else:
+            number = folded((field,), number)
+        return lowest <= number < end if end else bisect_right(places, number) & 1 == 1
 
     return is_in

@@ -33,6 +33,7 @@ _KEYS = np.array(KEYS, dtype=np.uint64)
 _KEY_LENGTH = np.uint64(KEY_LENGTH)
 _MIX = np.uint64(MIX)
 _HALF = np.uint64(32)
+_LITTLE = np.dtype("<u8")  # words are little-endian on every machine
 _KIND_OF_TEXT = np.uint64(KIND_TEXT * KEY_KIND & MASK)
 _KIND_OF_INTEGER = np.uint64(KIND_INTEGER * KEY_KIND & MASK)
 # Which bits of a word belong to a text that has so many bytes left.
@@ -43,7 +44,7 @@ def sums_of_texts(buffer: bytes | memoryview, offsets: NDArray[np.int64]) -> Wor
     """Of the texts `buffer[offsets[i]:offsets[i + 1]]`, in UTF-8."""
     # Eight bytes more let the last word of the last text be read whole. A word may begin at any byte.
     raw = bytes(buffer) + bytes(8)
-    word_at: Words = np.ndarray(shape=(len(raw) - 7,), dtype=np.uint64, buffer=raw, strides=(1,))
+    word_at: Words = np.ndarray(shape=(len(raw) - 7,), dtype=_LITTLE, buffer=raw, strides=(1,))
     starts, lengths = offsets[:-1], np.diff(offsets)
     sums = lengths.astype(np.uint64)
     sums *= _KEY_LENGTH
@@ -75,6 +76,10 @@ def sums_of_integers(column: NDArray[Any]) -> Words:
     """Of whole numbers, signed or not, of at most 64 bits."""
     words: Words = column.astype(np.int64, copy=False).view(np.uint64) * _KEYS[0]
     words += _KIND_OF_INTEGER
+    if column.dtype.kind == "u" and column.dtype.itemsize == 8:
+        # A number that has no place among signed ones is hashed by its digits.
+        for index in np.flatnonzero(column >> np.uint64(63)).tolist():
+            words[index] = field_sum(int(column[index])) & MASK
     return words
 
 
@@ -102,8 +107,9 @@ def chosen(values: NDArray[np.uint32], bounds: Sequence[int]) -> NDArray[np.bool
     if len(bounds) == 2 and bounds[1] - bounds[0] < 1 << 32:
         # One range is the common case; the difference wraps below its beginning.
         return (values - np.uint32(bounds[0])) < np.uint32(bounds[1] - bounds[0])
+    # No value reaches the end of the space, which does not fit 32 bits.
     places: NDArray[np.int64] = np.searchsorted(
-        np.array(bounds, dtype=np.uint64), values.astype(np.uint64), side="right"
+        np.array([bound for bound in bounds if bound < 1 << 32], dtype=np.uint32), values, side="right"
     )
     inside: NDArray[np.bool_] = places & 1 == 1
     return inside

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from heliograph.clustered.epochs import epoch_after
 from heliograph.clustered.ranges import Policy
 from heliograph.clustered.words import Beat, Lineage, Member, MemberKey, View
 from heliograph.model.limits import CLUSTERED_DEPARTED_NAMES
@@ -17,10 +18,14 @@ def next_view(
     out: Sequence[MemberKey],
     beats: Mapping[MemberKey, Beat],
     highest: int,
+    forgets_departed: bool = False,
 ) -> View | None:
-    """None if nothing changed. `out` are those without a lease, `beats` the last of everybody who was heard."""
+    """None if nothing changed. `out` are those without a lease, `beats` the last of everybody who was heard.
+
+    `forgets_departed`: there were two clusters, and who seemed gone may have copies that nobody here has.
+    """
     present = [beat for key, beat in beats.items() if key not in out]
-    epoch = max(highest, view.epoch) + 1
+    epoch = epoch_after(max(highest, view.epoch), me)
     lineage = view.lineage
     clean = {key: None for key, beat in beats.items() if beat.is_clean and beat.lineage == lineage}
     stayed = [member for member in view.members if member.key not in out]
@@ -34,7 +39,7 @@ def next_view(
     members = (*stayed, *_joining(present, stayed))
     names = {member.name: None for member in members}
     departed = [name for name in dict.fromkeys([*view.departed, *went]) if name not in names]
-    departed = departed[-CLUSTERED_DEPARTED_NAMES:]
+    departed = [] if forgets_departed else departed[-CLUSTERED_DEPARTED_NAMES:]
     slices = policy.assign(_workers(members, beats), view.assignment).slices
     if (members, slices, tuple(departed)) == (view.members, view.slices, view.departed) and not any(
         _contests(beat, view) for beat in present

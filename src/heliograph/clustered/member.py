@@ -17,7 +17,9 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
-from heliograph.clustered.adapter import Acknowledge, Adapter, Delivery, Transacting
+from heliograph.clustered.adapter import Acknowledge, Adapter, Delivery, Referring, Transacting
+from heliograph.clustered.agreement import agreement
+from heliograph.clustered.clock import lease_clock
 from heliograph.clustered.events import (
     ActOn,
     AllFencedOff,
@@ -41,7 +43,7 @@ from heliograph.clustered.events import (
 )
 from heliograph.clustered.holding import Holding
 from heliograph.clustered.membership import Membership
-from heliograph.clustered.ranges import Policy
+from heliograph.clustered.ranges import EVERYTHING, Policy
 from heliograph.clustered.settling import Settling
 from heliograph.clustered.verifier import MessageVerifier
 from heliograph.clustered.words import Answer, Ask, Beat, Copy, Done, MemberKey, View, Word, decoded, encoded
@@ -64,6 +66,7 @@ COPIED_FIELDS = (
 
 
 OnResult = Callable[[str, bytes], None]
+OnPoison = Callable[[Delivery, str], None]
 
 
 @dataclass(slots=True)
@@ -81,6 +84,7 @@ class Settings:
     lanes: int = 1
     shares_results: bool = False
     on_result: OnResult | None = None
+    on_poison: OnPoison | None = None
 
 
 class Ended(Exception):
@@ -127,14 +131,26 @@ class MemberRun:
     """The tasks of one incarnation."""
 
     def __init__(
-        self, settings: Settings, adapter: Adapter, figures: Figures, known: OrderedDict[str, None]
+        self,
+        settings: Settings,
+        adapter: Adapter,
+        figures: Figures,
+        known: OrderedDict[str, None],
+        apart: int,
     ) -> None:
-        """`known`: what earlier incarnations in this process have heard to be done."""
+        """`known`: what earlier incarnations in this process have heard to be done. `apart`: where the last one acted
+        apart from the others."""
         self._settings = settings
         self._adapter = adapter
         self._figures = figures
-        self._clock = asyncio.get_running_loop().time
+        self._clock = lease_clock
         self._transacting = adapter if isinstance(adapter, Transacting) and adapter.transacts else None
+        if adapter.redelivers and settings.acknowledge is Acknowledge.NONE:
+            raise ClientFault(
+                "this middleware keeps a copy until it is acknowledged, and sends no more when too many are not: use"
+                " Acknowledge.OWNER or ALL",
+                code="acknowledgements-needed",
+            )
         self.membership = Membership(
             name=settings.name,
             incarnation=time.time_ns() // 1_000_000,
@@ -142,6 +158,13 @@ class MemberRun:
             terms=replace(settings.terms, fences=self._transacting is not None),
             policy=settings.policy,
             weight=settings.weight,
+            apart=apart,
+            agreement=agreement(
+                terms=settings.terms,
+                fields=settings.verifier.fields,
+                acknowledge=settings.acknowledge.value,
+                transacts=self._transacting is not None,
+            ),
         )
         self.holding = Holding(lanes=settings.lanes, known=known)
         self._outgoing: asyncio.Queue[Word] = asyncio.Queue()
@@ -158,6 +181,7 @@ class MemberRun:
         )
         self._room = asyncio.Event()
         self._to_acknowledge: list[Delivery] = []
+        self._to_set_aside: list[Delivery] = []
         self._owed_acknowledgements = self._acknowledged = 0
         self._has_done_copies = asyncio.Event()
         self._heard_done: dict[MemberKey, int] = {}
@@ -244,6 +268,8 @@ class MemberRun:
             # The last word is worth waiting for: after it nobody waits for the lease.
             await self._outgoing.join()
             await self._acknowledge_now()
+        if stop.is_refused:
+            raise ClientFault(f"all members must be told the same: {stop.reason}", code="member-disagrees")
         raise Ended(stop)
 
     def _tell_drained(self) -> None:
@@ -336,6 +362,9 @@ class MemberRun:
         known = self._heard_done.setdefault(key, number)
         if not self._is_subscribing:
             self._heard_done[key] = max(known, number)
+        elif number > known and self._transacting is None and self.membership.is_stranger(key):
+            self._heard_done[key] = number  # it acted in another cluster: nothing of ours is missing
+            self._carry_out(Doubt(EVERYTHING))
         elif number > known:
             raise Ended(Stop(f"words {known + 1} to {number} of {key[0]} were missed"))
 
@@ -369,8 +398,12 @@ class MemberRun:
         on_result = self._settings.on_result
         if on_result is not None and word.name != self._settings.name:
             for identity, result in zip(word.ids, word.results, strict=False):
-                if result is not None:
+                if result is None:
+                    continue
+                try:
                     on_result(identity, result)
+                except Exception:  # of the application: it ends nobody's lease
+                    log.warning("on_result failed", exc_info=True)
 
     # ---- copies
 
@@ -382,7 +415,7 @@ class MemberRun:
             self._tasks.create_task(self._let_go_of_words(self._transacting))
         self._is_subscribed = True
         self._handle(CopiesSubscribed())
-        value_of, holding = self._settings.verifier.value, self.holding
+        holding = self.holding
         acknowledges_all = self._settings.acknowledge is Acknowledge.ALL
         while goes_on():
             while holding.is_full:
@@ -390,15 +423,46 @@ class MemberRun:
                 await self._room.wait()
             deliveries = await self._adapter.receive()
             # Nothing may come in between: whoever waits for the adapter to be caught up looks at what is held.
-            now = self._clock()
-            known = [each for each in deliveries if not holding.receive(each, value_of(each), now)]
             self._figures.received += len(deliveries)
+            deliveries, known = self._take(deliveries)
             self._working.wake()
             if acknowledges_all:
                 self._acknowledge_later(deliveries)
             elif known and self._settings.acknowledge is Acknowledge.OWNER:
                 self._acknowledge_later(known)
             await asyncio.sleep(0)  # copies that are here already must not keep words from being heard
+
+    def _take(self, deliveries: list[Delivery]) -> tuple[list[Delivery], list[Delivery]]:
+        """Those that have a value, and of these, those that are done already."""
+        value_of, now = self._settings.verifier.value, self._clock()
+        taken: list[Delivery] = []
+        known: list[Delivery] = []
+        for delivery in deliveries:
+            try:
+                if delivery.fault is not None:
+                    raise ValueError(delivery.fault)
+                value = value_of(delivery)
+            except Exception as error:  # whatever a producer put there
+                self._set_aside(delivery, str(error) or repr(error))
+                continue
+            taken.append(delivery)
+            if not self.holding.receive(delivery, value, now):
+                known.append(delivery)
+        return taken, known
+
+    def _set_aside(self, delivery: Delivery, reason: str) -> None:
+        """Nobody can say whose it is. Every member finds the same, so nobody waits for it."""
+        if not self._figures.poisonous:
+            log.warning("message %r has no value and is set aside, as all like it: %s", delivery.id, reason)
+        self._figures.poisonous += 1
+        if self._settings.on_poison is not None:
+            try:
+                self._settings.on_poison(delivery, reason)
+            except Exception:
+                log.warning("on_poison failed", exc_info=True)
+        if self._settings.acknowledge is not Acknowledge.NONE:
+            self._to_set_aside.append(delivery)
+            self._has_done_copies.set()
 
     def _acknowledge_later(self, deliveries: list[Delivery]) -> None:
         """Hearing must not wait for the middleware: one's own beat may be the next word."""
@@ -417,6 +481,9 @@ class MemberRun:
         if deliveries:
             await self._adapter.acknowledge(deliveries)
             self._acknowledged += len(deliveries)
+        poisonous, self._to_set_aside = self._to_set_aside, []
+        if poisonous:
+            await self._adapter.set_aside(poisonous)
 
     def _ask_about_the_overdue(self) -> None:
         view, now = self.membership.view, self._clock()
@@ -450,11 +517,15 @@ class MemberRun:
             delivery = held.delivery
             fields: dict[str, Any] = {field: getattr(delivery, field) for field in COPIED_FIELDS}
             fields["properties"] = dict(delivery.properties)
+            if delivery.reference:
+                fields["reference"] = delivery.reference
             word = Copy(self._settings.name, owner, delivery.id, held.value, delivery.body, fields)
             self._outgoing.put_nowait(word)
 
     def _take_copy(self, word: Copy) -> None:
         """Marked: somebody who was here before, and of whom I know nothing, may have begun it."""
         delivery = Delivery(id=word.id, body=word.body, **{**word.fields, "redelivered": True})
+        if delivery.reference and isinstance(self._adapter, Referring):
+            delivery.open = self._adapter.opening(delivery)
         self.holding.receive(delivery, word.value, self._clock())
         self._working.wake()

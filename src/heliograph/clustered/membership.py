@@ -8,6 +8,8 @@ What it guarantees, as long as clocks and middleware keep to the terms:
    other member of that view acts on nothing that the view gives away, and who is in no view any more has no lease.
 2. Who hears itself no more for the time of a lease acts no more, and comes back as somebody else.
 3. Every value has an owner again after the silence of a lease, a word of the leader and one of each member.
+4. Where the middleware was in parts and there are two clusters, one is left soon after its parts are one again: who
+   hears a cluster with a higher epoch, of which it is no member, gives its own up.
 
 One member leads: the first of the view that is neither silent nor leaving. It decides nothing but who is in
 and who owns what. It adopts its own view as the others do, when it hears it.
@@ -19,7 +21,9 @@ from typing import assert_never
 
 from msgspec.structs import replace
 
+from heliograph.clustered.agreement import Agreement
 from heliograph.clustered.completeness import Completeness
+from heliograph.clustered.epochs import first_epoch
 from heliograph.clustered.events import (
     ActOn,
     AllFencedOff,
@@ -40,7 +44,6 @@ from heliograph.clustered.events import (
     Terms,
     Ticked,
 )
-from heliograph.clustered.hashing import HASH_VERSION
 from heliograph.clustered.leading import next_view
 from heliograph.clustered.presence import NEVER, Presence
 from heliograph.clustered.ranges import EVERYTHING, Even, Policy, Ranges
@@ -59,7 +62,10 @@ class Membership:
         terms: Terms | None = None,
         policy: Policy | None = None,
         weight: int = 1,
+        apart: int = 0,
+        agreement: Agreement | None = None,
     ) -> None:
+        """`apart`: the epoch in which its last life acted apart from the others."""
         self.key: MemberKey = (name, incarnation)
         self.name = name
         self.terms = terms or Terms()
@@ -90,6 +96,11 @@ class Membership:
         self._fencing: dict[MemberKey, None] = {}
         self._is_fencing_all = False
         self._has_fenced_all = not self.terms.fences
+        self._apart = apart
+        self._agreement = agreement or Agreement()
+        self._elsewhere_since: dict[MemberKey, float] = {}
+        self._strays: dict[MemberKey, None] = {}
+        self._forgets_departed = False
 
     def may_act(self, now: float) -> bool:
         """Asked before every message: an owner whose lease ran out acts no more."""
@@ -161,26 +172,41 @@ class Membership:
             lineage=self._completeness.lineage,
             is_clean=self._completeness.is_clean,
             found=tuple(self._completeness.found),
+            apart=self._apart,
+            terms=self._agreement.terms,
+            fields=self._agreement.fields,
+            mode=self._agreement.mode,
         )
 
-    def _stop(self, reason: str, effects: list[Effect]) -> None:
+    def _stop(self, reason: str, effects: list[Effect], *, apart: int = 0) -> None:
         self.is_over = True
         self.acting = Ranges()
-        effects.append(Stop(reason))
+        effects.append(Stop(reason, apart=apart))
 
     # ---- others
 
     def _hear_beat(self, beat: Beat, now: float, effects: list[Effect]) -> None:
-        if beat.hash_version != HASH_VERSION:
-            self._stop(f"{beat.name} computes values by version {beat.hash_version}", effects)
-        elif beat.key == self.key:
+        if beat.key == self.key:
             self._hear_myself(beat, now, effects)
         elif beat.name == self.name and beat.incarnation > self.key[1]:
             self._stop("another process came with the same name", effects)
+        elif difference := self._agreement.differs(beat):
+            self._hear_otherwise(beat, difference, now, effects)
         else:
             self._presence.hear(beat, now)
             self._highest_epoch = max(self._highest_epoch, beat.epoch)
-            self._gain(effects)
+            self._look_elsewhere(beat, now, effects)
+            if not self.is_over:
+                self._gain(effects)
+
+    def _hear_otherwise(self, beat: Beat, difference: str, now: float, effects: list[Effect]) -> None:
+        """It was told otherwise. Who comes is refused: by its own judgement, and for those who are in it is not
+        there."""
+        if self.view is not None:
+            self._look_elsewhere(beat, now, effects)
+        elif beat.epoch and not beat.is_gone and beat.name != self.name:
+            self.is_over = True
+            effects.append(Stop(difference, is_refused=True))
 
     def _hear_myself(self, beat: Beat, now: float, effects: list[Effect]) -> None:
         if self.lease_until is not None and now >= self.lease_until:
@@ -201,6 +227,40 @@ class Membership:
         view = self.view
         return view.departed if view is not None and self._has_gained and self.is_leader else ()
 
+    # ---- two clusters, when the middleware was in parts
+
+    def is_stranger(self, key: MemberKey) -> bool:
+        """I am in a cluster, and it is no member."""
+        return self.view is not None and self.view.member(key) is None
+
+    def _look_elsewhere(self, beat: Beat, now: float, effects: list[Effect]) -> None:
+        """Of two clusters the one with the lower epoch is given up; who has the highest of all stays, so one does.
+
+        A word may come a little before the view that explains it, or late from somebody who is gone: only who goes
+        on being elsewhere has a cluster.
+        """
+        view = self.view
+        if view is None:
+            return
+        if beat.apart and self.is_stranger(beat.key):
+            self._distrust(beat.key, effects)
+        is_elsewhere = self.is_stranger(beat.key) and self.is_stranger(beat.leader)
+        if not is_elsewhere or not beat.epoch or beat.is_gone:
+            self._elsewhere_since.pop(beat.key, None)
+        elif now - self._elsewhere_since.setdefault(beat.key, now) < self.terms.founding_seconds:
+            return
+        elif (beat.epoch, beat.leader) > _name_of(view):
+            self._stop(f"{beat.leader[0]} leads another cluster, which goes on", effects, apart=self.epoch)
+        else:
+            self._distrust(beat.key, effects)
+
+    def _distrust(self, key: MemberKey, effects: list[Effect]) -> None:
+        """It acted apart from us: what waits may be done, and who seemed gone may have what nobody else has."""
+        if key not in self._strays:
+            self._strays[key] = None
+            self._forgets_departed = True
+            effects.append(Doubt(EVERYTHING))
+
     # ---- founding
 
     def _found(self, now: float, effects: list[Effect]) -> None:
@@ -218,7 +278,7 @@ class Membership:
             self._fence_all(effects)
             return
         me = Member(self.name, self.key[1], self._weight, is_complete=True)
-        epoch = max(self._wall_ms, self._highest_epoch + 1)
+        epoch = first_epoch(self._wall_ms, self._highest_epoch, self.key)
         slices = self._policy.assign(
             {self.name: self._weight}, View(0, self.key, (), ((0, 1 << 32, ""),)).assignment
         )
@@ -274,6 +334,7 @@ class Membership:
             out=self._presence.out_of(self.view),
             beats={**self._presence.beats, self.key: self._beat(now)},
             highest=self._highest_epoch,
+            forgets_departed=self._forgets_departed,
         )
         if view is not None:
             self._propose(view, effects)
@@ -326,7 +387,9 @@ class Membership:
             return  # of somebody who was out when this view was made
         elif view.epoch > self.view.epoch:
             if view.member(self.key) is None:
-                self._stop("the others went on without me", effects)
+                # With a lease that could not be, but for a middleware that was in parts.
+                apart = self.epoch if self.may_act(now) else 0
+                self._stop("the others went on without me", effects, apart=apart)
             else:
                 self._adopt(view, now, effects)
 
@@ -339,7 +402,7 @@ class Membership:
             return  # an earlier life of mine is still in it: wait until it is out
         if self.key not in view.greeted:
             return  # it may have been said long ago, before an earlier life of mine
-        is_fresh = self.name in view.departed
+        is_fresh = self.name in view.departed and not self._apart
         if self._is_subscribing and is_fresh and not self._is_fresh:
             self._stop("what waits from an earlier life is done: begin again without it", effects)
             return
@@ -372,6 +435,10 @@ class Membership:
         elif before is not None:
             self._learn_who_went(before, view, effects)
         self._presence.adopt(view, now)
+        self._forgets_departed = self._forgets_departed and bool(view.departed)
+        heard = self._presence.beats
+        self._strays = {key: None for key in self._strays if key in heard}
+        self._elsewhere_since = {key: at for key, at in self._elsewhere_since.items() if key in heard}
         effects.append(ActOn(self.acting, view.epoch))
         effects += self._completeness.adopt(view)
 

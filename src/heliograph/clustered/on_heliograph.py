@@ -8,20 +8,23 @@ of the cluster, of which every member has its copies. With `transacted=True` wha
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import deque
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from heliograph.clustered.adapter import Delivery
+from heliograph.clustered.adapter import Delivery, made
 from heliograph.clustered.kept_words import NAME as KEPT
 from heliograph.clustered.kept_words import KeptWords
 from heliograph.clustered.licence import Licence
 from heliograph.clustered.words import MemberKey
 from heliograph.model import limits
-from heliograph.model.errors import ClientFault, HeliographError
+from heliograph.model.errors import ClientFault, HeliographError, NotAllowed
+from heliograph.model.large import LargeReference, decode_reference, encode_reference
 
 if TYPE_CHECKING:
     from heliograph.client import Connection, Consumer, Message, Producer, Session
@@ -32,6 +35,8 @@ _BATCH = 500
 _IN_USE_SECONDS = 90.0
 ORIGINAL = "heliograph_clustered_id"
 """The property under which a moved message keeps its id."""
+ORIGIN = "heliograph_clustered_origin"
+"""And what else the server says of it anew (`Origin`)."""
 
 
 class Heliograph:
@@ -51,6 +56,7 @@ class Heliograph:
         self._received = 0
         self._acknowledged = 0
         self._unacknowledged: dict[str, None] = {}
+        self._parts = AsyncExitStack()
         self._copies: Consumer | None = None
         self._moving: asyncio.Task[None] | None = None
         self._licence: Licence | None = None
@@ -71,6 +77,7 @@ class Heliograph:
         self._connection: Connection = await connect(
             self._url, client_id=self._client_id(member[0]), **options
         )
+        self._parts.push_async_callback(self._connection.close)
         self._hearing: Consumer = await self._connection.consumer(self._control)
         self._saying: Producer = await self._connection.producer(self._control, persistent=False)
         if self.transacts:
@@ -123,13 +130,20 @@ class Heliograph:
         # One that comes again after a connection was made anew is nothing that was waited for.
         self._received += sum(message.id not in self._unacknowledged for message in messages)
         self._unacknowledged.update((message.id, None) for message in messages)
-        return [_delivery(message) for message in messages]
+        return [made(_delivery, message, body=b"", handle=message) for message in messages]
 
     async def acknowledge(self, deliveries: list[Delivery]) -> None:
         for delivery in deliveries:
             self._unacknowledged.pop(delivery.handle.id, None)
             self._acknowledged += 1
             await delivery.handle.acknowledge()
+
+    async def set_aside(self, deliveries: list[Delivery]) -> None:
+        await self.acknowledge(deliveries)
+
+    def opening(self, delivery: Delivery) -> Callable[[], Any]:
+        reference = decode_reference(delivery.reference)
+        return partial(self._session.open_large, delivery.destination, reference)
 
     async def caught_up(self) -> None:
         """By what the server says is waiting for this member; without the right to ask, when nothing comes."""
@@ -152,13 +166,24 @@ class Heliograph:
     async def _waiting(self, topic: str, name: str, here: int) -> int:
         """What the server still has for a subscription of mine, of which so much is here."""
         try:
-            shown = await self._connection.ask("destination.show", destination=topic)
-        except HeliographError:
+            shown = await self._show(topic)
+        except NotAllowed:
             return await self._coming()
         for each in shown["subscribers"]:
             if each["client"] == self._client_id(self._member) and each["name"] == name:
                 return max(0, int(each["depth"]) + int(each["in_flight"]) - here)
         return await self._coming()  # only the first hundred subscribers are shown
+
+    async def _show(self, topic: str) -> Any:
+        """Asked again as long as nobody answers: while another server takes over, silence would mean nothing."""
+        async with asyncio.timeout(_IN_USE_SECONDS):
+            while True:
+                try:
+                    return await self._connection.ask("destination.show", destination=topic)
+                except ClientFault:
+                    raise
+                except HeliographError:
+                    await asyncio.sleep(_POLL_SECONDS)
 
     async def _coming(self) -> int:
         """How many came in so long a time. Silence is a guess: a server that hands out nothing for longer is not
@@ -176,16 +201,16 @@ class Heliograph:
                     await _unsubscribed(connection, name)
 
     async def close(self, *, keeps_copies: bool) -> None:
-        await self.lead(False)
-        if self._copies is not None:
-            await self._copies.close()
-            if not keeps_copies:
-                await self._session.unsubscribe("copies")
-        if self._kept is not None:
-            await self._kept.close(keeps=keeps_copies)
-        if self._licence is not None:
-            await self._licence.close()
-        await self._connection.close()
+        async with self._parts:  # whatever fails, the rest is closed, and the connection last
+            if self._licence is not None:
+                self._parts.push_async_callback(self._licence.close)
+            if self._kept is not None:
+                self._parts.push_async_callback(self._kept.close, keeps=keeps_copies)
+            if self._copies is not None:
+                if not keeps_copies:
+                    self._parts.push_async_callback(self._session.unsubscribe, "copies")
+                self._parts.push_async_callback(self._copies.close)
+            await self.lead(False)
 
     # ---- a queue becomes copies
 
@@ -203,7 +228,7 @@ class Heliograph:
             producer = await session.producer(self._topic)
             while True:
                 for message in await consumer.receive_batch(_BATCH):
-                    await producer.send(message.body, **_options_of(message))
+                    await producer.send(message.body, **_options_of(message, time.time()))
                 with suppress(HeliographError):  # rolled back: it comes again
                     await session.commit()
 
@@ -260,31 +285,50 @@ def _bytes_of(body: Any) -> bytes:
     return body.encode() if isinstance(body, str) else msgspec.json.encode(body)
 
 
+class Origin(msgspec.Struct, frozen=True, array_like=True):
+    """Of a message that was moved from a queue: what it was there."""
+
+    destination: str
+    timestamp: float
+    expiration: float
+    redelivered: bool
+
+
 def _delivery(message: Message) -> Delivery:
-    properties = message.properties
+    properties = dict(message.properties)
+    identity, raw = properties.pop(ORIGINAL, None), properties.pop(ORIGIN, None)
+    there = Origin(message.destination, message.timestamp, message.expiration, redelivered=False)
+    if raw is not None:
+        there = msgspec.json.decode(str(raw), type=Origin)
+    reference = message.body if isinstance(message.body, LargeReference) else None
     return Delivery(
-        id=str(properties.get(ORIGINAL) or message.id),
-        body=b""
-        if message.is_large
-        else _bytes_of(message.body),  # the handler opens it by `delivery.handle`
-        destination=message.destination,
+        id=str(identity or message.id),
+        body=_bytes_of(message.body) if reference is None else b"",
+        destination=there.destination,
         persistent=message.persistent,
-        timestamp=message.timestamp,
+        timestamp=there.timestamp,
         type=message.type,
-        expiration=message.expiration,
+        expiration=there.expiration,
         priority=message.priority,
         unit_of_order=message.unit_of_order,
         correlation_id=message.correlation_id,
         properties=properties,
-        redelivered=message.redelivered,
+        redelivered=message.redelivered or there.redelivered,
         handle=message,
+        reference=b"" if reference is None else encode_reference(reference),
+        open=None if reference is None else message.open,
     )
 
 
-def _options_of(message: Message) -> dict[str, Any]:
-    """Everything that a message says of itself, for its copy."""
+def _options_of(message: Message, now: float) -> dict[str, Any]:
+    """Everything that a message says of itself, for its copy; it expires when it would have."""
+    there = Origin(message.destination, message.timestamp, message.expiration, message.redelivered)
     options: dict[str, Any] = {
-        "properties": {**message.properties, ORIGINAL: message.id},
+        "properties": {
+            **message.properties,
+            ORIGINAL: message.id,
+            ORIGIN: msgspec.json.encode(there).decode(),
+        },
         "correlation_id": message.correlation_id,
         "reply_to": message.reply_to,
         "type": message.type,
@@ -295,5 +339,5 @@ def _options_of(message: Message) -> dict[str, Any]:
         "group_sequence": message.group_sequence,
     }
     if message.expiration:
-        options["time_to_live"] = max(0.001, message.expiration - message.timestamp)
+        options["time_to_live"] = max(0.001, message.expiration - now)
     return {name: value for name, value in options.items() if value is not None}

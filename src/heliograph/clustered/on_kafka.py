@@ -9,9 +9,10 @@ the topic does, so nothing has to be thrown away when a member is gone.
 from __future__ import annotations
 
 import asyncio
+from contextlib import AsyncExitStack
 from typing import Any
 
-from heliograph.clustered.adapter import Delivery
+from heliograph.clustered.adapter import Delivery, made
 from heliograph.clustered.words import MemberKey
 
 _POLL_SECONDS = 0.1
@@ -25,11 +26,22 @@ class Kafka:
 
     redelivers = True
 
-    def __init__(self, servers: str, topic: str, *, begins_with_all: bool = False, **options: Any) -> None:
-        """`options` go to aiokafka's clients (security). The control topic is made by the broker on first use."""
+    def __init__(
+        self,
+        servers: str,
+        topic: str,
+        *,
+        begins_with_all: bool = False,
+        isolation_level: str = "read_uncommitted",
+        **options: Any,
+    ) -> None:
+        """`isolation_level`: "read_committed" leaves out what producers sent in transactions that they aborted.
+        `options` go to all of aiokafka's clients (security). The control topic is made by the broker on first use.
+        """
         self._servers = servers
         self._topic = topic
         self._begins_with_all = begins_with_all
+        self._isolation_level = isolation_level
         self._options = {"bootstrap_servers": servers, **options}
         self._words: list[bytes] = []
         self._copies: Any = None
@@ -72,31 +84,59 @@ class Kafka:
     async def subscribe(self, *, is_fresh: bool) -> None:
         from aiokafka import AIOKafkaConsumer
 
-        self._copies = AIOKafkaConsumer(**self._options, group_id=self._group, enable_auto_commit=False)
+        self._copies = AIOKafkaConsumer(
+            **self._options,
+            group_id=self._group,
+            enable_auto_commit=False,
+            isolation_level=self._isolation_level,
+        )
         await self._copies.start()
         numbers = sorted(await self._producer.partitions_for(self._topic))
         places = [self._partition(self._topic, number) for number in numbers]
         self._copies.assign(places)
+        known = {} if is_fresh else {place: await self._copies.committed(place) for place in places}
+        was_here = any(position is not None for position in known.values())
         for place in places:
-            await self._begin(place, is_fresh)
+            if known.get(place) is not None:
+                self._copies.seek(place, known[place])
+            elif was_here or (self._begins_with_all and not is_fresh):
+                await self._copies.seek_to_beginning(place)  # a partition that was added while I was away
+            else:
+                await self._copies.seek_to_end(place)
+            await self._begin(place)
 
-    async def _begin(self, place: Any, is_fresh: bool) -> None:
-        known = None if is_fresh else await self._copies.committed(place)
-        if known is not None:
-            self._copies.seek(place, known)
-        elif self._begins_with_all and not is_fresh:
-            await self._copies.seek_to_beginning(place)
-        else:
-            await self._copies.seek_to_end(place)
+    async def _begin(self, place: Any) -> None:
         position = await self._copies.position(place)
         self._received[place.partition] = self._committed[place.partition] = position
         self._open[place.partition] = {}
         await self._copies.commit({place: position})
 
+    async def _read_added_partitions(self) -> None:
+        """From their beginning: whatever is in them was published while I was here. The client hears of them within
+        `metadata_max_age_ms`."""
+        numbers = self._copies.partitions_for_topic(self._topic) or set()
+        added = [self._partition(self._topic, number) for number in sorted(numbers - self._received.keys())]
+        if not added:
+            return
+        known = {self._partition(self._topic, number): at for number, at in self._received.items()}
+        self._copies.assign([*known, *added])  # which forgets where it was
+        for place, position in known.items():
+            self._copies.seek(place, position)
+        await self._copies.seek_to_beginning(*added)
+        for place in added:
+            await self._begin(place)
+
     async def receive(self) -> list[Delivery]:
         while True:
+            await self._read_added_partitions()
             found = await self._copies.getmany(timeout_ms=_WAIT_MILLISECONDS, max_records=_BATCH)
-            deliveries = [self._delivery(record) for records in found.values() for record in records]
+            deliveries = [
+                made(
+                    self._delivery, record, body=record.value or b"", handle=(record.partition, record.offset)
+                )
+                for records in found.values()
+                for record in records
+            ]
             for delivery in deliveries:
                 partition, offset = delivery.handle
                 self._open[partition][offset] = None
@@ -124,10 +164,17 @@ class Kafka:
         if places:
             await self._copies.commit(places)
 
+    async def set_aside(self, deliveries: list[Delivery]) -> None:
+        """They stay in the topic, and the position passes them."""
+        await self.acknowledge(deliveries)
+
     async def caught_up(self) -> None:
         ends = await self._copies.end_offsets([self._partition(self._topic, each) for each in self._received])
-        while any(self._received[place.partition] < end for place, end in ends.items()):
-            await asyncio.sleep(_POLL_SECONDS)
+        for place, end in ends.items():
+            # The client's position, which passes what is no message: the ends of transactions, what was aborted or
+            # compacted away. What it has passed is held: `receive` and whoever calls it wait for nothing in between.
+            while await self._copies.position(place) < end:
+                await asyncio.sleep(_POLL_SECONDS)
 
     async def lead(self, is_leader: bool) -> None: ...
 
@@ -135,16 +182,17 @@ class Kafka:
         """Positions of a group that nobody uses are forgotten by Kafka itself; who begins afresh ignores them."""
 
     async def close(self, *, keeps_copies: bool) -> None:
-        if self._copies is not None:
-            await self._commit()
-            await self._copies.stop()
-        if self._hearing is not None:
-            await self._hearing.stop()
-        if self._producer is not None:
-            await self._producer.stop()
+        async with AsyncExitStack() as stack:  # whatever fails, the rest is stopped
+            for client in (self._producer, self._hearing, self._copies):
+                if client is not None:
+                    stack.push_async_callback(client.stop)
+            if self._copies is not None:
+                await self._commit()
 
     def _delivery(self, record: Any) -> Delivery:
-        properties = {name: value.decode(errors="replace") for name, value in record.headers}
+        properties = {
+            name: None if value is None else value.decode(errors="replace") for name, value in record.headers
+        }
         return Delivery(
             id=f"{record.partition}:{record.offset}",
             body=record.value or b"",

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import Any
 from uuid import uuid4
 
-from heliograph.clustered.adapter import Delivery
+from heliograph.clustered.adapter import Delivery, made
 from heliograph.clustered.arrivals import Arrivals
 from heliograph.clustered.words import MemberKey
 from heliograph.model import limits
@@ -82,16 +82,27 @@ class Mqtt:
         terms.ReceiveMaximum = _RECEIVE_MAXIMUM
         terms.SessionExpiryInterval = _FOR_EVER if keeps else 0
         host, port = self._address
-        await self._loop.run_in_executor(
-            None,
-            lambda: client.connect(host, port, _KEEPALIVE_SECONDS, clean_start=not keeps, properties=terms),
-        )
-        client.loop_start()
-        async with asyncio.timeout(_CONNECT_SECONDS):
-            reason = await answered
-        if reason.is_failure:
-            raise ConnectionError(f"the broker refused the connection: {reason}")
+        try:
+            await self._loop.run_in_executor(
+                None,
+                lambda: client.connect(
+                    host, port, _KEEPALIVE_SECONDS, clean_start=not keeps, properties=terms
+                ),
+            )
+            client.loop_start()
+            async with asyncio.timeout(_CONNECT_SECONDS):
+                reason = await answered
+            if reason.is_failure:
+                raise ConnectionError(f"the broker refused the connection: {reason}")
+        except BaseException:
+            await self._end(client)  # in its thread it would try again and again
+            raise
         return client
+
+    async def _end(self, client: Any) -> None:
+        client.on_disconnect = None
+        client.disconnect()
+        await self._loop.run_in_executor(None, client.loop_stop)
 
     def _threadsafe(self, call: Callable[..., None], *arguments: Any) -> None:
         if not self._loop.is_closed():
@@ -143,10 +154,7 @@ class Mqtt:
             if message.payload in self._marks:
                 self._copies.add_mark(self._marks[message.payload])
             return
-        try:
-            self._copies.add(self._delivery(message))
-        except ClientFault as fault:
-            self._copies.end(fault)
+        self._copies.add(made(self._delivery, message, body=message.payload, handle=message))
 
     async def receive(self) -> list[Delivery]:
         return await self._copies.some()
@@ -155,6 +163,9 @@ class Mqtt:
         for delivery in deliveries:
             if delivery.handle.qos:
                 self._receiving.ack(delivery.handle.mid, delivery.handle.qos)
+
+    async def set_aside(self, deliveries: list[Delivery]) -> None:
+        await self.acknowledge(deliveries)
 
     async def caught_up(self) -> None:
         """A mark through my own session comes behind everything that waits in it."""
@@ -169,16 +180,13 @@ class Mqtt:
     async def discard(self, member: str) -> None:
         """To begin a session anew and to end it is all there is."""
         client = await self._connected(self._session(member), False, lambda _message: None)
-        client.on_disconnect = None
-        client.disconnect()
-        client.loop_stop()
+        await self._end(client)
 
     async def close(self, *, keeps_copies: bool) -> None:
         self._is_closing = True
         for client in (self._talking, self._receiving):
             if client is not None:
-                client.disconnect()
-                await self._loop.run_in_executor(None, client.loop_stop)
+                await self._end(client)
         if not keeps_copies and self._receiving is not None and self.redelivers:
             await self.discard(self._member)
 

@@ -11,7 +11,7 @@ import asyncio
 from contextlib import suppress
 from typing import Any
 
-from heliograph.clustered.adapter import Delivery
+from heliograph.clustered.adapter import Delivery, made
 from heliograph.clustered.arrivals import Arrivals
 from heliograph.clustered.words import MemberKey
 from heliograph.model import limits
@@ -110,7 +110,10 @@ class NatsJetStream:
             with suppress(TimeoutError):
                 messages = await self._copies.fetch(_BATCH, timeout=_WAIT_SECONDS)
                 if messages:
-                    deliveries = [self._delivery(message) for message in messages]
+                    deliveries = [
+                        made(self._delivery, message, body=message.data, handle=message)
+                        for message in messages
+                    ]
                     places = [int(message.metadata.sequence.stream) for message in messages]
                     self._last = max(self._last, *places)
                     self._old.update((place, None) for place in places if place <= self._old_until)
@@ -121,6 +124,11 @@ class NatsJetStream:
     async def acknowledge(self, deliveries: list[Delivery]) -> None:
         for delivery in deliveries:
             await delivery.handle.ack()
+
+    async def set_aside(self, deliveries: list[Delivery]) -> None:
+        """They stay in the stream, and are not delivered again."""
+        for delivery in deliveries:
+            await delivery.handle.term()
 
     async def caught_up(self) -> None:
         """By what the server says: the last place of the stream, and how much an earlier life had in its hands.

@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import Any
 from uuid import uuid4
 
-from heliograph.clustered.adapter import Delivery
+from heliograph.clustered.adapter import Delivery, made
 from heliograph.clustered.arrivals import Arrivals
 from heliograph.clustered.words import MemberKey
 from heliograph.model import limits
@@ -22,6 +22,9 @@ from heliograph.model.errors import ClientFault
 _MARK = "heliograph-clustered-mark"
 # A message that was routed before a queue was bound may reach the other queues a moment after.
 _ROUTING_SECONDS = 0.2
+# How long an earlier life may still be connected, and how often to look.
+_IN_USE_SECONDS = 90.0
+_POLL_SECONDS = 0.2
 # A mark that does not come back in so long went to a queue that is not there any more.
 _MARK_SECONDS = 300.0
 
@@ -89,6 +92,12 @@ class RabbitMQ:
     # ---- copies
 
     async def subscribe(self, *, is_fresh: bool) -> None:
+        async with asyncio.timeout(_IN_USE_SECONDS):
+            while not await self._try_to_subscribe(is_fresh):
+                await asyncio.sleep(_POLL_SECONDS)
+
+    async def _try_to_subscribe(self, is_fresh: bool) -> bool:
+        """False while the broker still has a consumer of an earlier life: the two would share the copies."""
         self._receiving = await self._connection.channel(publisher_confirms=False)
         await self._receiving.set_qos(prefetch_count=limits.CLUSTERED_HELD_MESSAGES)
         if is_fresh:
@@ -96,7 +105,13 @@ class RabbitMQ:
         self._queue = await self._receiving.declare_queue(self._name(self._member), durable=True)
         await self._queue.bind(self._exchange, routing_key=self._routing_key)
         await self._notice_deletion()
-        self._tag = await self._queue.consume(self._arrived, no_ack=not self.redelivers)
+        try:
+            self._tag = await self._queue.consume(self._arrived, no_ack=not self.redelivers, exclusive=True)
+        except self._aio_pika.exceptions.ChannelClosed as refusal:
+            if "exclusive use" not in str(refusal):
+                raise
+            return False
+        return True
 
     async def _notice_deletion(self) -> None:
         """Somebody may delete the queue, and a member without copies is of no use. Older clients say nothing."""
@@ -113,10 +128,7 @@ class RabbitMQ:
             if mark in self._marks:
                 self._copies.add_mark(self._marks[mark])
             return
-        try:
-            self._copies.add(self._delivery(message))
-        except ClientFault as fault:
-            self._copies.end(fault)
+        self._copies.add(made(self._delivery, message, body=message.body, handle=message))
 
     async def receive(self) -> list[Delivery]:
         return await self._copies.some()
@@ -125,6 +137,12 @@ class RabbitMQ:
         if self.redelivers:
             for delivery in deliveries:
                 await delivery.handle.ack()
+
+    async def set_aside(self, deliveries: list[Delivery]) -> None:
+        """Rejected: where a policy gives the queue a dead-letter exchange, they go there."""
+        if self.redelivers:
+            for delivery in deliveries:
+                await delivery.handle.reject(requeue=False)
 
     async def caught_up(self) -> None:
         """A mark through my own queue comes behind everything that is in it."""

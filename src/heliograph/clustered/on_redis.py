@@ -11,10 +11,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from functools import partial
 from typing import Any
 from uuid import uuid4
 
-from heliograph.clustered.adapter import Delivery
+from heliograph.clustered.adapter import Delivery, made
 from heliograph.clustered.words import MemberKey
 from heliograph.model.errors import ClientFault
 
@@ -110,24 +111,41 @@ class RedisStream(_Redis):
             wanted = {self._stream: place}
             reading = self._redis.xreadgroup(group, "member", wanted, _BATCH, _BLOCK_MILLISECONDS)
             found = await _answered(reading)
-            entries = _entries(found)
-            if self._after != b">":
-                self._after = entries[-1][0] if entries else b">"
-            elif entries:
-                self._last = _place(entries[-1][0])
+            read = _entries(found)
+            is_again = self._after != b">"
+            if is_again:
+                self._after = read[-1][0] if read else b">"
+            elif read:
+                self._last = _place(read[-1][0])
+            entries = [(identity, fields) for identity, fields in read if fields]
+            if len(entries) < len(read):  # deleted, or trimmed away: nothing comes of them any more
+                gone = [identity for identity, fields in read if not fields]
+                await _answered(self._redis.xack(self._stream, group, *gone))
             if entries:
-                return [self._delivery(each, is_again=self._after != b">") for each in entries]
+                make = partial(self._delivery, is_again=is_again)
+                return [made(make, each, body=each[1].get(b"body", b""), handle=each[0]) for each in entries]
 
     async def acknowledge(self, deliveries: list[Delivery]) -> None:
         if deliveries:
             ids = [delivery.handle for delivery in deliveries]
             await _answered(self._redis.xack(self._stream, self._group(self._member), *ids))
 
+    async def set_aside(self, deliveries: list[Delivery]) -> None:
+        """They stay in the stream, and are not delivered again."""
+        await self.acknowledge(deliveries)
+
     async def caught_up(self) -> None:
         about = await _answered(self._redis.xinfo_stream(self._stream))
-        target = _place(about["last-generated-id"])
-        while self._last < target or self._after != b">":
+        target = about["last-generated-id"]
+        while self._after != b">" or await self._is_something_left(target):
             await asyncio.sleep(_POLL_SECONDS)
+
+    async def _is_something_left(self, target: bytes) -> bool:
+        """Up to that id. The newest entries may have been deleted, before or since: those never come."""
+        if self._last >= _place(target):
+            return False
+        behind = "(" + "-".join(map(str, self._last))
+        return bool(await _answered(self._redis.xrange(self._stream, behind, target, 1)))
 
     async def discard(self, member: str) -> None:
         from redis.exceptions import ResponseError
@@ -143,7 +161,9 @@ class RedisStream(_Redis):
     def _delivery(self, entry: tuple[bytes, dict[bytes, bytes]], *, is_again: bool) -> Delivery:
         identity, fields = entry
         properties = {
-            name.decode(): value.decode(errors="replace") for name, value in fields.items() if name != b"body"
+            name.decode(errors="backslashreplace"): value.decode(errors="replace")
+            for name, value in fields.items()
+            if name != b"body"
         }
         return Delivery(
             id=identity.decode(),
@@ -159,16 +179,17 @@ class RedisStream(_Redis):
         )
 
 
-def _entries(found: Any) -> list[tuple[bytes, dict[bytes, bytes]]]:
-    """Of one stream, in the order read; both shapes of answer that the library gives."""
+def _entries(found: Any) -> list[tuple[bytes, dict[bytes, bytes] | None]]:
+    """Of one stream, in the order read; both shapes of answer that the library gives. What is not there any more has
+    no fields."""
     if not found:
         return []
     streams = found.values() if isinstance(found, dict) else [entries for _, entries in found]
-    read: list[tuple[bytes, dict[bytes, bytes]]] = []
+    read: list[tuple[bytes, dict[bytes, bytes] | None]] = []
     for entries in streams:
         for entry in entries:
             read += entry if isinstance(entry, list) else [entry]
-    return [(identity, fields) for identity, fields in read if fields]
+    return read
 
 
 def _place(identity: bytes | str) -> tuple[int, int]:
@@ -199,15 +220,19 @@ class RedisChannel(_Redis):
         while True:
             channel, body = await _next_message(self._copies)
             if channel != self._mark:
-                identity = self._identity(body)
-                return [Delivery(id=identity, body=body, destination=self._channel, persistent=False)]
+                return [made(self._delivery, body, body=body, handle=None)]
             if body in self._marks:
                 self._marks[body].set()
+
+    def _delivery(self, body: bytes) -> Delivery:
+        return Delivery(id=self._identity(body), body=body, destination=self._channel, persistent=False)
 
     async def acknowledge(self, deliveries: list[Delivery]) -> None:
         raise ClientFault(
             "a channel takes no acknowledgements: use Acknowledge.NONE", code="no-acknowledgements"
         )
+
+    async def set_aside(self, deliveries: list[Delivery]) -> None: ...
 
     async def caught_up(self) -> None:
         """A mark by the same connection comes behind everything that was published before it."""

@@ -10,12 +10,22 @@ middleware.
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import takewhile
 from operator import attrgetter
 from typing import Any, Final
 
-from heliograph.clustered.hashing import VALUES, Field, in_range, value_of, value_of_text
+from heliograph.clustered.hashing import (
+    MASK,
+    MIX,
+    VALUES,
+    Field,
+    field_sum,
+    folded,
+    in_range,
+    in_ranges,
+    value_of_text,
+)
 from heliograph.clustered.ranges import EVERYTHING, Assignment, Ranges, Weighted
 from heliograph.model.errors import ClientFault
 
@@ -32,6 +42,10 @@ FIELDS: Final = {
     "correlation_id": "correlation_id",
 }
 PROPERTY: Final = "property:"
+_REPEATED: Final = ("destination", "mode", "type", "priority")
+"""What many messages have alike."""
+_NO_TEXT: Final = ("mode", "priority")
+_REMEMBERED: Final = 1_024
 
 
 class MessageVerifier:
@@ -44,7 +58,7 @@ class MessageVerifier:
         self.fields = tuple(fields)
         self.ranges = ranges
         self.value: Callable[[Any], int] = _valuer(self.fields)
-        self.is_mine: Callable[[Any], bool] = _asker(self.fields, self.value, ranges.bounds)
+        self.is_mine: Callable[[Any], bool] = _asker(self.fields, ranges.bounds)
 
     def given(self, ranges: Ranges) -> MessageVerifier:
         """The same question with other ranges."""
@@ -66,29 +80,118 @@ def slot(value: int, slots: int) -> int:
     return value * slots // VALUES
 
 
-def _asker(fields: Sequence[str], value: Callable[[Any], int], bounds: list[int]) -> Callable[[Any], bool]:
+def _asker(fields: Sequence[str], bounds: list[int]) -> Callable[[Any], bool]:
     """Whether a message's value is in the ranges: a closure, because it is asked for every message."""
-    if len(bounds) == 2:
-        first, stop = bounds
-        if len(fields) == 1:
-            return in_range(_getter(fields[0]), first, stop)
-        return lambda message: first <= value(message) < stop
-    return lambda message: bisect_right(bounds, value(message)) & 1 == 1
+    if len(fields) == 1 and len(bounds) == 2:
+        return in_range(_getter(fields[0]), *bounds)
+    return in_ranges(_before(fields[:-1]), _getter(fields[-1]), bounds)
 
 
 def _valuer(fields: Sequence[str]) -> Callable[[Any], int]:
-    if len(fields) == 1:
-        return _single(_getter(fields[0]))
-    getters = [_getter(field) for field in fields]
-    return lambda message: value_of([get(message) for get in getters])
+    before, get = _before(fields[:-1]), _getter(fields[-1])
 
-
-def _single(get: Callable[[Any], Field]) -> Callable[[Any], int]:
     def value(message: Any) -> int:
         field = get(message)
-        return value_of_text(field) if type(field) is str else value_of((field,))
+        if type(field) is str:
+            return value_of_text(field, before(message))
+        return folded((field,), before(message)) >> 32
 
     return value
+
+
+def _before(fields: Sequence[str]) -> Callable[[Any], int]:
+    """What the fields in front of the last one come to. They have few values, as a rule, so that what these come to
+    is remembered: of those of `_REPEATED` together, as far as they are the first; of others one by one."""
+    if not fields:
+        return lambda _message: 0
+    together = _that_go_together(fields)
+    rest = [_getter(field) for field in fields[len(together) :]]
+    first = _together(together) if together else _remembering(rest.pop(0))
+    return _folding(first, rest) if rest else first
+
+
+def _that_go_together(fields: Sequence[str]) -> list[str]:
+    """Not more than one of them is no text."""
+    together: list[str] = []
+    for field in takewhile(_REPEATED.__contains__, fields):
+        if field in _NO_TEXT and any(each in _NO_TEXT for each in together):
+            break
+        together.append(field)
+    return together
+
+
+def _together(names: list[str]) -> Callable[[Any], int]:
+    if len(names) == 1:
+        return _remembering(_getter(names[0]))
+    known: dict[tuple[Field, ...], tuple[int, int, type | None]] = {}
+    nothing = (0, 0, None)
+    get = attrgetter(*(FIELDS[name] for name in names))
+
+    def remembered(fields: tuple[Field, ...]) -> int:
+        number = folded(fields)
+        others = [at for at, field in enumerate(fields) if type(field) is not str]
+        # 0.0 and -0.0 are one key of one kind, and two values.
+        if len(known) < _REMEMBERED and len(others) <= 1 and not any(isinstance(f, float) for f in fields):
+            at = others[0] if others else 0
+            known[fields] = number, at, type(fields[at])
+        return number
+
+    def before(message: Any) -> int:
+        fields = get(message)
+        number, at, kind = known.get(fields, nothing)
+        # 1, 1.0 and True are one key, and three values. Nothing else is equal to a text.
+        return number if type(fields[at]) is kind else remembered(fields)
+
+    return before
+
+
+def _remembering(get: Callable[[Any], Field]) -> Callable[[Any], int]:
+    """The first field alone."""
+    by_kind = _nothing_known()
+
+    def before(message: Any) -> int:
+        field = get(message)
+        known = by_kind.get(type(field))
+        if known is None:
+            return folded((field,))
+        number = known.get(field)
+        if number is None:
+            number = folded((field,))
+            if len(known) < _REMEMBERED:
+                known[field] = number
+        return number
+
+    return before
+
+
+def _folding(first: Callable[[Any], int], fields: list[Callable[[Any], Field]]) -> Callable[[Any], int]:
+    """Further fields behind the first, each with what is remembered for it."""
+    further = [(get, _nothing_known()) for get in fields]
+
+    def before(message: Any) -> int:
+        number = first(message)
+        for get, by_kind in further:
+            field = get(message)
+            known = by_kind.get(type(field))
+            if known is None:
+                number = folded((field,), number)
+                continue
+            total = known.get(field)
+            if total is None:
+                total = field_sum(field) & MASK
+                if len(known) < _REMEMBERED:
+                    known[field] = total
+            number ^= total
+            number = (number ^ number >> 32) * MIX & MASK
+        return number
+
+    return before
+
+
+def _nothing_known() -> dict[type, dict[Field, int]]:
+    """What is remembered of one field. 1 and True are one key, so each kind has its own; numbers with a
+    fraction have none, because 0.0 and -0.0 are one."""
+    return {str: {}, int: {}, bool: {}, type(None): {}}
 
 
 def _getter(field: str) -> Callable[[Any], Any]:

@@ -51,6 +51,13 @@ class Beat(msgspec.Struct, frozen=True, array_like=True, tag="beat"):
     """Its copies hold nothing that complete members have not."""
     found: tuple[MemberKey, ...] = ()
     """Members who have everything of this one's that is not done."""
+    apart: int = 0
+    """The last epoch of another cluster, in which it acted and which it gave up for this one: nobody here has heard
+    what was done there."""
+    terms: str = ""
+    fields: str = ""
+    mode: str = ""
+    """What all members must have been told alike, in words (`agreement.py`)."""
 
     @property
     def key(self) -> MemberKey:

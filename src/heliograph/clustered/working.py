@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from heliograph.clustered.adapter import Delivery, Transacting
+from heliograph.clustered.clock import lease_clock
 from heliograph.clustered.holding import Held, Holding
 from heliograph.clustered.membership import Membership
 from heliograph.clustered.words import Done, encoded
@@ -63,6 +64,8 @@ class Figures:
     failed: int = 0
     incarnations: int = 0
     asked: int = 0
+    poisonous: int = 0
+    """Messages of which nobody could say whose they are."""
 
 
 class Working:
@@ -92,7 +95,7 @@ class Working:
         self._transacting = transacting
         self._say = say
         self._given_up = given_up
-        self._clock = asyncio.get_running_loop().time
+        self._clock = lease_clock
         self._events = [asyncio.Event() for _ in range(lanes)]
         self._finished: Finished = []
         self._has_finished = asyncio.Event()

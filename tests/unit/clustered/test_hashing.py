@@ -4,13 +4,25 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heliograph.clustered.hashing import VALUES, Field, value_of, value_of_text
+from heliograph.clustered.adapter import Delivery
+from heliograph.clustered.hashing import (
+    KIND_TEXT,
+    MASK,
+    MIX,
+    VALUES,
+    Field,
+    _sum_of,
+    in_range,
+    value_of,
+    value_of_text,
+)
 from heliograph.clustered.hashing_blocks import (
     chosen,
     sums_of_integers,
@@ -19,7 +31,7 @@ from heliograph.clustered.hashing_blocks import (
     values_of_texts,
 )
 from heliograph.clustered.ranges import Ranges
-from heliograph.clustered.verifier import slot
+from heliograph.clustered.verifier import FIELDS, MessageVerifier, slot
 
 # Never change these: members of another version, archives and checkpoints rely on them.
 GOLDEN: list[tuple[tuple[Field, ...], int]] = [
@@ -43,6 +55,8 @@ GOLDEN: list[tuple[tuple[Field, ...], int]] = [
     (("a", "b"), 33485559),
     (("ab", ""), 3605597175),
     (("x" * 600,), 1357187559),
+    (("0f8fad5b-d9cb-469f-a165-70867728950e",), 2894861717),
+    ((2**63 + 5,), 2962067829),
 ]
 
 
@@ -78,6 +92,53 @@ def test_a_block_at_once_is_the_same_as_one_by_one(texts: list[str]) -> None:
     buffer, offsets = _packed(texts)
     assert values_of_texts(buffer, offsets).tolist() == [value_of([text]) for text in texts]
     assert [value_of_text(text) for text in texts] == [value_of([text]) for text in texts]
+
+
+@pytest.mark.req("H1")
+@pytest.mark.parametrize("length", [0, 7, 8, 31, 32, 33, 36, 63, 64, 65, 512, 513])
+def test_the_quick_ways_find_the_same_as_the_plain_one(length: int) -> None:
+    text = ("Zürich 0123456789abcdefghijklmnopqrstuvwxyz" * 20).encode()[:length].decode(errors="ignore")
+    text += "." * (length - len(text.encode()))
+    number = _sum_of(text.encode(), KIND_TEXT) & MASK
+    value = ((number ^ number >> 32) * MIX & MASK) >> 32
+    assert value_of([text]) == value_of_text(text) == value
+    assert in_range(lambda message: message, value, value + 1)(text)
+    assert not in_range(lambda message: message, value + 1, VALUES)(text)
+
+
+@pytest.mark.req("H1")
+def test_what_is_remembered_of_the_first_fields_is_that_of_the_very_same_fields() -> None:
+    kinds: list[Any] = [1, True, 1.0, 0.0, -0.0, None, "1", b"1", 1, 2**63, -1]
+    for fields in (
+        ["priority", "id"],
+        ["destination", "priority", "id", "type"],
+        ["destination", "priority", "mode", "id"],
+        ["priority", "mode"],
+        ["id", "priority", "priority", "destination"],
+        ["property:kind", "property:kind", "id"],
+    ):
+        halves = [
+            MessageVerifier(fields, Ranges([bounds])) for bounds in ((0, VALUES // 2), (VALUES // 2, VALUES))
+        ]
+        apart = MessageVerifier(fields, Ranges([(0, VALUES // 4), (VALUES // 2, VALUES // 4 * 3)]))
+        for kind in [*kinds, *reversed(kinds)]:
+            properties = {"kind": kind}
+            message = Delivery(
+                id="x" * 36, body=b"", destination="orders", priority=kind, type="t", properties=properties
+            )
+            value = value_of(
+                [properties.get("kind") if ":" in f else getattr(message, FIELDS[f]) for f in fields]
+            )
+            assert apart.value(message) == value
+            assert [half.is_mine(message) for half in halves] == [value < VALUES // 2, value >= VALUES // 2]
+            assert apart.is_mine(message) == (value in apart.ranges)
+
+
+@pytest.mark.req("H1")
+def test_numbers_without_a_sign_are_the_same_in_a_block() -> None:
+    numbers = [0, 5, 2**63 - 1, 2**63, 2**63 + 5, 2**64 - 1]
+    values = values_of([sums_of_integers(np.array(numbers, dtype=np.uint64))])
+    assert values.tolist() == [value_of([number]) for number in numbers]
 
 
 def test_very_long_texts_in_a_block_are_the_same_too() -> None:
