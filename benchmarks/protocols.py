@@ -3,6 +3,8 @@
     python -m benchmarks.protocols [--rounds 5] [--seconds 3] [MQTT STOMP AMQP]
     python -m benchmarks.protocols --quick --out /tmp/tried      does it run? its figures mean nothing
 
+It ends with 1 if a bar falls short or could not be measured, so that a server that is not there passes for nothing.
+
 The servers of a protocol run beside each other, and are idle but for the one whose turn it is; each was warmed up
 before. In every round each has its turn, and the ratio is that of the round, so that a machine that gets slower or
 faster during the run does so for everybody. The clients are Python and need most of the time there is, so what a
@@ -16,6 +18,7 @@ import json
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -95,10 +98,32 @@ class Runner:
 
 
 @dataclass(frozen=True, slots=True)
+class Bar:
+    """What was promised of a pair. `is_like`: both promise the same with a confirmation, so it has to hold."""
+
+    promise: str
+    ratio: float | None
+    is_like: bool
+
+    @property
+    def verdict(self) -> str:
+        return verdict_on(self.ratio) + ("" if self.is_like else ", and ours syncs")
+
+    @property
+    def row(self) -> list[str]:
+        return [self.promise, f"{number(self.ratio, 2)} times", f"**{self.verdict}**"]
+
+    def holds(self, *, is_quick: bool) -> bool:
+        """Of a quick run it is only asked that there is a figure."""
+        return not self.is_like or (self.ratio is not None and (is_quick or self.ratio >= BAR))
+
+
+@dataclass(frozen=True, slots=True)
 class Comparison:
-    """One protocol, as it came out."""
+    """One protocol, as it came out. `peers`: all that should have been measured."""
 
     protocol: str
+    peers: list[Peer]
     runners: list[Runner]
     skipped: dict[str, str]
 
@@ -113,18 +138,28 @@ class Comparison:
         promised = other.peer.synced(WORKLOAD.kind)
         return next((each for each in self.ours() if each.peer.synced(WORKLOAD.kind) == promised), None)
 
-    def bars(self) -> list[list[str]]:
-        rows = []
-        for other in self.theirs():
-            for mine in self.ours():
-                ratio = ratio_of(mine, other)
-                verdict = verdict_on(ratio)
-                if mine is not self.like(other):
-                    verdict += ", and ours syncs"
-                if mine is self.like(other) or other.peer.synced(WORKLOAD.kind) == "no":
-                    promise = f"{mine.peer.title}: at least {other.peer.title}"
-                    rows.append([promise, f"{number(ratio, 2)} times", f"**{verdict}**"])
-        return rows
+    def bars(self) -> list[Bar]:
+        """Also of a server that is missing: it was not beaten."""
+        ours = [each for each in self.peers if each.key.startswith(OURS)]
+        return [bar for other in self.peers if other not in ours for bar in self._bars_of(other, ours)]
+
+    def _bars_of(self, other: Peer, ours: list[Peer]) -> list[Bar]:
+        promised = other.synced(WORKLOAD.kind)
+        like = next((each for each in ours if each.synced(WORKLOAD.kind) == promised), None)
+        if like is None:
+            return [Bar(f"nothing of ours promises what {other.title} does", None, is_like=True)]
+        return [
+            Bar(
+                f"{mine.title}: at least {other.title}",
+                ratio_of(self._runner(mine), self._runner(other)),
+                is_like=mine is like,
+            )
+            for mine in ours
+            if mine is like or promised == "no"
+        ]
+
+    def _runner(self, peer: Peer) -> Runner | None:
+        return next((each for each in self.runners if each.peer is peer), None)
 
     def rows(self) -> list[list[str]]:
         measured = [
@@ -143,9 +178,9 @@ class Comparison:
         ]
 
 
-def ratio_of(mine: Runner | None, other: Runner) -> float | None:
+def ratio_of(mine: Runner | None, other: Runner | None) -> float | None:
     """The median of all rounds in which both have a figure."""
-    pairs = zip(mine.runs if mine else [], other.runs, strict=False)
+    pairs = zip(mine.runs if mine else [], other.runs if other else [], strict=False)
     rates = [(one.messages_per_second, another.messages_per_second) for one, another in pairs]
     ratios = [one / another for one, another in rates if one and another]
     return median(ratios) if ratios else None
@@ -166,7 +201,11 @@ def compare(protocol: str, rounds: int, seconds: float, data: Path, *, is_quick:
             folder = Path(tempfile.mkdtemp(dir=data))
             running.callback(shutil.rmtree, folder, ignore_errors=True)
             port = free_port()
-            server = running.enter_context(peer.start(folder, port))
+            try:
+                server = running.enter_context(peer.start(folder, port))
+            except BenchmarkError as error:
+                skipped[peer.title] = str(error)
+                continue
             runners.append(Runner(peer, server, port, folder, is_quick))
         for runner in list(runners):
             try:
@@ -178,7 +217,7 @@ def compare(protocol: str, rounds: int, seconds: float, data: Path, *, is_quick:
             print(f"  {protocol}, round {turn} of {rounds}", flush=True)
             for runner in runners:
                 runner.take_turn(seconds)
-    return Comparison(protocol, runners, skipped)
+    return Comparison(protocol, protocol_peers()[protocol], runners, skipped)
 
 
 def _missing(peer: Peer) -> str | None:
@@ -188,7 +227,7 @@ def _missing(peer: Peer) -> str | None:
 
 
 def page(comparisons: Sequence[Comparison], rounds: int, data: Path) -> str:
-    bars = [row for comparison in comparisons for row in comparison.bars()]
+    bars = [bar.row for comparison in comparisons for bar in comparison.bars()]
     parts = [
         PREAMBLE.format(size=WORKLOAD.size, rounds=rounds),
         table(["", ""], [[name, value] for name, value in machine(data).items()]),
@@ -197,7 +236,7 @@ def page(comparisons: Sequence[Comparison], rounds: int, data: Path) -> str:
     ]
     head = ["system", "on disk at confirm", "messages/s", "server µs/msg", "server MB", "ratio"]
     for comparison in comparisons:
-        client = comparison.runners[0].peer.client_version()
+        client = comparison.peers[0].client_version()
         parts += [f"## {comparison.protocol}, {client}\n", table(head, comparison.rows())]
     systems = [
         [each.peer.title, each.peer.server_version(), each.peer.durability]
@@ -228,8 +267,8 @@ def raw(comparisons: Sequence[Comparison], data: Path) -> dict[str, object]:
     }
 
 
-def main(command_line: Sequence[str] | None = None) -> None:
-    """Measure, then report."""
+def main(command_line: Sequence[str] | None = None) -> int:
+    """Measure, then report. 1: a bar does not hold, or nobody knows whether it does."""
     names = list(protocol_peers())
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.protocols", description="Other protocols, side by side."
@@ -242,7 +281,11 @@ def main(command_line: Sequence[str] | None = None) -> None:
     )
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results"), help="where the results go")
     parser.add_argument("--data", type=Path, default=None, help="where all servers keep their data")
-    parser.add_argument("--no-install", action="store_true", help="install nothing, skip what is missing")
+    parser.add_argument(
+        "--no-install",
+        action="store_true",
+        help="install nothing; the bars of what is missing are not measured",
+    )
     arguments = parser.parse_args(command_line)
     unknown = [name for name in arguments.protocols if name not in names]
     if unknown:
@@ -262,9 +305,10 @@ def main(command_line: Sequence[str] | None = None) -> None:
         (arguments.out / "protocols.md").write_text(page(comparisons, rounds, data))
         text = json.dumps(raw(comparisons, data), indent=1, ensure_ascii=False)
         (arguments.out / "protocols.json").write_text(text + "\n")
-    for comparison in comparisons:
-        for promise, figure, verdict in comparison.bars():
-            print(f"{verdict.strip('*'):12} {promise}: {figure}")
+    bars = [bar for comparison in comparisons for bar in comparison.bars()]
+    for bar in bars:
+        print(f"{bar.verdict:12} {bar.promise}: {number(bar.ratio, 2)} times")
+    return 0 if all(bar.holds(is_quick=arguments.quick) for bar in bars) else 1
 
 
 def _get_ready() -> None:
@@ -276,4 +320,4 @@ def _get_ready() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

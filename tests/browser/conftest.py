@@ -13,19 +13,21 @@ from typing import Any
 
 import pytest
 
+from tests.missing import leave_out
+
 INSTALL_SECONDS = 600
 PICTURES = Path(os.environ["HELIO_SCREENSHOTS"]) if os.environ.get("HELIO_SCREENSHOTS") else None
 
 
 def chromium() -> str:
-    """Where it is. Skips if it is nowhere."""
+    """Where it is. The story is left out if it is nowhere."""
     found = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     if found is None and os.geteuid() == 0 and shutil.which("apt-get") is not None:
         command = ["apt-get", "install", "--yes", "--no-install-recommends", "chromium"]
         subprocess.run(command, capture_output=True, timeout=INSTALL_SECONDS, check=False)
         found = shutil.which("chromium")
     if found is None:
-        pytest.skip("Chromium is not installed; as root: apt-get install chromium")
+        leave_out("Chromium is not installed; as root: apt-get install chromium")
     return found
 
 
@@ -82,11 +84,11 @@ def axe(tmp_path_factory: pytest.TempPathFactory) -> str:
     """The text of axe-core, which looks for what people with some disability would stumble over."""
     npm = shutil.which("npm")
     if npm is None:
-        pytest.skip("npm is not installed, so axe-core cannot be fetched")
+        leave_out("npm is not installed, so axe-core cannot be fetched")
     folder = tmp_path_factory.mktemp("axe")
     command = [npm, "install", "--no-save", "--no-audit", "--no-fund", "--prefix", str(folder), "axe-core@4"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     script = folder / "node_modules" / "axe-core" / "axe.min.js"
     if done.returncode or not script.exists():
-        pytest.skip(f"axe-core cannot be fetched: {done.stderr[-300:]}")
+        leave_out(f"axe-core cannot be fetched: {done.stderr[-300:]}")
     return script.read_text(encoding="utf-8")

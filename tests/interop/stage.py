@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Protocol, Self, TypeVar
 
 import pytest
 import uvloop
@@ -23,6 +23,16 @@ SECONDS = 20.0
 on_a_single_server = pytest.mark.parametrize("stage", ["single"], indirect=True)
 """For stories in which the server is restarted: the stage does so with single ones only."""
 T = TypeVar("T")
+
+
+class Place(Protocol):
+    """Where clients connect."""
+
+    @property
+    def host(self) -> str: ...
+
+    @property
+    def port(self) -> int: ...
 
 
 class Stage:

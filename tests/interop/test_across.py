@@ -23,7 +23,9 @@ CLIENTS = 50
 BODIES = (b"\x00\xff bytes", "grüezi ✓".encode(), b"")
 
 Send = Callable[[str, bytes], Awaitable[None]]
-Hear = Callable[[], Awaitable[tuple[bytes, str]]]
+Heard = tuple[bytes, str, object]
+"""A body; who sent it; and a property that is a number, as it comes."""
+Hear = Callable[[], Awaitable[Heard]]
 
 
 class StompClient:
@@ -57,13 +59,14 @@ class StompClient:
         assert (await self._frame())[:2] == ("RECEIPT", {"receipt-id": "there"})
 
     async def send(self, topic: str, body: bytes) -> None:
-        headers = {"destination": f"/topic/{topic}", "mark": "from stomp", "content-length": str(len(body))}
+        headers = {"destination": f"/topic/{topic}", "mark": "from stomp", "count": "5"}
+        headers["content-length"] = str(len(body))
         self._say("SEND", headers, body)
 
-    async def hear(self) -> tuple[bytes, str]:
+    async def hear(self) -> Heard:
         command, headers, body = await self._frame()
         assert command == "MESSAGE"
-        return body, headers["mark"]
+        return body, headers["mark"], headers.get("count")
 
     def close(self) -> None:
         self._writer.close()
@@ -83,14 +86,15 @@ async def of_mqtt(stage: Stage, topic: str, stack: AsyncExitStack) -> tuple[Send
 
     async def send(to: str, body: bytes) -> None:
         properties = Properties(PacketTypes.PUBLISH)
-        properties.UserProperty = ("mark", "from mqtt")
+        properties.UserProperty = [("mark", "from mqtt"), ("count", "5")]
         await client.publish(to, body, qos=1, properties=properties)
 
-    async def hear() -> tuple[bytes, str]:
+    async def hear() -> Heard:
         message = await anext(client.messages)
         assert isinstance(message.payload, bytes)
         assert message.properties is not None
-        return message.payload, dict(message.properties.UserProperty)["mark"]
+        named = dict(message.properties.UserProperty)
+        return message.payload, named["mark"], named.get("count")
 
     return send, hear
 
@@ -103,13 +107,13 @@ async def of_ours(stage: Stage, topic: str, stack: AsyncExitStack) -> tuple[Send
     async def send(to: str, body: bytes) -> None:
         if to not in producers:
             producers[to] = await connection.producer(f"topic:{to}")
-        await producers[to].send(body, properties={"mark": "from ours"})
+        await producers[to].send(body, properties={"mark": "from ours", "count": 5})
 
-    async def hear() -> tuple[bytes, str]:
+    async def hear() -> Heard:
         message = await consumer.receive(timeout=120)
         assert message is not None
         assert isinstance(message.body, bytes)
-        return message.body, str(message.properties["mark"])
+        return message.body, str(message.properties["mark"]), message.properties.get("count")
 
     return send, hear
 
@@ -120,33 +124,48 @@ async def of_amqp(stage: Stage, topic: str, stack: AsyncExitStack) -> tuple[Send
     await client.subscribe(f"topic:{topic}")
 
     async def send(to: str, body: bytes) -> None:
-        message = Message(body=body, inferred=True, properties={"mark": "from amqp"})
+        message = Message(body=body, inferred=True, properties={"mark": "from amqp", "count": 5})
         await client.send(f"topic:{to}", message)
 
-    async def hear() -> tuple[bytes, str]:
+    async def hear() -> Heard:
         message = await client.hear()
-        return bytes(message.body), message.properties["mark"]
+        return bytes(message.body), message.properties["mark"], message.properties.get("count")
 
     return send, hear
 
 
-async def exchange(stage: Stage, count: int, topic: str) -> None:
-    """Each client sends each body to all, and everybody hears everything once."""
-    kinds = (of_stomp, of_mqtt, of_ours, of_amqp)
-    async with AsyncExitStack() as stack:
-        clients = [await kinds[index % len(kinds)](stage, topic, stack) for index in range(count)]
+KINDS = (of_stomp, of_mqtt, of_ours, of_amqp)
+MARKS = ("from stomp", "from mqtt", "from ours", "from amqp")
+KNOW_NUMBERS = (of_ours, of_amqp)
 
-        async def listen(hear: Hear) -> list[tuple[bytes, str]]:
-            return sorted([await hear() for _ in range(count * len(BODIES))])
+
+def expected(receiver: object, senders: int) -> list[Heard]:
+    """Of so many clients, each of the next kind. A number stays one between those who have numbers."""
+    return sorted(
+        (
+            (body, MARKS[index % 4], 5 if {receiver, KINDS[index % 4]} <= set(KNOW_NUMBERS) else "5")
+            for index in range(senders)
+            for body in BODIES
+        ),
+        key=lambda heard: heard[:2],
+    )
+
+
+async def exchange(stage: Stage, count: int, topic: str, senders: int | None = None) -> None:
+    """Each client, or so many of them, sends each body to all, and everybody hears everything once."""
+    senders = count if senders is None else senders
+    async with AsyncExitStack() as stack:
+        clients = [await KINDS[index % 4](stage, topic, stack) for index in range(count)]
+
+        async def listen(hear: Hear) -> list[Heard]:
+            return sorted([await hear() for _ in range(senders * len(BODIES))], key=lambda heard: heard[:2])
 
         listening = [asyncio.create_task(listen(hear)) for _, hear in clients]
-        for send, _ in clients:
+        for send, _ in clients[:senders]:
             for body in BODIES:
                 await send(topic, body)
-        marks = ("from stomp", "from mqtt", "from ours", "from amqp")
-        expected = sorted((body, marks[index % 4]) for index in range(count) for body in BODIES)
-        for heard in await asyncio.gather(*listening):
-            assert heard == expected
+        for index, heard in enumerate(await asyncio.gather(*listening)):
+            assert heard == expected(KINDS[index % 4], senders), f"client {index}"
 
 
 def test_clients_of_four_protocols_exchange_messages(stage: Stage) -> None:
@@ -169,6 +188,17 @@ def test_a_thousand_clients_of_mixed_protocols_exchange_messages(stage: Stage) -
     asyncio.run(asyncio.wait_for(story(), 300))
 
 
+def test_clients_of_four_protocols_share_one_topic(stage: Stage) -> None:
+    asyncio.run(asyncio.wait_for(exchange(stage, 60, "shared-by-all", senders=4), 50))
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(330)
+def test_a_thousand_clients_of_mixed_protocols_share_one_topic(stage: Stage) -> None:
+    """One of each protocol sends, and all thousand hear it."""
+    asyncio.run(asyncio.wait_for(exchange(stage, 1_000, "shared/by/all", senders=4), 300))
+
+
 @pytest.mark.req("M6")
 def test_very_large_messages_reach_other_protocols_if_they_can_be_said_there(stage: Stage) -> None:
     """What cannot goes back, and ends among the dead with a word on why; it is not taken for delivered."""
@@ -184,7 +214,11 @@ def test_very_large_messages_reach_other_protocols_if_they_can_be_said_there(sta
             await producer.send_stream(io.BytesIO(content), properties={"mark": "2"})
             await producer.send(b"after", properties={"mark": "3"})
             for hear in (stomp_hears, mqtt_hears):
-                assert [await hear() for _ in range(3)] == [(b"before", "1"), (content, "2"), (b"after", "3")]
+                assert [await hear() for _ in range(3)] == [
+                    (b"before", "1", None),
+                    (content, "2", None),
+                    (b"after", "3", None),
+                ]
             queue = await ours.producer("queue:too-large")
             await queue.send_stream(io.BytesIO(content * 3), properties={"mark": "4"})
             client = await StompClient.connect(stage)

@@ -17,7 +17,7 @@ from paho.mqtt.properties import Properties
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
 from heliograph import connect_blocking
-from tests.interop.stage import SECONDS, Stage, wait_for
+from tests.interop.stage import SECONDS, Place, Stage, wait_for
 
 pytestmark = pytest.mark.req("X1")
 V3, V5 = mqtt.MQTTv311, mqtt.MQTTv5
@@ -26,7 +26,7 @@ V3, V5 = mqtt.MQTTv311, mqtt.MQTTv5
 class Client:
     """A paho client and what it was told."""
 
-    def __init__(self, stage: Stage, name: str = "", *, version: int = V5, **options: Any) -> None:
+    def __init__(self, stage: Place, name: str = "", *, version: int = V5, **options: Any) -> None:
         self._stage = stage
         self.is_clean = options.pop("clean", True)
         self.expiry = options.pop("expiry", 0)
@@ -115,7 +115,7 @@ class Client:
 
 
 @contextmanager
-def client(stage: Stage, name: str = "", **options: Any) -> Iterator[Client]:
+def client(stage: Place, name: str = "", **options: Any) -> Iterator[Client]:
     made = Client(stage, name, **options)
     made.connect()
     try:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.interop.stage import Stage, on_a_single_server
+from tests.missing import leave_out
 
 pytestmark = [
     pytest.mark.req("X1"),
@@ -29,7 +30,7 @@ def modules() -> Path:
     if not (folder / "node_modules" / "rhea").exists():
         command = ["npm", "install", "--silent", "--no-save", "--prefix", str(folder), _RHEA]
         if subprocess.run(command, check=False, timeout=120).returncode:
-            pytest.skip("rhea cannot be got from npm")
+            leave_out("rhea cannot be got from npm")
     return folder / "node_modules"
 
 

@@ -47,6 +47,9 @@ class Line:
     async def say(self, data: bytes) -> tuple[int, bytes]:
         """The kind and the body of what is answered."""
         self._writer.write(data)
+        return await self.hear()
+
+    async def hear(self) -> tuple[int, bytes]:
         first = await self._reader.readexactly(1)
         length = (await self._reader.readexactly(1))[0]
         if length & 0x80:

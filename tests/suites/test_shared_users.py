@@ -8,7 +8,7 @@ import pytest
 
 import heliograph
 from heliograph import HeliographError
-from heliograph.model.errors import NotAuthenticated
+from heliograph.model.errors import NotAllowed, NotAuthenticated
 from heliograph.nodes.users import UserStore, hash_password
 from tests.servers import play, until
 from tests.suites.cluster_in_process import CLIENTS, Cluster, url
@@ -135,6 +135,76 @@ def test_a_user_who_is_added_online_can_log_in_everywhere_whoever_leads(tmp_path
             await cluster.stop()
 
     play(story())
+
+
+@pytest.mark.req("M13", "X2")
+def test_rights_that_change_online_change_everywhere_whoever_leads(tmp_path: Path) -> None:
+    users(tmp_path, 1).add("ann", "ann's", ["admin"])
+    users(tmp_path, 1).add("bob", "bob's", ["clerk"])
+    copied(tmp_path, 5)
+    rule = {"destinations": "queue:orders", "rights": ["receive", "create"], "roles": ["clerk"]}
+
+    async def story() -> None:
+        cluster = Cluster(tmp_path)
+        for node in (1, 5):
+            await cluster.add(node, CLIENTS)
+        for node in (2, 3):
+            await cluster.add(node)
+        try:
+            async with (
+                heliograph.connect(url(cluster), user="ann", password="ann's") as ann,
+                heliograph.connect(url(cluster, 5), user="bob", password="bob's") as bob,
+            ):
+                with pytest.raises(NotAllowed):
+                    await bob.consumer("queue:orders")
+                assert (await ann.ask("access.grant", **rule))["version"] == 3
+                await until(lambda: users(tmp_path, 5).version == 3, "the others have it too")
+                await bob.consumer("queue:orders")
+                cluster.crash(cluster.leader())
+                asked = cluster.nodes[1]._administration
+                await until(lambda: asked._leader_of_keeper() == "1.3", "another leads")
+                assert len((await ann.ask("access"))["rules"]) == 1
+                await ann.ask("access.revoke", **rule)
+                await until(lambda: users(tmp_path, 5).version == 4, "the others hear of it")
+                with pytest.raises(NotAllowed):
+                    await bob.consumer("queue:orders")
+        finally:
+            await cluster.stop()
+
+    play(story())
+
+
+@pytest.mark.slow
+@pytest.mark.req("X2", "X4")
+def test_rights_are_changed_at_the_command_line(tmp_path: Path) -> None:
+    with serving(tmp_path) as server:
+        rule = ("queue:orders.*", "send", "create", "--role", "clerk")
+        assert b"[users-missing]" in server.run("admin", "access", "grant", *rule, code=2).stderr
+        for name, role in ((b"ann", "admin"), (b"bob", "clerk")):
+            server.run(
+                "user", "add", name.decode(), "--role", role, "--online", "--password-stdin", input=b"lamp\n"
+            )
+            server.environment |= {"HELIO_USER": "ann", "HELIO_PASSWORD": "lamp"}
+        granted = server.run("admin", "access", "grant", *rule)
+        assert granted.stdout == b"granted, the users are now of version 3\n"
+        listed = server.run("admin", "access", "list").stdout
+        assert listed.split() == b"queue:orders.* send, create role clerk".split()
+        bob = {"HELIO_USER": "bob"}
+        ann = {"HELIO_USER": "ann"}
+        server.environment |= bob
+        server.run("send", "queue:orders.new", "x")
+        assert b"[not-allowed]" in server.run("admin", "access", "list", code=2).stderr
+        server.environment |= ann
+        revoked = server.run("admin", "access", "revoke", "queue:orders.*", "send", "--role", "clerk")
+        assert revoked.stdout == b"revoked, the users are now of version 4\n"
+        assert (
+            b"[rule-unknown]"
+            in server.run(
+                "admin", "access", "revoke", "queue:orders.*", "send", "--role", "clerk", code=2
+            ).stderr
+        )
+        server.environment |= bob
+        assert b"[not-allowed]" in server.run("send", "queue:orders.new", "x", code=2).stderr
 
 
 @pytest.mark.slow

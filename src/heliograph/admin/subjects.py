@@ -23,8 +23,8 @@ ASK_NODES: Final = "nodes.ask"
 REMOVE_NODE: Final = "node.remove"
 # The other part of the cluster is gone for good: this one hands out everything.
 OVERRIDE: Final = "partition.override"
-# What is written down with who ordered it, in the argument `by`.
-AUDITED: Final = (REMOVE_NODE, OVERRIDE)
+# Who leads on the node that is asked lets another lead, and stays as a backup.
+HAND_OVER: Final = "node.hand_over"
 # The names of a client's own durable subscriptions.
 OWN_SUBSCRIPTIONS: Final = "client.subscriptions"
 # The server's certificate is read again from its files.
@@ -33,7 +33,13 @@ CERTIFICATE_RELOAD: Final = "certificate.reload"
 USERS: Final = "users"
 USER_ADD: Final = "user.add"
 USER_REMOVE: Final = "user.remove"
-OF_USERS: Final = (USERS, USER_ADD, USER_REMOVE)
+# The rules of what they may do: all of them, rights for some users and roles, and those rights no more.
+ACCESS: Final = "access"
+ACCESS_GRANT: Final = "access.grant"
+ACCESS_REVOKE: Final = "access.revoke"
+OF_USERS: Final = (USERS, USER_ADD, USER_REMOVE, ACCESS, ACCESS_GRANT, ACCESS_REVOKE)
+# What is written down with who ordered it, in the argument `by`.
+AUDITED: Final = (REMOVE_NODE, OVERRIDE, HAND_OVER, USER_ADD, USER_REMOVE, ACCESS_GRANT, ACCESS_REVOKE)
 # Data pipelines, seen as a whole, and what they ask about the destination that they read or write.
 PIPELINES: Final = "pipelines"
 PIPELINE_READS: Final = (
@@ -48,7 +54,13 @@ PIPELINE_READS: Final = (
     "pipeline.return",
 )
 PIPELINE_RAISE: Final = "pipeline.raise"
-PIPELINE_WRITES: Final = ("pipeline.stage", "pipeline.publish", "pipeline.discard", PIPELINE_RAISE)
+PIPELINE_WRITES: Final = (
+    "pipeline.stage",
+    "pipeline.publish",
+    "pipeline.published",
+    "pipeline.discard",
+    PIPELINE_RAISE,
+)
 OF_PIPELINES: Final = (*PIPELINE_READS, *PIPELINE_WRITES)
 # All destinations summed up; some of them, sorted; and the settings of the node that is asked.
 TOTALS: Final = "totals"
@@ -69,7 +81,9 @@ OVER_SERVER: Final = (
     BUS,
     NODE,
     CERTIFICATE_RELOAD,
-    *AUDITED,
+    REMOVE_NODE,
+    OVERRIDE,
+    HAND_OVER,
     *OF_USERS,
 )
 # About the destination that the argument `destination` names.
@@ -122,7 +136,8 @@ def _of_pipeline(subject: str, destination: str) -> list[tuple[Right, str]]:
     if "*" in destination:
         return [(Right.ADMIN, "")]
     right = Right.SEND if subject in PIPELINE_WRITES else Right.RECEIVE
-    return [(right, str(parse_address(destination, system=right is Right.RECEIVE)))]
+    address, _ = at_sub_cluster(parse_address(destination, system=right is Right.RECEIVE))
+    return [(right, str(address))]
 
 
 def raised_by(who: str, arguments: Arguments, *, may_create: bool) -> Arguments:

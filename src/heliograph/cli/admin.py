@@ -6,11 +6,12 @@ from typing import Annotated, Any
 
 import typer
 
-from heliograph.cli import admin_destination, admin_message, admin_nodes
+from heliograph.cli import admin_access, admin_destination, admin_message, admin_nodes
 from heliograph.cli.at_server import Server, at_server
 from heliograph.cli.presentation import bytes_of, count_of, duration_of, harmless, moment_of, shown_value
 
 app = typer.Typer(help="Look at a running server and change it.", no_args_is_help=True)
+app.add_typer(admin_access.app, name="access")
 app.add_typer(admin_destination.app, name="destination")
 app.add_typer(admin_message.app, name="message")
 app.command("nodes")(admin_nodes.nodes)

@@ -107,11 +107,12 @@ class Named(Happening):
 
 class Keepsake(msgspec.Struct):
     """What a conversation leaves for the next of the same name, for so many seconds; then these durable
-    subscriptions end."""
+    subscriptions end. `is_for_ever`: they never do by themselves."""
 
     content: Any
     seconds: float
     subscriptions: list[str] = []
+    is_for_ever: bool = False
 
 
 AnyHappening = (

@@ -46,7 +46,7 @@ from heliograph.bus.commands import (
 from heliograph.bus.interface import Incarnation, Origin, Receiver
 from heliograph.cluster.handed_out import needs_majority
 from heliograph.cluster.log import name_of
-from heliograph.model.errors import Unavailable
+from heliograph.model.errors import NotKnownToAll, Unavailable
 from heliograph.model.ids import ConsumerId, SessionId
 from heliograph.model.limits import MAX_RETURNING
 from heliograph.nodes.attached_alerts import AttachedAlerts
@@ -78,13 +78,18 @@ class ClusterClients:
     """One sub-cluster, for the client manager of this process."""
 
     def __init__(
-        self, tick: Tick, on_anew: Callable[[], None], on_taken: Callable[[SessionId], None] = lambda _: None
+        self,
+        tick: Tick,
+        on_anew: Callable[[], None],
+        on_taken: Callable[[SessionId], None] = lambda _: None,
+        on_opened: Callable[[SessionOpened, bool], None] = lambda _fact, _is_elsewhere: None,
     ) -> None:
         """`on_anew`: the primary knows of nothing that is under way here. `on_taken`: a session is with another
-        client manager now."""
+        client manager now. `on_opened`: a client has begun one, here or elsewhere."""
         self._tick = tick
         self._on_anew = on_anew
         self._on_taken = on_taken
+        self._on_opened = on_opened
         self.channel: Channel | None = None
         self._receivers: list[tuple[Receiver, Collection[type[Command]] | None]] = []
         self.handing_out = HandingOut(self._tell, self._want)
@@ -199,10 +204,18 @@ class ClusterClients:
         while unsaid and self.may_speak and self.channel is not None:
             try:
                 self.channel.multicast(unsaid[0])
+            except NotKnownToAll as refusal:
+                self._refuse(unsaid.popleft(), refusal)
+                continue
             except Unavailable:
                 return  # `on_flow` says when, or `on_left` that it is over
             unsaid.popleft()
             self.has_spoken = True
+
+    def _refuse(self, fact: Command, refusal: NotKnownToAll) -> None:
+        request = getattr(fact, "request", 0)
+        assert request, "what came later than the first level is asked for"
+        self._other(Rejected(request, refusal.code, refusal.sentence))
 
     # ---- deliveries
 
@@ -220,10 +233,16 @@ class ClusterClients:
             elif kind is SessionResumed:
                 assert isinstance(command, SessionResumed)
                 self._note_resumed(origin, command)
+            elif kind is SessionOpened:
+                assert isinstance(command, SessionOpened)
+                self._on_opened(command, self._is_elsewhere(origin))
         self._tick.ask()
 
+    def _is_elsewhere(self, origin: Origin) -> bool:
+        return self.channel is not None and origin.incarnation != self.channel.incarnation
+
     def _note_resumed(self, origin: Origin, fact: SessionResumed) -> None:
-        if self.channel is not None and origin.incarnation != self.channel.incarnation:
+        if self._is_elsewhere(origin):
             self._resumed_elsewhere[fact.request] = fact.session
             if len(self._resumed_elsewhere) > MAX_RETURNING:
                 del self._resumed_elsewhere[next(iter(self._resumed_elsewhere))]
@@ -334,8 +353,8 @@ class ClusterClients:
     def _ask_again(self) -> None:
         self._unsaid.extend(self._alerts.announcements())
         for fact in list(self._unanswered.values()):
-            again = msgspec.structs.replace(fact, again=True) if isinstance(fact, Settled) else fact
-            self._unsaid.append(again)
+            says_so = isinstance(fact, ConsumerAttached | Settled)
+            self._unsaid.append(msgspec.structs.replace(fact, again=True) if says_so else fact)
         self._unsaid.extend(msgspec.structs.replace(each) for each in self._downloads.values())
         self.handing_out.ask_again()
         self._end_browsing()

@@ -45,6 +45,7 @@ from heliograph.nodes.passwords import (
 from heliograph.security import scram
 from heliograph.security.hosts import is_loopback
 from heliograph.sessions.access import AccessControl, CreationRule, Identity, Right, Rule
+from heliograph.sessions.rule_changes import granted, revoked
 
 __all__ = ["Identity", "UserStore", "hash_password", "open_to_everyone", "verify_password"]
 
@@ -55,8 +56,8 @@ _MAX_NAME = 64
 _MAX_FILE_BYTES = 16 * 1024 * 1024
 
 _HEADER = """\
-# Heliograph's users and access rules. `helio user add` and `helio user remove` rewrite this file and keep no
-# comments but these.
+# Heliograph's users and access rules. `helio user add`, `helio user remove` and `helio admin access` rewrite this
+# file and keep no comments but these.
 # A rule gives rights (send, receive, browse, create, admin) over all destinations that its pattern matches:
 #
 #   [[access]]
@@ -216,6 +217,26 @@ class UserStore:
             raise ClientFault(f"there is no user {name!r}", code="user-unknown")
         left = {other: user for other, user in self.users.items() if other != name}
         return UserStore(self.path, left, self.rules, self.version + 1, self.decoy)
+
+    def with_rule(self, rule: Rule) -> UserStore:
+        """A store in which the rule holds, too, which is written nowhere yet. Raises ClientFault."""
+        return self._with_rules(rule, granted(self.rules, rule))
+
+    def without_rule(self, rule: Rule) -> UserStore:
+        """A store in which nobody has by rules with its pattern what the rule gives. Raises ClientFault."""
+        return self._with_rules(rule, revoked(self.rules, rule))
+
+    def _with_rules(self, changed: Rule, rules: Sequence[Rule]) -> UserStore:
+        for user in changed.users:
+            _check_word(user, "user")
+        for role in changed.roles:
+            _check_word(role, "role")
+        if not self.users:
+            raise ClientFault(
+                "this server is open to everyone, and rules would close it to everyone: add an administrator first",
+                code="users-missing",
+            )
+        return UserStore(self.path, self.users, rules, self.version + 1, self.decoy)
 
     @classmethod
     def of(cls, content: bytes, path: Path) -> UserStore:

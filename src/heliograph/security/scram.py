@@ -30,6 +30,7 @@ ROUNDS: Final = 60_000
 MIN_ROUNDS: Final = 4096
 # A server that asks for more wants to keep its client busy.
 MAX_ROUNDS: Final = 10_000_000
+_MAX_ROUNDS_DIGITS: Final = len(str(MAX_ROUNDS))
 SALT_BYTES: Final = 16
 # A user's name has 64 characters, each perhaps written with three; nonces are of 24; some spend more.
 MAX_MESSAGE_BYTES: Final = 2048
@@ -178,13 +179,9 @@ class Client:
             _check_extension(extension)
         if not nonce.startswith(self._nonce) or len(nonce) <= len(self._nonce):
             raise ProtocolFault("the server's nonce does not begin with ours", code=MALFORMED)
-        if not rounds.isascii() or not rounds.isdigit() or not MIN_ROUNDS <= int(rounds[:9]) <= MAX_ROUNDS:
-            raise ProtocolFault(
-                f"the server wants {rounds[:12]!r} rounds; {MIN_ROUNDS} to {MAX_ROUNDS} are sound",
-                code=MALFORMED,
-            )
+        count = _rounds(rounds)
         self._nonce = nonce
-        return _unbase64(salt), int(rounds)
+        return _unbase64(salt), count
 
     def final(self, salted: bytes) -> bytes:
         """With the stretched password."""
@@ -238,6 +235,16 @@ def _field(field: str, key: str) -> str:
     if not field.startswith(f"{key}=") or len(field) == 2:
         raise ProtocolFault(f"{key}= is missing", code=MALFORMED)
     return field[2:]
+
+
+def _rounds(text: str) -> int:
+    """RFC 5802: posit-number has no zeros in front, so what is short enough to be read is all that is there."""
+    is_number = text.isascii() and text.isdigit() and text[0] != "0" and len(text) <= _MAX_ROUNDS_DIGITS
+    if not is_number or not MIN_ROUNDS <= int(text) <= MAX_ROUNDS:
+        raise ProtocolFault(
+            f"the server wants {text[:12]!r} rounds; {MIN_ROUNDS} to {MAX_ROUNDS} are sound", code=MALFORMED
+        )
+    return int(text)
 
 
 def _check_extension(extension: str) -> None:

@@ -37,9 +37,11 @@ class Strangers:
         self._known: dict[str, _Known] = {}
         self._looked_at = -_MINUTE
 
-    def arrived(self, host: str, now: float) -> None:
-        """A connection. Raises Unavailable, and it was not counted."""
-        known = self._of(host, now)
+    def arrived(self, host: str, now: float) -> str:
+        """A connection. Returns under what it is counted, which `left` wants to know: of an address that was counted
+        among the others, the next may be counted by itself. Raises Unavailable, and it was not counted."""
+        key = self._key_of(host, now)
+        known = self._known[key]
         if self._per_address and known.connections >= self._per_address:
             raise Unavailable(
                 f"there are {known.connections} connections from your address, and no more are taken: close some",
@@ -55,12 +57,13 @@ class Strangers:
                 )
             known.room -= 1.0
         known.connections += 1
+        return key
 
-    def left(self, host: str) -> None:
-        """A connection that was counted is gone."""
-        known = self._known.get(_key(host)) or self._known.get(_THE_REST)
-        if known is not None and known.connections:
-            known.connections -= 1
+    def left(self, counted: str) -> None:
+        """A connection that was counted, under what `arrived` said, is gone."""
+        known = self._known[counted]  # nobody is forgotten who has connections
+        assert known.connections > 0, "each leaves once"
+        known.connections -= 1
 
     def check_log_in(self, host: str, now: float) -> None:
         """Raises Unavailable for who has guessed wrong too often."""
@@ -80,17 +83,21 @@ class Strangers:
         return max(0.0, known.failures - (now - known.failed_at) * self._failures / _MINUTE)
 
     def _of(self, host: str, now: float) -> _Known:
+        return self._known[self._key_of(host, now)]
+
+    def _key_of(self, host: str, now: float) -> str:
+        """Under which it is known from here on."""
         key = _key(host)
-        known = self._known.get(key)
-        if known is None:
-            # To look for those who were quiet takes long: not for each that comes.
-            if len(self._known) >= MAX_ADDRESSES_KNOWN and now - self._looked_at > _MINUTE:
-                self._looked_at = now
-                self._forget_quiet(now)
-            if len(self._known) >= MAX_ADDRESSES_KNOWN:
-                key = _THE_REST
-            known = self._known.setdefault(key, _Known(room=float(self._per_second), counted_at=now))
-        return known
+        if key in self._known:
+            return key
+        # To look for those who were quiet takes long: not for each that comes.
+        if len(self._known) >= MAX_ADDRESSES_KNOWN and now - self._looked_at > _MINUTE:
+            self._looked_at = now
+            self._forget_quiet(now)
+        if len(self._known) >= MAX_ADDRESSES_KNOWN:
+            key = _THE_REST
+        self._known.setdefault(key, _Known(room=float(self._per_second), counted_at=now))
+        return key
 
     def _forget_quiet(self, now: float) -> None:
         self._known = {

@@ -64,6 +64,9 @@ def _new(label: str) -> str:
     return f"{label}-{next(_names)}"
 
 
+ENDS_WITH_IT = "STOMP ends the connection with each refusal, and what else is on it"
+
+
 class StompProducer(adapter.Producer):
     """STOMP knows no producers: a destination, and what is said about all messages."""
 
@@ -434,7 +437,7 @@ class StompConnection(adapter.Connection):
 
     def why_lost(self) -> IllegalState:
         if self._link.was_refused:
-            pytest.skip("STOMP ends the connection with each refusal, and what else is on it")
+            pytest.skip(ENDS_WITH_IT)
         return IllegalState("the connection is gone")
 
     @property

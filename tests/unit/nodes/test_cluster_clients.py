@@ -23,12 +23,14 @@ from heliograph.bus.commands import (
     RollbackAsked,
     SessionClosed,
     SessionLost,
+    Settled,
     Supplied,
     TransferFailed,
 )
 from heliograph.bus.interface import NO_VIEW, Incarnation, Origin, Place
 from heliograph.cluster.log import name_of
 from heliograph.model.block import Block, Span, pack_lone, parse
+from heliograph.model.claim import Claim
 from heliograph.model.destination import Address
 from heliograph.model.ids import ConsumerId, LaneId, SessionId
 from heliograph.nodes.cluster_clients import ClusterClients
@@ -101,6 +103,22 @@ def test_what_a_client_asked_for_that_is_gone_is_not_asked_for_again_when_anothe
         clients.on_apply(PRIMARY, [Logged(1, 0, [], [], decisions=[Leads(0)])])
         requests = sorted(getattr(each, "request", 0) for each in channel.said)
         assert [each for each in requests if each] == [2, 4, 6, 7]
+
+    asyncio.run(story())
+
+
+def test_what_is_asked_again_about_a_consumer_says_so() -> None:
+    async def story() -> None:
+        channel = Channel()
+        clients = ClusterClients(Tick(asyncio.get_running_loop(), lambda _: None), lambda: None)
+        clients.channel = channel
+        claimed = ConsumerAttached(1, ORDERS, CONSUMER, SESSION, 5, number=1, claim=Claim())
+        clients.multicast(claimed)
+        clients.multicast(Settled(ORDERS, CONSUMER, False, [(1, 1)], request=2))
+        leads = Logged(1, 0, [], [], decisions=[Leads(0)])
+        clients.on_apply(PRIMARY, [leads, leads])
+        said = [each.again for each in channel.said if isinstance(each, ConsumerAttached | Settled)]
+        assert said == [False, False, True, True, True, True]
 
     asyncio.run(story())
 

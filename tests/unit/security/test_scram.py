@@ -201,6 +201,12 @@ def test_an_unknown_user_has_the_same_salt_each_time_and_another_than_others() -
         b"r=nonceX,s=QSXCR+Q6sek8bf92QSXCRw==,i=1",  # fewer rounds: somebody wants to guess the password
         b"r=nonceX,s=QSXCR+Q6sek8bf92QSXCRw==,i=999999999",
         b"r=nonceX,s=QSXCR+Q6sek8bf92QSXCRw==,i=-4096",
+        b"r=nonceX,s=QSXCR+Q6sek8bf92QSXCRw==,i=10000001",
+        b"r=nonceX,s=QSXCR+Q6sek8bf92QSXCRw==,i=0000409600000",  # its beginning is sound, all of it takes minutes
+        b"r=nonceX,s=QSXCR+Q6sek8bf92QSXCRw==,i=000040960" + b"0" * 1000,
+        b"r=nonceX,s=QSXCR+Q6sek8bf92QSXCRw==,i=04096",
+        b"r=nonceX,s=QSXCR+Q6sek8bf92QSXCRw==,i=4096000000",
+        "r=nonceX,s=QSXCR+Q6sek8bf92QSXCRw==,i=\u0664\u0660\u0669\u0666".encode(),
         b"r=nonceX,s=!,i=4096",
         b"m=x,r=nonceX,s=QSXCR+Q6sek8bf92QSXCRw==,i=4096",
         b"e=other-error",

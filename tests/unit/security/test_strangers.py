@@ -18,22 +18,22 @@ def _strangers(per_address: int = 0, per_second: int = 0, failures: int = 0) -> 
 
 def test_one_address_has_its_share_and_others_theirs() -> None:
     strangers = _strangers(per_address=2)
-    for _ in range(2):
-        strangers.arrived("10.0.0.1", 0.0)
+    strangers.arrived("10.0.0.1", 0.0)
+    second = strangers.arrived("10.0.0.1", 0.0)
     with pytest.raises(Unavailable, match="your address"):
         strangers.arrived("10.0.0.1", 0.0)
     strangers.arrived("10.0.0.2", 0.0)
-    strangers.left("10.0.0.1")
+    strangers.left(second)
     strangers.arrived("10.0.0.1", 0.0)
 
 
 def test_who_was_refused_does_not_count() -> None:
     strangers = _strangers(per_address=1)
-    strangers.arrived("10.0.0.1", 0.0)
+    counted = strangers.arrived("10.0.0.1", 0.0)
     for _ in range(5):
         with pytest.raises(Unavailable):
             strangers.arrived("10.0.0.1", 0.0)
-    strangers.left("10.0.0.1")
+    strangers.left(counted)
     strangers.arrived("10.0.0.1", 0.0)
 
 
@@ -77,6 +77,27 @@ def test_addresses_without_end_do_not_fill_the_memory() -> None:
     assert len(strangers) <= MAX_ADDRESSES_KNOWN + 1
     strangers.arrived("192.168.0.1", 100.0)
     assert len(strangers) < 10, "those who were quiet are forgotten"
+
+
+def test_who_was_counted_among_the_others_leaves_them_though_it_is_known_by_now() -> None:
+    strangers = _strangers(per_address=2)
+    for number in range(MAX_ADDRESSES_KNOWN):
+        strangers.failed(f"10.{number >> 16}.{number >> 8 & 255}.{number & 255}", 0.0)
+    among_others = [strangers.arrived("192.168.0.1", 1.0) for _ in range(2)]
+    with pytest.raises(Unavailable):
+        strangers.arrived("192.168.0.2", 1.0)  # the others are full, whoever it is
+    # A minute later there is room, and the same address has its own figure.
+    by_itself = [strangers.arrived("192.168.0.1", 100.0) for _ in range(2)]
+    for counted in among_others:
+        strangers.left(counted)
+    with pytest.raises(Unavailable):
+        strangers.arrived("192.168.0.1", 100.0)
+    for counted in by_itself:
+        strangers.left(counted)
+    for number in range(MAX_ADDRESSES_KNOWN):
+        strangers.failed(f"10.{number >> 16}.{number >> 8 & 255}.{number & 255}", 101.0)
+    for _ in range(2):
+        strangers.arrived("192.168.0.3", 102.0)  # among the others again, who have room
 
 
 def test_an_allowance() -> None:

@@ -4,7 +4,18 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from heliograph.admin.subjects import ASK_NODES, NODE, OVERRIDE, REMOVE_NODE, TOTALS, USER_ADD, USER_REMOVE
+from heliograph.admin.subjects import (
+    ACCESS,
+    ACCESS_GRANT,
+    ACCESS_REVOKE,
+    ASK_NODES,
+    NODE,
+    OVERRIDE,
+    REMOVE_NODE,
+    TOTALS,
+    USER_ADD,
+    USER_REMOVE,
+)
 from heliograph.frontends.http.asking import NAME_OF_COOKIE
 from heliograph.frontends.http.replies import Reply
 from heliograph.frontends.http.steps import Call, Leave, Proof, Question, Steps
@@ -80,6 +91,28 @@ def add_user(call: Call) -> Steps:
 
 def remove_user(call: Call) -> Steps:
     return Reply(200, (yield Question(USER_REMOVE, {"name": call.path["name"]})))
+
+
+def rules(_call: Call) -> Steps:
+    return Reply(200, (yield Question(ACCESS)))
+
+
+def grant(call: Call) -> Steps:
+    return Reply(200, (yield Question(ACCESS_GRANT, _rule_of(call))))
+
+
+def revoke(call: Call) -> Steps:
+    return Reply(200, (yield Question(ACCESS_REVOKE, _rule_of(call))))
+
+
+def _rule_of(call: Call) -> dict[str, Any]:
+    form = call.body
+    return {
+        "destinations": form.destinations,
+        "rights": list(form.rights),
+        "users": form.users,
+        "roles": form.roles,
+    }
 
 
 # ---- the cluster

@@ -223,6 +223,29 @@ class AlertForm(Form):
     persistent: bool = True
 
 
+_Word = Annotated[str, Meta(min_length=1, max_length=64)]
+_Words = Annotated[list[_Word], Meta(max_length=100)]
+_Right = Literal["send", "receive", "browse", "create", "admin"]
+
+
+class GrantForm(Form):
+    """Rights for some, where a pattern matches."""
+
+    destinations: Annotated[Name, Meta(description="As in `queue:orders.*`.")]
+    rights: Annotated[list[_Right], Meta(min_length=1, max_length=5)]
+    users: _Words = []
+    roles: _Words = []
+
+
+class RevokeForm(Form):
+    """Rights that they have no more; none named: all."""
+
+    destinations: Annotated[Name, Meta(description="The pattern of the rules that gave them.")]
+    rights: Annotated[list[_Right], Meta(max_length=5)] = []
+    users: _Words = []
+    roles: _Words = []
+
+
 class UserForm(Form):
     """Somebody new."""
 

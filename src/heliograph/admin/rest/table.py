@@ -89,6 +89,23 @@ ROUTES: Final[tuple[Route, ...]] = (
     Route("GET", f"{ROOT}/users", server.users, "The users", "users"),
     Route("POST", f"{ROOT}/users", server.add_user, "Add a user", "users", body=forms.UserForm, status=201),
     Route("DELETE", f"{ROOT}/users/{{name}}", server.remove_user, "Remove a user", "users"),
+    Route("GET", f"{ROOT}/access", server.rules, "The access rules", "users"),
+    Route(
+        "POST",
+        f"{ROOT}/access/grant",
+        server.grant,
+        "Give rights to users and roles",
+        "users",
+        body=forms.GrantForm,
+    ),
+    Route(
+        "POST",
+        f"{ROOT}/access/revoke",
+        server.revoke,
+        "Take rights from users and roles",
+        "users",
+        body=forms.RevokeForm,
+    ),
     Route(
         "GET",
         f"{ROOT}/cluster",

@@ -175,8 +175,9 @@ class MqttConversation(Conversation):
             self._delivering.under_way(),
         )
         names = [each.name for each in self._subscribing.by_filter.values() if each.name]
-        seconds = _FOREVER_SECONDS if self._expiry == _FOREVER else float(self._expiry)
-        return Keepsake(session, seconds, names)
+        if self._expiry == _FOREVER:
+            return Keepsake(session, _FOREVER_SECONDS, names, is_for_ever=True)
+        return Keepsake(session, float(self._expiry), names)
 
     # ---- in
 

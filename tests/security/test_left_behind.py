@@ -1,0 +1,91 @@
+"""What a client of MQTT left for its next time is nobody else's, whatever client id others come with."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from heliograph import connect
+from heliograph.frontends.mqtt.packets import CONNACK, packet
+from heliograph.nodes.users import UserStore
+from tests.security.test_mqtt_scram import Line
+from tests.servers import embedded, play, until, url_of
+
+pytestmark = pytest.mark.req("X1", "X2")
+
+_CHEAP = (16, 8, 1)
+_CONNECT, _PUBLISH, _PUBREC, _PUBREL, _PUBCOMP, _SUBSCRIBE, _SUBACK = 1, 3, 5, 6, 7, 8, 9
+_NUMBER = b"\x00\x07"
+_NOT_AUTHORIZED = 0x87
+
+
+def _text(text: str) -> bytes:
+    return len(text).to_bytes(2, "big") + text.encode()
+
+
+async def _come(port: int, user: str, *, expiry: int = 0xFFFFFFFF, clean: bool = False) -> tuple[Line, bytes]:
+    """Under Ann's client id; what it is told: whether a session was there, and a reason."""
+    line = Line()
+    await line.open(port)
+    flags = b"\xc2" if clean else b"\xc0"
+    said = b"\x05\x11" + expiry.to_bytes(4, "big")
+    kind, body = await line.say(
+        packet(
+            _CONNECT,
+            0,
+            _text("MQTT"),
+            b"\x05",
+            flags,
+            b"\x00\x3c",
+            said,
+            _text("anns"),
+            _text(user),
+            _text(user),
+        )
+    )
+    assert kind == CONNACK
+    return line, body[:2]
+
+
+def _message(*, again: bool) -> bytes:
+    return packet(_PUBLISH, 0x0C if again else 0x04, _text("$queue/doors"), _NUMBER, b"\x00", b"open")
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_another_user_under_the_same_client_id_gets_and_destroys_nothing(tmp_path: Path, clean: bool) -> None:
+    users = UserStore(tmp_path / "data" / "users.toml")
+    for name in ("ann", "mallory"):
+        users.add(name, name, ["admin"], cost=_CHEAP)
+
+    async def story() -> None:
+        async with embedded(tmp_path) as server:
+            port, manager = server.address[1], server._clients
+            assert manager is not None
+            ann, answer = await _come(port, "ann")
+            assert answer == b"\x00\x00"
+            kind, _ = await ann.say(packet(_SUBSCRIBE, 2, b"\x00\x01\x00", _text("news"), b"\x01"))
+            assert kind == _SUBACK
+            assert (await ann.say(_message(again=False)))[0] == _PUBREC
+            ann.close()
+            await until(lambda: not manager.connections, "she is gone")
+            async with connect(url_of(server), user="ann", password="ann") as other:
+                await (await other.producer("topic:news")).send_confirmed(b"for ann")
+            for expiry in (0, 1, 1000):
+                mallory, answer = await _come(port, "mallory", expiry=expiry, clean=clean)
+                assert answer == bytes((0, _NOT_AUTHORIZED))
+                mallory.close()
+            await until(lambda: not manager.connections, "he is gone")
+            ann, answer = await _come(port, "ann")
+            assert answer == b"\x01\x00", "her session is as it was"
+            kind, body = await ann.hear()
+            assert (kind, body[-7:]) == (_PUBLISH, b"for ann")
+            kind, body = await ann.say(_message(again=True))
+            assert (kind, body[:3]) == (_PUBREC, _NUMBER), "it is known, and is not stored once more"
+            kind, _ = await ann.say(packet(_PUBREL, 2, _NUMBER))
+            assert kind == _PUBCOMP
+            ann.close()
+            async with connect(url_of(server), user="ann", password="ann") as other:
+                assert (await other.ask("destination.show", destination="queue:doors"))["depth"] == 1
+
+    play(story())
