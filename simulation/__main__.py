@@ -11,7 +11,7 @@ import json
 import os
 import sys
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -19,6 +19,21 @@ from simulation.checkers import checker_of
 from simulation.partition_watch import ALL_STEPS
 from simulation.runs import HIDDEN, PLANTS_OF, WORKLOADS, Summary, plan_for, summarise
 from simulation.weather import Plan
+
+# Twelve seeds visit every transition of the partition table, mostly. With so many, one that is left is no bad luck:
+# something does not happen any more, or the table has what cannot happen, and what follows it is not tried.
+_SEEDS_FOR_ALL: Final = 200
+
+
+def unvisited(summary: Summary) -> list[str]:
+    """Transitions of the partition table that no seed went through."""
+    return [step for step in ALL_STEPS if step not in summary.covered]
+
+
+def went_well(workload: str, summary: Summary, *, has_all_faults: bool) -> bool:
+    """Nothing is wrong, and what had to happen did: a run that visits too little shows nothing."""
+    is_enough = workload == "partitions" and has_all_faults and summary.seeds >= _SEEDS_FOR_ALL
+    return not summary.violations and not (is_enough and unvisited(summary))
 
 
 def _try_plants(workload: str, seeds: range, processes: int) -> int:
@@ -45,7 +60,7 @@ def _told(summary: Summary, *, with_digests: bool) -> dict[str, Any]:
     if not with_digests:
         del told["digests"]
     if summary.covered:
-        told["transitions_not_visited"] = [step for step in ALL_STEPS if step not in summary.covered]
+        told["transitions_not_visited"] = unvisited(summary)
     told["operations"] = summary.operations
     told["simulated_per_real_second"] = round(summary.simulated_seconds / summary.real_seconds, 1)
     told["simulated_per_cpu_second"] = round(summary.simulated_seconds / summary.cpu_seconds, 1)
@@ -93,7 +108,8 @@ def main() -> int:
             print(f"seed {seed}", *story, "", sep="\n", file=sys.stderr)
     told = _told(summary, with_digests=options.digests)
     print(json.dumps(told) if options.json else json.dumps(told, indent=2))
-    return 1 if summary.violations else 0
+    has_all_faults = not kinds and not options.plant
+    return 0 if went_well(options.workload, summary, has_all_faults=has_all_faults) else 1
 
 
 if __name__ == "__main__":

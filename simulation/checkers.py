@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 
 from simulation.history import HandOut, History, Sent, Transaction
@@ -9,7 +10,16 @@ from simulation.history import HandOut, History, Sent, Transaction
 
 def violations(history: History) -> list[str]:
     """Each sentence behind the name of the rule that it breaks."""
-    rules = (lost, comes_again, twice_unmarked, never_sent, out_of_order, unit_torn, half_done)
+    rules = (
+        lost,
+        comes_again,
+        twice_unmarked,
+        never_sent,
+        out_of_order,
+        unit_torn,
+        seen_before_commit,
+        half_done,
+    )
     return [found for rule in rules for found in named(rule.__name__.replace("_", " "), rule(history))]
 
 
@@ -107,6 +117,18 @@ def _before(unit: list[Sent], this: Sent) -> Iterator[Sent]:
     taken = (sent for sent in reversed(unit[:at]) if not sent.was_refused)
     for _, sent in zip(range(3), taken, strict=False):
         yield sent
+
+
+def seen_before_commit(history: History) -> Iterator[str]:
+    """What is sent in a transaction comes to nobody before its client has asked for the commit."""
+    for each in history.hand_outs:
+        sent = history.sent.get(each.key)
+        if sent is None or not sent.transaction:
+            continue
+        asked_at = history.transactions[sent.transaction].commit_asked_at
+        if each.at < asked_at:
+            when = "never" if math.isinf(asked_at) else f"not before {asked_at:.6f}"
+            yield f"{each.key} came to {each.consumer} at {each.at:.6f}, and its commit was {when} asked for"
 
 
 def half_done(history: History) -> Iterator[str]:

@@ -153,6 +153,12 @@ def tag_of(message: Message) -> int:
     return message._delivery.first_tag + message._index
 
 
+def _is_held(consumer: Consumer, message: Message) -> bool:
+    """Whether the server still knows it under the tag with which it came, as far as the library was told."""
+    inbox = consumer.inbox
+    return inbox.is_current(message._delivery) and inbox.is_held(tag_of(message))
+
+
 class Sending(Client):
     """Sends, one by one and in bursts, with units of order or without."""
 
@@ -282,20 +288,23 @@ class Receiving(Client):
             if message is not None:
                 await self._process(consumer, message)
 
-    def _take(self, message: Message, content: bytes | None = None) -> HandOut:
+    def _take(self, message: Message, content: bytes | None = None, *, is_lost: bool = False) -> HandOut:
+        """`is_lost`: it went back while its content was read, and its reader will hear so."""
         key = key_of(message.body if content is None else content)
+        is_stale = is_lost or self.is_cut_off
         hand_out = self.history.handed(
-            self.place, key, self.life, is_marked=message.redelivered, is_stale=self.is_cut_off
+            self.place, key, self.life, is_marked=message.redelivered, is_stale=is_stale
         )
         hand_out.tag = tag_of(message)
         return hand_out
 
     async def _process(self, consumer: Consumer, message: Message) -> None:
-        content = None
+        content, is_lost = None, False
         if message.is_large:
             async with message.open() as stream:
                 content = await stream.read()
-        hand_out = self._take(message, content)
+            is_lost = not _is_held(consumer, message)
+        hand_out = self._take(message, content, is_lost=is_lost)
         if self._mode == "auto":
             self.history.settled(hand_out)  # it is done when the next one is asked for
             return
@@ -374,10 +383,12 @@ class Transacting(Client):
             if self.world.chance(0.03):
                 await self.pause(1.0)  # with everything staged and nothing decided
             if self.world.chance(0.1):
+                self.history.asks_to_roll_back(transaction)
                 await session.rollback()
                 self.history.decided(transaction, "rolled back")
             else:
                 self.scene.commits(self)
+                self.history.asks_to_commit(transaction)
                 await session.commit()
                 self.history.decided(transaction, "committed")
         except TransactionRolledBack as refusal:

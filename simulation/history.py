@@ -3,6 +3,7 @@ judge it."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 
 import msgspec
@@ -44,6 +45,7 @@ class HandOut(msgspec.Struct, eq=False):
     settled_at: float = 0.0  # when the application said that it was done with it
     done_at: float = 0.0  # when the server said that it knew
     was_returned: bool = False  # the application gave it back
+    may_return: bool = False  # or asked what may give it back: the end of its transaction
     tag: int = 0  # under which it came
 
 
@@ -56,6 +58,7 @@ class Transaction(msgspec.Struct):
     sent: list[str]
     outcome: str = "unknown"
     decided_at: float = 0.0
+    commit_asked_at: float = math.inf  # when the application asked for it: never, until it does
 
 
 class History:
@@ -112,7 +115,7 @@ class History:
         hand_out.settled_at = self._world.now
 
     def returned(self, hand_out: HandOut) -> None:
-        hand_out.was_returned = True
+        hand_out.was_returned = hand_out.may_return = True
 
     def done(self, hand_out: HandOut) -> None:
         hand_out.done_at = self._world.now
@@ -122,6 +125,18 @@ class History:
         """Over a connection that is in order, and was since the transaction began."""
         if self.on_refused is not None:
             self.on_refused(transaction.name, began_at, sentence)
+
+    def asks_to_commit(self, transaction: Transaction) -> None:
+        """From now on what was sent in it may come to somebody, and not before."""
+        transaction.commit_asked_at = self._world.now
+        self._may_return(transaction)  # if it is refused
+
+    def asks_to_roll_back(self, transaction: Transaction) -> None:
+        self._may_return(transaction)
+
+    def _may_return(self, transaction: Transaction) -> None:
+        for hand_out in transaction.taken:
+            hand_out.may_return = True
 
     def decided(self, transaction: Transaction, outcome: str) -> None:
         transaction.outcome, transaction.decided_at = outcome, self._world.now

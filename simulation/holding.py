@@ -68,7 +68,9 @@ class _Backups(msgspec.Struct):
         ours = leading[0].manager.place
         for replica in replicas:
             place = replica.manager.place
-            if not replica.state.is_synchronised:
+            if replica.reunion.branches.all:
+                found.append(f"{replica.name} has something of another part that is not in the log yet")
+            elif not replica.state.is_synchronised:
                 found.append(f"{replica.name} does not follow")
             elif (place.index, place.chain) != (ours.index, ours.chain):
                 found.append(f"the logs of {replica.name} and of {leading[0].name} are not the same")

@@ -12,6 +12,7 @@ from typing import Final
 
 from heliograph.model.errors import NO_ROOM
 from simulation.clients import Client, Receiving, Transacting
+from simulation.grip import Grip
 from simulation.history import HandOut, History
 from simulation.world import World
 
@@ -62,6 +63,7 @@ class InVain:
         self._full: dict[int, None] = {}  # hosts whose disk is
         self._full_at = 0.0
         self._watched: list[_Watched] = []
+        self._grips: dict[tuple[str, str], Grip] = {}  # the last of each message, by its place
         history.on_handed = self._handed
         history.on_refused = self._refused
 
@@ -95,6 +97,25 @@ class InVain:
         self._world.after(_LOOK_SECONDS, self._look)
 
     def _handed(self, hand_out: HandOut) -> None:
+        self._comes_again(hand_out)
+        self._is_marked_in_vain(hand_out)
+
+    def _comes_again(self, hand_out: HandOut) -> None:
+        """What somebody has, over a connection that is in order since, and did not give back, comes to nobody."""
+        name = hand_out.consumer.partition("#")[0]
+        client = next((each.client for each in self._watched if each.client.name == name), None)
+        if client is None:
+            return
+        before = self._grips.get((hand_out.place, hand_out.key))
+        self._grips[hand_out.place, hand_out.key] = Grip.of(hand_out, client)
+        if before is None or hand_out.is_stale or not before.is_held:
+            return
+        if self._anew_at < before.hand_out.at:
+            told = f"{hand_out.key} came to {hand_out.consumer} ({hand_out.at:.6f}) for no reason:"
+            since = f"{before.hand_out.consumer} has it since {before.hand_out.at:.6f}"
+            self._marked.append(f"in vain: {told} {since}")
+
+    def _is_marked_in_vain(self, hand_out: HandOut) -> None:
         sent = self._history.sent.get(hand_out.key)
         is_first = len(self._history.by_place[hand_out.place, hand_out.key]) == 1
         if (

@@ -87,6 +87,11 @@ class ProcessLoop:
         """How far this process is ahead of the world, in the turn that is under way."""
         return self._spent
 
+    @property
+    def busy_until(self) -> float:
+        """When the turn is over that it began last, however quick the process and its disk have become since."""
+        return self._busy_until
+
     def spend(self, seconds: float) -> None:
         """Whatever is done now blocks the process for so long."""
         self._spent += seconds * self.slowness

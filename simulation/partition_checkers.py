@@ -11,8 +11,9 @@ import msgspec
 
 from heliograph.bus.interface import Stamp
 from simulation.checkers import named
+from simulation.grip import Grip
 from simulation.history import HandOut
-from simulation.partition_story import Grip, PartedHistory
+from simulation.partition_story import PartedHistory
 from simulation.partition_watch import Decision, Watch
 
 # What differs between two sentences about the same thing: names of messages and clients, moments, destinations.

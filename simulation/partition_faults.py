@@ -3,7 +3,6 @@ one is noticed or while parts merge, and everything off at once. In between, par
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable
 from functools import partial
 from typing import Final
@@ -11,7 +10,7 @@ from typing import Final
 from heliograph.model.errors import HeliographError
 from heliograph.nodes.cluster_server import ClusterServer
 from heliograph.nodes.event_log import ignore
-from heliograph.nodes.partition_orders import PartitionOrders
+from heliograph.nodes.partition_orders import NOTHING, PartitionOrders
 from simulation.clients import Client
 from simulation.cuts import Cuts
 from simulation.disk import SimDisk
@@ -60,6 +59,18 @@ _MERGE_SECONDS: Final = (0.0, 1.0)
 
 # How long it takes until the others are in a view without a node that was switched off.
 OPERATOR_SECONDS: Final = 3.0
+# How long a node is off that an operator takes for lost, and how often the others are told so meanwhile.
+_OFF_SECONDS: Final = (5.0, 10.0)
+_TELL_SECONDS: Final = 0.5
+# When it has to be off at last, if others are to strike as well.
+_BY_SECONDS: Final = 6.0
+# In some seeds a node is removed, before anything else happens: by chance it happens too rarely. All other seeds go
+# the way that they went before: what they showed once is worth running again only as long as they do.
+_OF_SEEDS: Final = 16
+_REMOVING: Final = 7
+# And in some, disks are full or give back what was not written, and power fails in the middle of a write.
+_WITH_BAD_DISKS: Final = 15
+BAD_DISKS: Final = ("full_disk", "rot", "power_at_call")
 
 
 class PartitionWeather(Weather):
@@ -81,6 +92,9 @@ class PartitionWeather(Weather):
         holdings: list[Holding],
     ) -> None:
         super().__init__(world, supervisors, clients, sockets, plan)
+        if not plan.kinds and world.seed % _OF_SEEDS == _WITH_BAD_DISKS:
+            self._kinds = (*self._kinds, *BAD_DISKS)
+        self._begins_with_removal = not plan.kinds and world.seed % _OF_SEEDS == _REMOVING
         cuts = [kind for kind in (plan.kinds or self.kinds) if kind in CUTS]
         if cuts and not any(kind in CUTS for kind in self._kinds):
             self._kinds = (*self._kinds, self.dice.choice(cuts))
@@ -94,6 +108,14 @@ class PartitionWeather(Weather):
         self._is_over = False
         self.desks = {}
         self.with_new_disk: Supervisor | None = None
+        self.removed: Supervisor | None = None  # or about to be
+
+    def begin(self) -> None:
+        if self._begins_with_removal:
+            self._begins_with_removal = not self._remove_node() and self.world.now < _BY_SECONDS
+            self.world.after(_TELL_SECONDS if self._begins_with_removal else OPERATOR_SECONDS, self.begin)
+        else:
+            super().begin()
 
     def end(self) -> None:
         """What is under way still happens; nothing new does."""
@@ -116,7 +138,7 @@ class PartitionWeather(Weather):
         self.world.note("network", what, self._network.parts)
 
     def struck(self, kind: str) -> None:
-        if kind in OTHERS:
+        if kind in (*OTHERS, *BAD_DISKS):
             where = "" if kind in _OF_NO_MACHINE else f" at {self._supervisor.machine.name}"
             self._story.tell(f"--- {kind}{where}")
 
@@ -219,14 +241,57 @@ class PartitionWeather(Weather):
         only once in a run, and when all have everything. Its old disk is waited for until an operator says that it
         is lost."""
         machine = self._supervisor.machine
-        if self.with_new_disk is not None or not machine.is_up or len(self._network.parts) > 1:
-            return False
-        if replica_of(self._supervisor) is None or any(holding.differences() for holding in self._holdings):
+        if not self._may_be_missed(machine):
             return False
         self.with_new_disk = self._supervisor
         self._supervisor.power_off(self.world.between(0.05, 2.0))
         machine.disk = SimDisk(self.world)
         return True
+
+    def _may_be_missed(self, machine: Machine) -> bool:
+        """It has a message manager, nothing that the others have not, and nobody else was given up in this run."""
+        if self.with_new_disk is not None or self.removed is not None:
+            return False
+        if not machine.is_up or replica_of(self._supervisor) is None or len(self._network.parts) > 1:
+            return False
+        return not any(holding.differences() for holding in self._holdings)
+
+    def _remove_node(self) -> bool:
+        """PROTOCOL 8 while the network is cut: a node without power is taken for lost, and the part that goes on is
+        told to go on without it (`helio cluster remove`). It was not lost: it comes back, to whatever part it is in
+        by then, and belongs to the others again when all are there."""
+        managers = [each for each in self._supervisors if replica_of(each) is not None]
+        if not managers:
+            return False
+        self._supervisor = lost = self.dice.choice(managers)
+        replica = replica_of(lost)
+        if replica is None or not self._may_be_missed(lost.machine):
+            return False
+        self.removed = lost
+        self._story.tell(f"--- {lost.machine.name} has no power")
+        lost.power_off(self.world.between(*_OFF_SECONDS))
+        self._later(self.world.between(0.0, 1.5), self._cut)
+        self._later(OPERATOR_SECONDS, partial(self._tell_to_remove, lost, replica.name))
+        return True
+
+    def _tell_to_remove(self, lost: Supervisor, name: str) -> None:
+        """Whoever leads a part that is unrestricted, if there is one; sooner or later it is in force."""
+        if lost.machine.is_up or self.faults.get("removed"):
+            return
+        for supervisor in self._supervisors:
+            replica, process = replica_of(supervisor), supervisor.process
+            if replica is None or process is None or len(self._network.parts) == 1:
+                continue
+            assert isinstance(supervisor.server, ClusterServer), "it has a message manager"
+            standing = supervisor.server.own.standing
+            if replica.is_leading and standing is not None and standing.partition.is_unrestricted:
+                process.loop.call_soon(partial(self._removes, supervisor.server, name))
+        self._later(_TELL_SECONDS, partial(self._tell_to_remove, lost, name))
+
+    def _removes(self, server: ClusterServer, name: str) -> None:
+        if _remove(server, name):
+            self.faults["removed"] = 1
+            self._story.tell(f"--- an operator removes {name}")
 
     def give_up_old_disk(self) -> None:
         """What an operator does who knows that a disk is lost: while its node is off, the others are told to go on
@@ -247,7 +312,11 @@ class PartitionWeather(Weather):
         self.world.run(self.world.now + 2 * OPERATOR_SECONDS)
 
 
-def _remove(server: ClusterServer, name: str) -> None:
+def _remove(server: ClusterServer, name: str) -> bool:
+    """Whether somebody does it."""
     assert server.replica is not None, "it has a message manager"
-    with contextlib.suppress(HeliographError):  # of another sub-cluster, or it does not wait for it
-        PartitionOrders(server.own, server.replica, ignore).remove(name, by="an operator")
+    try:
+        done = PartitionOrders(server.own, server.replica, ignore).remove(name, by="an operator")
+    except HeliographError:  # of another sub-cluster, or it does not wait for it
+        return False
+    return bool(done["done"] != NOTHING)

@@ -40,6 +40,7 @@ _fate_of: Final = dispatch_rules.fate_of
 _plan_of: Final = merging.plan_of
 _session_lost: Final = MessageManager._session_lost
 _only_these_are_here: Final = Leading.only_these_are_here
+_stored: Final = Leading._stored
 _accept_odd: Final = Intake._accept_odd
 _held_of: Final = PartitionGate._held_of
 
@@ -101,6 +102,12 @@ def _none(*_: object) -> list[Any]:
 
 def _after_the_lease(self: Leading, came: Collection[Incarnation], _has_ended: object) -> None:
     _only_these_are_here(self, came, _yes)
+
+
+def _confirm_where_unrestricted(self: Leading) -> int:
+    stored = _stored(self)
+    situation = self._manager.catalogue.views.situation
+    return 0 if situation is not None and situation.state is State.D else stored
 
 
 def _lost_is_elsewhere(self: Intake, block: Block, mark: int, effects: list[AnyEffect]) -> bool:
@@ -179,6 +186,7 @@ PARTITION_PLANTS: dict[str, Plant] = {
     "a subscriber forgets what it had elsewhere": ((Memory, "knows", _no),),
     "what another part gave is stored": ((MessageList, "never_given", _none),),
     "who comes back does not wait for the union": ((Reunion, "_waits", _no),),
+    "a restricted part accepts nothing": ((Leading, "_stored", _confirm_where_unrestricted),),
     "confirm before sync": PLANTS["confirm before sync"],
 }
 

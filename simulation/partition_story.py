@@ -4,16 +4,14 @@ state, and what was done with the messages that something is wrong with."""
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 
-from simulation.clients import Client, Transacting
+from simulation.clients import Client
+from simulation.grip import Grip, node_of
 from simulation.history import HandOut, History
 from simulation.world import World
-
-if TYPE_CHECKING:
-    from simulation.sockets import SimTransport
 
 # Words of a violation that name a message, as `History` has them.
 _KEYS: Final = re.compile(r"[\w/#]+:\d+")
@@ -48,29 +46,6 @@ class Story:
         ]
 
 
-class Grip(msgspec.Struct):
-    """Who holds a message, and how it is connected: over that connection it got it."""
-
-    hand_out: HandOut
-    client: Client
-    life: str
-    transport: SimTransport | None
-    node: str
-
-    @property
-    def is_held(self) -> bool:
-        """It is still the same client, on the same connection, and has not said what became of it."""
-        hand_out, transport = self.hand_out, self.transport
-        return (
-            not hand_out.settled_at
-            and not hand_out.was_returned
-            and self.client.life == self.life
-            and transport is not None
-            and _transport_of(self.client) is transport
-            and not transport.is_broken
-        )
-
-
 class PartedHistory(History):
     """A history that knows where each thing took place."""
 
@@ -98,14 +73,10 @@ class PartedHistory(History):
         return hand_out
 
     def _note_holders(self, hand_out: HandOut, client: Client) -> None:
-        if isinstance(client, Transacting):
-            return  # what a transaction took is settled with it
         grips = self._grips.setdefault((hand_out.place, hand_out.key), [])
         if not hand_out.is_stale:
-            self.again += [(hand_out, grip) for grip in grips if grip.is_held and grip.client is not client]
-        transport = _transport_of(client)
-        node = self._node_of(client.life)
-        grips.append(Grip(hand_out, client, client.life, transport, node))
+            self.again += [(hand_out, grip) for grip in grips if grip.is_held]
+        grips.append(Grip.of(hand_out, client))
 
     def done(self, hand_out: HandOut) -> None:
         super().done(hand_out)
@@ -116,12 +87,4 @@ class PartedHistory(History):
         self.story.tell(f"is returned by {hand_out.consumer}", hand_out.key)
 
     def _node_of(self, life: str) -> str:
-        client = self.clients.get(life.partition("#")[0])
-        transport = _transport_of(client) if client is not None else None
-        return str(transport.get_extra_info("peername")[0]) if transport is not None else "no node"
-
-
-def _transport_of(client: Client) -> SimTransport | None:
-    connection = client._connection
-    wire = connection._link.wire if connection is not None else None
-    return wire._transport if wire is not None else None  # type: ignore[return-value]
+        return node_of(self.clients.get(life.partition("#")[0]))

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Final
 
 from heliograph.nodes.configuration import Configuration, load
+from simulation.accepting import Accepting
 from simulation.bus import SimBus
 from simulation.checkers import named
 from simulation.cluster import Node
@@ -82,8 +83,14 @@ class Partitions(Play):
         self.holdings = [Holding(self.history, managers) for managers in self.managers.values()]
         if len(self.holdings) == 1:
             self.history.on_confirmed = self.holdings[0].confirmed
+        self.accepting = Accepting(self.world, self.history, nodes, next(iter(self.managers)))
         self.sockets.reaches = self._reaches
         return nodes
+
+    def begin(self) -> None:
+        super().begin()
+        if len(self.managers) == 1:
+            self.accepting.watch(self.clients)
 
     def make_desks(self) -> list[Machine]:
         """Beside each node that clients come to, and one from where all of them are reached."""
@@ -176,8 +183,9 @@ class Partitions(Play):
         if self.weather.with_new_disk is not None:
             self.world.run(self.world.now + _AFTERMATH_SECONDS)
             self.weather.give_up_old_disk()
-        healed_at = self.world.now
         self.scene.is_sending = False
+        self.outlast_turns()
+        healed_at = self.world.now
         self._until(self._is_quiet, CALM_SECONDS)
         if self._is_quiet():
             self.drained_after = self.world.now - healed_at
@@ -192,11 +200,13 @@ class Partitions(Play):
         )
         self._until(lambda: not self._differences(), _TO_AGREE_SECONDS)
         managers = {
-            name: [each.machine.name for each in managers] for name, managers in self.managers.items()
+            name: [each.machine.name for each in managers if each is not self.weather.removed]
+            for name, managers in self.managers.items()
         }
         judge = Judge(self.history, self.watch, managers)
         held = [each for holding in self.holdings for each in holding.violations]
-        return abridged(late + super().judge() + held + self._differences() + judge.violations())
+        refused = named("accepts nothing", self.accepting.violations)
+        return abridged(late + super().judge() + held + refused + self._differences() + judge.violations())
 
     def _differences(self) -> list[str]:
         return [each for holding in self.holdings for each in holding.differences()]

@@ -23,7 +23,7 @@ from simulation.world import World
 
 _STORM_SECONDS: Final = 12.0
 CALM_SECONDS: Final = 40.0
-# No fault lasts longer.
+# No fault lasts longer, but for what `outlast_turns` waits for.
 _RECOVERY_SECONDS: Final = 6.0
 PORT: Final = 7700
 SETTINGS: Final[dict[str, object]] = {
@@ -152,7 +152,15 @@ class Play:
         self._until(self._are_up, _RECOVERY_SECONDS)
         self.world.run(self.world.now + 1.0)
         self.scene.is_sending = False
+        self.outlast_turns()
         self._until_quiet()
+
+    def outlast_turns(self) -> None:
+        """A turn that a slow process with a slow disk began in the storm may last far into the calm, and nothing ends
+        it earlier. What waits for that process, and rightly so, cannot go on before."""
+        processes = [each.process for each in self.supervisors if each.process is not None]
+        busy = [process.loop.busy_until for process in processes if process.is_alive]
+        self.world.run(max([self.world.now, *busy]))
 
     def _until_quiet(self) -> None:
         """Who is slow is not hung: it is waited for as long as less and less waits."""

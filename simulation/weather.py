@@ -13,7 +13,7 @@ from simulation.supervisor import Supervisor
 from simulation.world import World
 
 # A disk that is never full.
-_ROOM: Final = 1 << 30
+ROOM: Final = 1 << 30
 KINDS: Final = (
     "kill",
     "kill_at_call",
@@ -79,7 +79,7 @@ class Weather:
         self._left = 0
         for supervisor in self._supervisors:
             disk, process = supervisor.machine.disk, supervisor.process
-            disk.is_slow, disk.rot, disk.capacity = False, 0.0, _ROOM
+            disk.is_slow, disk.rot, disk.capacity = False, 0.0, ROOM
             if process is not None:
                 process.loop.slowness = 1.0
                 process.mount.calls_left = -1
@@ -151,7 +151,7 @@ class Weather:
         disk.capacity = disk.used + self.dice.choice((0, 10_000, 300_000))
 
         def free() -> None:
-            disk.capacity = _ROOM
+            disk.capacity = ROOM
 
         self.world.after(self.world.between(0.1, 2.0), free)
 

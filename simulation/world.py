@@ -34,6 +34,7 @@ class World:
     """Everything that happens, happens from `run`, one thing at a time."""
 
     def __init__(self, seed: int) -> None:
+        self.seed = seed
         self.dice = Random(seed)
         self.now = 0.0
         self.events = 0

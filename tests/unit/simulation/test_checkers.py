@@ -1,11 +1,11 @@
-"""Whom the rule on the order of messages takes for a consumer."""
+"""The rules that a history is judged by, each shown what it must see, and what it must let pass."""
 
 from __future__ import annotations
 
 import pytest
 
-from simulation.checkers import out_of_order
-from simulation.history import History
+from simulation.checkers import out_of_order, seen_before_commit
+from simulation.history import History, Transaction
 from simulation.world import World
 
 
@@ -22,3 +22,19 @@ def test_order_is_asked_for_where_nobody_else_can_have_been_given_a_message(
     for key in ("many#1:2", "many#1:1"):
         history.handed("queue:many", key, "one#1", is_marked=False)
     assert bool(list(out_of_order(history))) is is_shown
+
+
+@pytest.mark.parametrize(("asked_at", "is_shown"), [(2.0, False), (4.0, True), (None, True)])
+def test_what_is_sent_in_a_transaction_comes_when_its_commit_was_asked_for(
+    asked_at: float | None, is_shown: bool
+) -> None:
+    world = World(1)
+    history = History(world)
+    transaction = history.transactions["clerk#1/1"] = Transaction("clerk#1/1", [], ["clerk#1/1:1"])
+    history.send("clerk#1/1:1", "queue:out", transaction=transaction.name)
+    if asked_at is not None:
+        world.now = asked_at
+        history.asks_to_commit(transaction)
+    world.now = 3.0
+    history.handed("queue:out", "clerk#1/1:1", "out#1", is_marked=False)
+    assert bool(list(seen_before_commit(history))) is is_shown
