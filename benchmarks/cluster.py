@@ -449,8 +449,8 @@ def _rounds(run: Run, parts: Sequence[str], rounds: int, peers: Sequence[Peer]) 
             run.measure_together(count)
 
 
-def main(command_line: Sequence[str] | None = None) -> None:
-    """Measure, then report."""
+def main(command_line: Sequence[str] | None = None) -> int:
+    """Measure, then report. The exit code: 1 if what was measured falls short of a bar."""
     arguments = _arguments(command_line)
     signal.signal(signal.SIGTERM, _stop_on_signal)
     began = time.monotonic()
@@ -472,6 +472,7 @@ def main(command_line: Sequence[str] | None = None) -> None:
     for bar in bars:
         print(f"{bar.verdict:12} {bar.promise}: {bar.figure}")
     print(f"\n{time.monotonic() - began:.0f} s. Written to {arguments.out}: cluster.md, cluster.json")
+    return 1 if any(bar.verdict == "FALLS SHORT" for bar in bars) else 0
 
 
 def _write(run: Run, bars: Sequence[Bar], out: Path) -> None:
@@ -498,6 +499,6 @@ def _write(run: Run, bars: Sequence[Bar], out: Path) -> None:
 
 if __name__ == "__main__":
     try:
-        main()
+        sys.exit(main())
     except KeyboardInterrupt:
         sys.exit("\nInterrupted: all servers are stopped, nothing was written.")

@@ -13,6 +13,7 @@ import uvloop
 from heliograph.bus.bridged import BridgedBus, BridgedMembership
 from heliograph.bus.corosync import CorosyncBus, CorosyncMembership
 from heliograph.bus.interface import ChannelBus
+from heliograph.bus.routed import RoutedBus
 from heliograph.model.errors import Unavailable
 from tests.suites.bus_diary import Diary
 
@@ -75,10 +76,16 @@ class Told:
 
 
 def _bus(loop: asyncio.AbstractEventLoop, role: str, namespace: str) -> ChannelBus:
-    """The corosync that is here; or, of a channel on two of them, as central, home or near."""
+    """The corosync that is here; or, if each channel is on one of two, as somebody on both or on this one only; or,
+    of a channel on two of them, as central, home or near."""
     here = CorosyncBus(loop)
     if not role:
         return here
+    if role in {"on-all", "on-one"}:
+        reached: dict[str, ChannelBus] = {"home": here}
+        if role == "on-all":
+            reached["far"] = CorosyncBus(loop, namespace)
+        return RoutedBus(reached, bus_of=lambda channel: "far" if channel.startswith("far") else "home")
     buses: dict[str, ChannelBus] = {"near" if role == "near" else "home": here}
     if role == "central":
         buses["near"] = CorosyncBus(loop, namespace)

@@ -27,6 +27,7 @@ async def restart_all(cluster: DevCluster) -> None:
             await restart(story, node)
     assert not story.load.ledger.redelivered
     assert not story.load.rolled_back
+    assert not story.load.unconfirmed
 
 
 async def restart(story: Killing, node: Node) -> None:
@@ -37,10 +38,10 @@ async def restart(story: Killing, node: Node) -> None:
     node.process.terminate()
     await until(lambda: node.ended is not None, f"{node.name} has stopped")
     assert node.ended == 0, node.last_words
-    await until(lambda: load.ledger.all_go_on, f"it goes on without {node.name}")
+    await load.all_go_on(f"all go on without {node.name}")
     node.start()
     await until(lambda: node.is_ready or node.ended is not None, f"{node.name} is back", START_SECONDS)
-    story.pauses.append((node.name, load.ledger.longest_pause))
+    await story.end_round(node.name)
 
 
 @pytest.mark.req("M9")

@@ -229,7 +229,7 @@ class Node:
         await self._calm()
 
     async def snapshot(self) -> None:
-        self.manager.journal.snapshot([snapshot_of(self.manager.catalogue, self.manager._boot)])
+        self.manager.journal.snapshot([snapshot_of(self.manager.catalogue, self.manager.boot)])
         await self._calm()
 
     @property

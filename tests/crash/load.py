@@ -32,6 +32,8 @@ class Load:
     def __init__(self, url: str, seed: int) -> None:
         self.ledger = Ledger()
         self.errors: list[HeliographError] = []
+        # What was said of an acknowledgement instead of that it is stored.
+        self.unconfirmed: list[tuple[str, ConnectionLost]] = []
         self._url = url
         self._seed = seed
         self._sending = True
@@ -124,7 +126,8 @@ class Load:
             confirm = steps % 5 == 0
             try:
                 await session.acknowledge(confirm=confirm)
-            except ConnectionLost:
+            except ConnectionLost as unknown:
+                self.unconfirmed.append((name, unknown))
                 continue
             if confirm:
                 _acknowledged(receipts)
@@ -142,7 +145,8 @@ class Load:
                 confirm = count % 50 == 0
                 try:
                     await message_kept.acknowledge(confirm=confirm)
-                except ConnectionLost:
+                except ConnectionLost as unknown:
+                    self.unconfirmed.append((name, unknown))
                     continue
                 if confirm:
                     receipt.acknowledged = True

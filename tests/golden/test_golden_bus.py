@@ -13,9 +13,12 @@ from heliograph.bus.assembling import Assembler
 from heliograph.bus.commands import Command
 from heliograph.bus.frames import read_piece
 from heliograph.bus.interface import NO_VIEW, Place
+from heliograph.bus.presence import Hello
+from heliograph.cluster.view import formed
 from tests.golden import specimens
 from tests.golden.bus_specimens import BUS, COMMANDS, ENTRIES, FRAMES, INCARNATION, STAMP
 
+VIEW_OF_THE_HELLO = "5aa263d55a6005252b8f037effc701d6"
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference" / "bus.md"
 
 
@@ -57,6 +60,24 @@ def test_an_entry_of_an_earlier_version_lacks_what_has_a_default() -> None:
     raw = wire.ENTRY.pack(wire.CODES[commands.ConsumerDetached], 0, len(fields), 0) + fields
     [read] = wire.read(raw)
     assert read == commands.ConsumerDetached("queue:orders", b"c" * 16, 0, -1)  # type: ignore[arg-type]
+
+
+def test_a_hello_of_an_earlier_version_says_less_and_makes_the_same_view() -> None:
+    """Its sender sees less of the others' hellos too: the id of the view must not hang on what it does not see."""
+    raw = specimens.golden("bus", "hello")
+    fields = msgspec.msgpack.decode(raw[wire.ENTRY_BYTES :])
+    fields[8] = [node[:28] for node in fields[8]]
+    shorter = msgspec.msgpack.encode(fields[:9])
+    [earlier] = wire.read(wire.ENTRY.pack(wire.CODES[Hello], 0, len(shorter), 0) + shorter)
+    now = COMMANDS["hello"]
+    assert isinstance(earlier, Hello)
+    assert isinstance(now, Hello)
+    assert (earlier.level, earlier.nodes[0].log_level) == (1, 1)
+    later = msgspec.structs.replace(
+        now, level=7, nodes=tuple(msgspec.structs.replace(node, log_level=7) for node in now.nodes)
+    )
+    ids = {formed(now.company, [(INCARNATION, hello)]).id for hello in (earlier, now, later)}
+    assert [each.hex() for each in ids] == ["0800000000000000" + VIEW_OF_THE_HELLO]
 
 
 def test_golden_pieces_become_the_frames_they_were() -> None:

@@ -101,7 +101,7 @@ class PartedModel(Model):
         return [*super().all_takers(), *self.away.values()]
 
     def went_away(self, session: SessionId) -> None:
-        """What its consumers have is nobody else's before the cluster is whole, though all managers end."""
+        """What its consumers have is nobody else's before a lease in a whole cluster, though all managers end."""
         for taker in [each for each in self.takers.values() if each.session == session]:
             if taker.browses:
                 self.detached(taker.identity)
@@ -126,11 +126,6 @@ class PartedModel(Model):
         for doubt in self.doubts:
             if doubt.taker.identity == taker.identity:
                 doubt.until = min(doubt.until, self.tick)
-
-    def ends_doubts(self) -> None:
-        """The cluster is whole."""
-        for doubt in self.doubts:
-            doubt.until = min(doubt.until, self.tick)
 
     def _stay_away(self) -> None:
         """After a restart: those of whom it is written down."""
@@ -401,7 +396,6 @@ class PartedWorld(World):
     def become_whole(self) -> None:
         self.manager.became_whole()
         self.model.note(Whole())
-        self.model.ends_doubts()
         self._stand(Situation(state=State.A, is_in_force=True, is_whole=True))
 
     def _write(self, effects: list[AnyEffect]) -> None:

@@ -66,9 +66,10 @@ every_end = pytest.mark.parametrize(
 )
 
 
-def enter(story: Story, state: State, *, is_whole: bool = False) -> None:
-    """A view that is in force."""
+def enter(story: Story, state: State, *, is_whole: bool = False, was_whole: bool = False) -> None:
+    """A view that is in force. `was_whole`: all came straight from the last one, which was too."""
     manager, views = story.manager, story.manager.catalogue.views
+    manager.view_begins(was_whole=was_whole)
     manager.run(None, views.enter(state.value.encode() * 8, state))
     manager.run(None, views.comes_into_force())
     if is_whole:
@@ -94,6 +95,7 @@ def whole(story: Story) -> None:
     """And the lease of those who may still come is over."""
     enter(story, State.A, is_whole=True)
     story.goes_on(2)
+    story.store()
 
 
 @pytest.mark.req("P4", "M8")
@@ -243,13 +245,78 @@ def _nothing(_: object) -> None:
 
 @pytest.mark.req("P4")
 @every_end
-def test_a_whole_cluster_ends_doubts_for_good(ends: Ends) -> None:
+def test_a_cluster_that_is_whole_for_a_lease_ends_doubts_for_good(ends: Ends) -> None:
+    story = Story()
+    in_doubt(story)
+    whole(story)
+    ends(story)
+    enter(story, State.B)
+    others = story.consumer(QUEUE, story.open("bob"), credit=10)
+    assert {body for body, _ in story.given[others]} == {"first", "second", "third"}
+
+
+def nothing_ends(_: Story) -> None:
+    """It is the same manager that goes on."""
+
+
+@pytest.mark.req("P4", "P9")
+@pytest.mark.parametrize(
+    "ends", [nothing_ends, killed, power_was_cut, killed_behind_a_snapshot], ids=lambda each: each.__name__
+)
+def test_a_cluster_that_is_cut_again_before_the_lease_is_over_is_in_doubt_still(ends: Ends) -> None:
+    """The client may have acknowledged in the other part what it has, as soon as that had a message manager."""
     story = Story()
     in_doubt(story)
     enter(story, State.A, is_whole=True)
     ends(story)
     enter(story, State.B)
+    story.goes_on(2)
     others = story.consumer(QUEUE, story.open("bob"), credit=10)
+    assert [body for body, _ in story.given[others]] == ["third"]
+    whole(story)
+    assert {body for body, _ in story.given[others]} == {"first", "second", "third"}
+
+
+@pytest.mark.req("P4", "P9")
+def test_a_lease_that_began_when_the_cluster_became_whole_is_not_begun_anew_while_it_stays_so() -> None:
+    """Views come and go. None of it makes anybody wait longer, but no lease passes while it is not known what the
+    next view is."""
+    story = Story()
+    in_doubt(story)
+    others = story.consumer(QUEUE, story.open("bob"), credit=10)
+    enter(story, State.A, is_whole=True)
+    story.manager.view_is_over()
+    story.goes_on(3600)
+    assert [body for body, _ in story.given[others]] == ["third"], "it may have been cut"
+    enter(story, State.A, was_whole=True)
+    story.goes_on(1)
+    story.store()
+    assert {body for body, _ in story.given[others]} == {"first", "second", "third"}, "the lease was over"
+
+
+@pytest.mark.req("P4", "P9")
+def test_who_was_elsewhere_between_two_whole_clusters_may_have_let_a_client_settle() -> None:
+    story = Story()
+    in_doubt(story)
+    others = story.consumer(QUEUE, story.open("bob"), credit=10)
+    enter(story, State.A, is_whole=True)
+    story.manager.view_is_over()
+    enter(story, State.A)
+    story.goes_on(3600)
+    assert [body for body, _ in story.given[others]] == ["third"], "it may have been cut"
+    whole(story)
+    assert {body for body, _ in story.given[others]} == {"first", "second", "third"}
+
+
+@pytest.mark.req("P4")
+def test_in_a_whole_cluster_a_session_that_is_closed_leaves_nothing_in_doubt() -> None:
+    """Nor need its lease pass: whatever its client settled in any part is known here."""
+    story = Story()
+    in_doubt(story)
+    others = story.consumer(QUEUE, story.open("bob"), credit=10)
+    enter(story, State.A, is_whole=True)
+    story.tell(SessionClosed(story.session))
+    story.store()
     assert {body for body, _ in story.given[others]} == {"first", "second", "third"}
 
 

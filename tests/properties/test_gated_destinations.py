@@ -20,6 +20,7 @@ from hypothesis.stateful import run_state_machine_as_test as run_machine
 from heliograph.cluster.dispatch_rules import Hold, Message, Situation, own_hold
 from heliograph.cluster.partition_state import State
 from heliograph.destinations import partition_gate, recovery
+from heliograph.destinations.catalogue import Catalogue
 from heliograph.destinations.doubts import Doubt, Doubts
 from heliograph.destinations.holding_back import HoldingBack
 from heliograph.destinations.partition_gate import PartitionGate
@@ -214,6 +215,14 @@ def _without_doubts(payload: bytes | memoryview) -> CatalogueState:
     return msgspec.structs.replace(decode_state(payload), doubts=[])
 
 
+_became_whole = Catalogue.became_whole
+
+
+def _ends_doubts(catalogue: Catalogue) -> None:
+    catalogue.doubts = Doubts()
+    _became_whole(catalogue)
+
+
 OF_DOUBTS: dict[str, Callable[[], Any]] = {
     "what is in doubt is not written down": lambda: patch.object(
         message_manager, "doubt_of", lambda *_: None
@@ -223,7 +232,9 @@ OF_DOUBTS: dict[str, Callable[[], Any]] = {
     "who came back is in doubt after a restart": lambda: patch.object(
         message_manager.MessageManager, "_note_doubt", _only_begins
     ),
-    "a whole cluster ends no doubt": lambda: patch.object(Doubts, "clear", lambda _: None),
+    "a moment in which the cluster is whole ends doubts": lambda: patch.object(
+        Catalogue, "became_whole", _ends_doubts
+    ),
 }
 
 PLANTS: dict[str, Callable[[], Any]] = {

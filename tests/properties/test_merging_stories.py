@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import shutil
+import time
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -19,11 +21,13 @@ from heliograph.model.errors import Unavailable
 from heliograph.nodes import merger, reunion
 from heliograph.nodes.branches import Branches
 from heliograph.nodes.clock import Clock
+from heliograph.nodes.following import Following
+from heliograph.nodes.leading import Leading
 from heliograph.nodes.merger import Merger
 from heliograph.nodes.message_manager import MessageManager
 from heliograph.nodes.replica import Replica
 from tests.properties import merging_plants as plants
-from tests.properties.parted_world import Parts
+from tests.properties.parted_world import PATIENCE_SECONDS, Parts
 from tests.properties.replicated_desk import Desk, Sender
 from tests.properties.replicated_managers import Node
 
@@ -287,6 +291,47 @@ def test_a_gap_is_filled_before_what_a_lost_machine_may_have_handed_out(
         behind = [each for each in world.judge.letters.values() if each.sequence > 7]
         assert len(behind) == 5
         assert all("marked" in each.copies[of].history[0] for each in behind)
+
+    play(story, tmp_path)
+
+
+@pytest.mark.req("M8", "P6")
+@pytest.mark.parametrize(
+    ("address", "of", "given"), [("queue:x", "queue:x", 4), ("topic:x", "subscription", 7)]
+)
+def test_what_a_part_handed_out_comes_marked_though_its_machine_was_lost_with_the_note_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, address: str, of: str, given: int
+) -> None:
+    """What it gave to nobody does not: of a queue, what was sent before the cut."""
+
+    async def story(world: Parts) -> None:
+        here, there = world.desks
+        second, disk, kept = world.nodes[1], tmp_path / "n2", tmp_path / "kept"
+        name = "" if of == address else of
+        former, present = await world.lane(there, address), await world.lane(there, address)
+        there.detach(there.taker(address, "client", alone=False, subscription=name))
+        await world.until(lambda: not there.waiting, "a subscriber was there")
+        await world.send(there, former, 3)
+        await world.cut([0, 1], [0, 1])
+        await world.until(lambda: len(world.leaders()) == 2, "each part has a primary")
+        await world.send(there, present, 4)
+        shutil.copytree(disk, kept)
+        taker = there.taker(address, "client", alone=False, subscription=name, credit=40)
+        await world.until(lambda: len(taker.tags) == given, "somebody has what may go")
+        await second.die(0)
+        shutil.rmtree(disk)
+        kept.rename(disk)
+        monkeypatch.setattr(Clock, "boot_id", lambda _: b"another")
+        world.lose(there)
+        await world.heal()
+        await second.start()
+        await world.settled()
+        world.compare()
+        await world.take_all(here, {of: address})
+        letters = [each.copies[of] for each in world.judge.letters.values()]
+        assert [copy.times for copy in letters] == [1] * (7 - given) + [2] * given
+        marked = ["marked" in " ".join(copy.history) for copy in letters]
+        assert marked == [False] * (7 - given) + [True] * given
 
     play(story, tmp_path)
 
@@ -771,3 +816,62 @@ def test_a_planted_bug_breaks_its_story(
 ) -> None:
     with plant(), pytest.raises(AssertionError):
         story(tmp_path)
+
+
+@pytest.mark.req("J2", "J4", "M9", "P6")
+def test_what_was_stored_in_a_view_without_a_backup_and_not_heard_there_is_confirmed_when_a_backup_of_the_next_has_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A "yes" counts by the marks of one view (PROTOCOL 5). It was decided where nobody had come straight along with
+    the primary, and would be heard where somebody has."""
+
+    async def story(world: Parts) -> None:
+        (desk,), (first, second) = world.desks, world.nodes
+        sender = await world.lane(desk, "queue:x")
+        await world.send(desk, sender, 1)
+        taker = desk.taker("queue:x", "client", alone=False, credit=1)
+        await world.until(lambda: bool(taker.tags), "a message")
+        leading, following = _sides(first, second)
+        with monkeypatch.context() as silent:
+            silent.setattr(following, "say_stored", lambda: None)
+            desk.send(sender, count=1)
+            desk._settle(taker, list(taker.tags), request=True)
+            await world.rest()
+            assert sender.waiting, "a backup has not said that it has it"
+            await world.cut([0, 1], [0])
+            await world.heal()
+            await _frame_by_frame(world, lambda: not leading.backups, "a view without a backup")
+            await _frame_by_frame(world, lambda: bool(leading._flying), "it says what it decided there")
+            members = len(world.bus.members)
+            world.add_desk(0)
+            while len(world.bus.members) == members:  # before what is said in that view is heard
+                await asyncio.sleep(0)
+            await world.until(lambda: first.backups == [second.incarnation], "a view with one")
+            await world.rest()
+            assert first.manager.journal.is_all_stored, "the primary's disk has everything"
+            assert sender.waiting, "the message is not confirmed"
+            assert desk.waiting, "nor is the acknowledgement"
+        following.say_stored()
+        await world.until(lambda: not sender.waiting, "the message is confirmed")
+        await world.until(lambda: not desk.waiting, "the acknowledgement too")
+
+    play(story, tmp_path, desks=1)
+
+
+async def _frame_by_frame(world: Parts, condition: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not condition():
+        assert time.monotonic() < deadline, what
+        await world.breathe(frames=1)
+
+
+def _sides(first: Node, second: Node) -> tuple[Leading, Following]:
+    """Of one that leads and one that follows."""
+    assert first.server is not None
+    assert second.server is not None
+    assert first.server.replica is not None
+    assert second.server.replica is not None
+    leading, following = first.server.replica.leading, second.server.replica._following
+    assert leading is not None
+    assert following is not None
+    return leading, following

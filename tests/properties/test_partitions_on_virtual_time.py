@@ -8,12 +8,18 @@ import logging
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from heliograph.cluster.partition_state import Enrolment
+from heliograph.nodes.replica import Replica
+from simulation.__main__ import went_well
+from simulation.partition_plants import PARTITION_PLANTS
+from simulation.partition_watch import ALL_STEPS
 from simulation.partitions import TWO_SUB_CLUSTERS, Partitions
-from simulation.runs import Job, summarise
+from simulation.runs import Job, Summary, plan_for, summarise
 from simulation.weather import Plan
 
 ROOT = Path(__file__).parents[2]
@@ -22,6 +28,15 @@ pytestmark = pytest.mark.slow
 _UNCUT = (
     *("kill", "kill_at_call", "power", "restart_all", "break", "client"),
     *("stop", "pause", "hang", "slow", "slow_disk", "regroup"),
+)
+
+
+# Bugs that show in the first seed.
+_SOON = (
+    "release in B what a restricted part brought",
+    "take what is sent again for new",
+    "a unit goes on in two parts",
+    "what is done elsewhere is not done",
 )
 
 
@@ -63,6 +78,13 @@ _SHOWN = {
     124: "what an application had seen in one part came without a mark in another; a large message became two",
     140: "backups forgot with which client manager a session was",
     275: "what a subscriber gave back in one part came without a mark in another",
+    465: "what was stored where nobody followed was confirmed in the next view, whose backup did not have it",
+    477: "what had the number of a message that was not persistent was older than it was, and done for nobody",
+    699: "the same, in an unrestricted view",
+    757: "the same, while somebody came to follow in the first of the views",
+    476: "a claim that was asked again settled what its consumer was given since, and never got",
+    1202: "what was committed long after it was staged was done in a part, and nobody was told",
+    1781: "what was in doubt was free a lease after the cluster had been whole for a moment",
 }
 
 
@@ -73,6 +95,60 @@ _SHOWN = {
 )
 def test_seeds_that_have_shown_a_mistake_show_none(seed: int) -> None:
     assert summarise("partitions", range(seed, seed + 1)).violations == {}, _SHOWN[seed]
+
+
+@pytest.mark.req("P10")
+@pytest.mark.timeout(300)
+def test_who_is_removed_while_the_network_is_cut_and_comes_back_belongs_to_the_others_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """In every sixteenth seed an operator takes a node for lost that only has no power, if there is one just then."""
+    settled: dict[int, int] = {}  # by epoch, how many message managers there are
+    enrolled = Replica.enrolled
+
+    def listen(self: Replica, enrolment: Enrolment, *, is_settled: bool, then: Callable[[], None]) -> None:
+        if is_settled:
+            settled[enrolment.epoch] = len(enrolment.message_managers)
+        enrolled(self, enrolment, is_settled=is_settled, then=then)
+
+    monkeypatch.setattr(Replica, "enrolled", listen)
+    for seed in range(23, 215, 16):
+        settled.clear()
+        summary = summarise("partitions", range(seed, seed + 1))
+        assert summary.violations == {}
+        if summary.faults.get("removed") and list(settled.values()) == [3, 2, 3]:
+            return
+    pytest.fail("in a dozen seeds nobody was removed and came back")
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("name", _SOON)
+def test_a_promise_that_a_cut_cluster_breaks_shows(name: str) -> None:
+    assert summarise("partitions", range(10), plant=name, plan=plan_for("partitions", name)).violations
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(7200)
+@pytest.mark.parametrize("name", [name for name in PARTITION_PLANTS if name not in _SOON])
+def test_every_promise_that_a_cut_cluster_breaks_shows(name: str) -> None:
+    found = summarise(
+        "partitions",
+        range(2000),
+        plant=name,
+        plan=plan_for("partitions", name),
+        processes=os.cpu_count() or 1,
+    )
+    assert found.violations
+
+
+def test_a_long_run_that_leaves_a_transition_out_has_not_gone_well() -> None:
+    visited = dict.fromkeys(ALL_STEPS, 1)
+    assert went_well("partitions", Summary(seeds=200, covered=visited), has_all_faults=True)
+    del visited[ALL_STEPS[-1]]
+    assert not went_well("partitions", Summary(seeds=200, covered=visited), has_all_faults=True)
+    assert went_well("partitions", Summary(seeds=20, covered=visited), has_all_faults=True), "too few to tell"
+    assert went_well("partitions", Summary(seeds=200, covered=visited), has_all_faults=False)
+    assert not went_well("cluster", Summary(seeds=1, violations={0: ["lost: it is"]}), has_all_faults=True)
 
 
 @pytest.mark.timeout(300)

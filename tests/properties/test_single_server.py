@@ -13,6 +13,8 @@ import pytest
 
 from simulation.plants import PLANTS
 from simulation.runs import summarise
+from simulation.single import Single
+from simulation.weather import Plan
 
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.slow
@@ -33,6 +35,22 @@ def test_whatever_happens_promises_are_kept() -> None:
     assert summary.counts["confirmed"] > 500 * summary.seeds, "enough happened"
     assert summary.counts["marked"] > 0
     assert summary.counts["committed"] > 0
+
+
+def test_who_is_still_busy_with_what_the_storm_made_slow_is_waited_for_before_it_is_judged() -> None:
+    """A few syncs that stall, in one turn of a process that is slow too, take longer than anybody waits in vain."""
+    single = Single(0, Plan(faults=0))
+    single.begin()
+    single.world.run(single.world.now + 1.0)
+    (server,) = single.supervisors
+    assert server.process is not None
+    stalls_until = single.world.now + 100.0
+    server.process.loop.call_soon(server.process.loop.spend, 100.0)
+    single.world.run(single.world.now + 1.0)
+    assert list(single.history.waiting()), "something is not done yet"
+    outcome = single.finish()
+    assert outcome.simulated_seconds > stalls_until
+    assert outcome.violations == []
 
 
 @pytest.mark.timeout(300)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from heliograph.bus import wire
 from heliograph.bus.commands import Command
-from heliograph.bus.interface import Listener, Origin, Reason
+from heliograph.bus.interface import ChannelBus, Listener, Origin, Reason
 from heliograph.bus.local_channels import LocalChannels, LocalMembership
 from heliograph.journal.disk import DISK, Disk
 from heliograph.nodes import configuration as settings
@@ -45,6 +45,7 @@ class Cluster:
     def __init__(self, base: Path) -> None:
         self._base = base
         self._bus = Channels()
+        self.bus_of: dict[int, ChannelBus] = {}  # for nodes that see it differently
         self.nodes: dict[int, ClusterServer] = {}
 
     def settings(self, node: int, role: str, **other: object) -> settings.Configuration:
@@ -63,7 +64,8 @@ class Cluster:
         )
 
     async def add(self, node: int, role: str = MESSAGES, disk: Disk = DISK, **other: object) -> ClusterServer:
-        server = ClusterServer(self.settings(node, role, **other), self._bus, disk=disk)
+        bus = self.bus_of.get(node, self._bus)
+        server = ClusterServer(self.settings(node, role, **other), bus, disk=disk)
         await server.start()
         self.nodes[node] = server
         if role == MESSAGES:

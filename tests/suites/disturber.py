@@ -146,36 +146,61 @@ def _ready() -> None:
 
 async def door(url: str, count: str) -> None:
     """Keeps so many connections open on which nobody ever says who it is. Most are silent; one in five says a
-    letter of a greeting now and then, in one protocol or another. What is dropped is opened again."""
+    letter of a greeting now and then, in one protocol or another. What is dropped is opened again.
+
+    It is ready when each was opened once. Then it prints how things stand, again and again: how many are open, and
+    how many were opened since it began.
+    """
     host, _, port = url.removeprefix("helio://").partition(":")
-    loop = asyncio.get_running_loop()
-    lines: dict[int, asyncio.Transport] = {}
-    spoken: dict[int, int] = {}
-
-    async def open_one(number: int) -> None:
-        with suppress(OSError):
-            transport, _ = await loop.create_connection(asyncio.Protocol, host, int(port))
-            lines[number] = transport
-            spoken[number] = 0
-
-    async def open_missing() -> None:
-        missing = [
-            number for number in range(int(count)) if number not in lines or lines[number].is_closing()
-        ]
-        for start in range(0, len(missing), 50):
-            await asyncio.gather(*map(open_one, missing[start : start + 50]))
-            await asyncio.sleep(0.02)
-
-    await open_missing()
+    crowd = Crowd(host, int(port), int(count))
+    while len(crowd.lines) < crowd.count:
+        await crowd.open_missing()
     _ready()
     while True:
+        print(f"{crowd.open} open, {crowd.opened} opened", flush=True)
         await asyncio.sleep(0.5)
-        for number in range(0, int(count), 5):
-            if number in lines and not lines[number].is_closing():
+        crowd.say_a_letter()
+        await crowd.open_missing()
+
+
+class Crowd:
+    """Connections by number; of one that was dropped the next has the number."""
+
+    def __init__(self, host: str, port: int, count: int) -> None:
+        self._at = (host, port)
+        self.count = count
+        self.lines: dict[int, asyncio.Transport] = {}
+        self._spoken: dict[int, int] = {}
+        self.opened = 0
+
+    @property
+    def open(self) -> int:
+        return sum(not line.is_closing() for line in self.lines.values())
+
+    async def _open(self, number: int) -> None:
+        with suppress(OSError):  # it is tried again
+            loop = asyncio.get_running_loop()
+            self.lines[number], _ = await loop.create_connection(asyncio.Protocol, *self._at)
+            self._spoken[number] = 0
+            self.opened += 1
+
+    async def open_missing(self) -> None:
+        missing = [
+            number
+            for number in range(self.count)
+            if number not in self.lines or self.lines[number].is_closing()
+        ]
+        for start in range(0, len(missing), 50):
+            await asyncio.gather(*map(self._open, missing[start : start + 50]))
+            await asyncio.sleep(0.02)
+
+    def say_a_letter(self) -> None:
+        for number in range(0, self.count, 5):
+            if number in self.lines and not self.lines[number].is_closing():
                 greeting = _GREETINGS[number // 5 % len(_GREETINGS)]
-                lines[number].write(greeting[spoken[number] : spoken[number] + 1])
-                spoken[number] += 1
-        await open_missing()
+                spoken = self._spoken[number]
+                self.lines[number].write(greeting[spoken : spoken + 1])
+                self._spoken[number] += 1
 
 
 KINDS: dict[str, Callable[..., Coroutine[Any, Any, None]]] = {

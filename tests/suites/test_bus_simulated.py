@@ -5,12 +5,15 @@ from collections.abc import Callable
 
 import pytest
 
+from heliograph.bus import wire
 from heliograph.bus.corosync import CorosyncMembership
+from heliograph.bus.frames import FrameWriter
+from heliograph.bus.interface import Incarnation
 from heliograph.bus.routed import RoutedBus
 from heliograph.model.limits import BUS_HIGH_WATER_BYTES, BUS_QUEUE_BYTES, KIB
 from simulation.bus import SimBus, SimProcess
 from simulation.world import World
-from tests.suites.bus_behaviour import BusBehaviour, Party
+from tests.suites.bus_behaviour import BusBehaviour, Party, gather, heard_all
 from tests.suites.bus_diary import Diary
 from tests.suites.bus_parties import DiaryParty
 
@@ -97,6 +100,21 @@ class TestSimBus(BusBehaviour):
     @pytest.fixture
     def world(self) -> SimWorld:
         return SimWorld()
+
+    @pytest.mark.req("M9")
+    def test_what_a_member_says_and_nobody_knows_ends_it_for_those_who_heard_it(
+        self, world: SimWorld
+    ) -> None:
+        """It may have been for them, and so may the rest of its frame."""
+        parties = gather(world, 3)
+        parties[0].say(5, 10)
+        heard_all(world, parties, 5)
+        unknown = wire.ENTRY.pack(60_000, 0, 0, 0)
+        writer = FrameWriter(Incarnation(b"later version..."))
+        parties[2].utter(bytes(writer._piece(3, [unknown])))
+        for party in parties:
+            world.until(lambda party=party: party.diary()[-1][0] == "ended", "it is over")  # type: ignore[misc]
+            assert party.diary()[-2:] == [("damage", wire.UNKNOWN), ("ended", wire.UNKNOWN)]
 
 
 @pytest.mark.req("M3")

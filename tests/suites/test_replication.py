@@ -3,6 +3,7 @@ go, die or are stuck."""
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import threading
@@ -13,8 +14,8 @@ import pytest
 
 import heliograph
 from heliograph.journal.disk import Disk
-from heliograph.model.errors import HeliographError
-from heliograph.model.limits import INLINE_SYNC_BYTES, KIB
+from heliograph.model.errors import HeliographError, StorageFull
+from heliograph.model.limits import INLINE_SYNC_BYTES, KIB, MIB
 from tests.servers import until
 from tests.suites.cluster_in_process import Cluster, told, url
 
@@ -114,6 +115,68 @@ def test_a_primary_whose_disk_is_stuck_lets_a_backup_lead(tmp_path: Path) -> Non
             disk.answers.set()
 
     told(tmp_path, story)
+
+
+class FullDisk(Disk):
+    """It has no room for a further file while it is full."""
+
+    def __init__(self) -> None:
+        self.is_full = False
+
+    def allocate(self, descriptor: int, size: int) -> None:
+        if self.is_full:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        super().allocate(descriptor, size)
+
+
+@pytest.mark.req("M9", "J3")
+def test_a_primary_whose_disk_is_full_lets_a_backup_lead_and_counts_again_when_it_has_room(
+    tmp_path: Path,
+) -> None:
+    """Whoever sends hears once that there was no room, and is served when it tries again."""
+
+    async def story(cluster: Cluster) -> None:
+        full = FullDisk()
+        await cluster.add(2, disk=full, journal__segment_bytes=MIB)
+        await cluster.add(3, journal__segment_bytes=MIB)
+        async with heliograph.connect(url(cluster)) as connection:
+            session = await connection.session()
+            producer = await session.producer("queue:orders")
+            await producer.send_confirmed(b"first")
+            assert cluster.leader() == 2
+            full.is_full = True
+            confirmed, refused = 1, 0
+            while confirmed < 60:  # several segments
+                try:
+                    await producer.send_confirmed(b"%d " % confirmed + bytes(64 * KIB))
+                    confirmed += 1
+                except StorageFull:
+                    refused += 1
+                    await until(lambda: cluster.leader() == 3, "the other leads")
+                    producer = await session.producer("queue:orders")
+            assert refused == 1
+            full.is_full = False
+            await until(lambda: has_all_of(cluster, 2, 3), "it has caught up")
+            await cluster.nodes.pop(3).stop()
+            assert cluster.leader() == 2
+            await producer.send_confirmed(b"60 ")
+            consumer = await session.consumer("queue:orders")
+            got = [await consumer.receive(timeout=10) for _ in range(61)]
+            numbers = [bytes(message.body).partition(b" ")[0] for message in got if message is not None]  # type: ignore[arg-type]
+            assert numbers == [b"first", *(b"%d" % number for number in range(1, 61))]
+            assert not any(message.redelivered for message in got if message is not None)
+
+    told(tmp_path, story)
+
+
+def has_all_of(cluster: Cluster, backup: int, leader: int) -> bool:
+    """Whether everything is on the backup's disk, and it could lead."""
+    follows, leads = cluster.nodes[backup].replica, cluster.nodes[leader].replica
+    assert follows is not None
+    assert leads is not None
+    state = follows.state
+    is_ready = state.is_synchronised and not state.is_leaving
+    return is_ready and follows.stored_index == leads.stored_index
 
 
 @pytest.mark.req("M14", "M16")

@@ -10,7 +10,7 @@ from unittest.mock import patch
 import pytest
 
 import heliograph
-from heliograph.bus.commands import Command, Logged, SessionResumed
+from heliograph.bus.commands import Command, ConsumerAttached, Logged, SessionResumed
 from heliograph.bus.interface import Origin
 from simulation.cluster_plants import UNSEEN_PLANTS
 from simulation.plants import planted
@@ -105,3 +105,73 @@ def test_an_introduction_that_takes_sessions_back_shows(
     """What the client has is handed out again, and nothing says so; or what it has not is never handed out."""
     with planted(UNSEEN_PLANTS["an introduction takes sessions back"]):
         assert what_comes(tmp_path, has_it=has_it) == [(body, False) for body in bodies]
+
+
+async def claim_past_the_primary(cluster: SlowCluster) -> None:
+    """A client loses its connection and comes again. The primary resumes its session, and hears nothing more; the
+    backup hears the client claim its consumer."""
+    primary, backup = cluster.nodes[PRIMARY].replica, cluster.nodes[BACKUP].replica
+    assert primary is not None
+    assert backup is not None
+    following, clients = backup._following, cluster.nodes[1].clients
+    assert following is not None
+    assert clients is not None
+    apply, is_stuck = primary.on_apply, False
+
+    def stuck_by_a_claim(origin: Origin, commands: list[Command]) -> None:
+        nonlocal is_stuck
+        is_stuck = is_stuck or any(isinstance(each, ConsumerAttached) for each in commands)
+        if not is_stuck:
+            apply(origin, commands)
+
+    primary.on_apply = stuck_by_a_claim  # type: ignore[method-assign]
+    for each in list(clients.connections):
+        assert each._transport is not None
+        each._transport.abort()
+    await until(
+        lambda: any(isinstance(fact, ConsumerAttached) and fact.claim for _, _, fact in following._facts),
+        "the backup has heard the claim",
+    )
+    assert is_stuck
+
+
+def what_comes_behind_a_claim(base: Path) -> list[tuple[bytes, bool]]:
+    """The primary ends before it has heard a claim. Whoever leads then carries it out, hands out a message, and is
+    asked again by a client manager that has no answer yet. Before another one has seen the message, the view ends."""
+    came: list[tuple[bytes, bool]] = []
+
+    async def story(cluster: SlowCluster) -> None:
+        async with (
+            heliograph.connect(url(cluster)) as connection,
+            heliograph.connect(url(cluster, 2)) as other,
+        ):
+            consumer = await (await connection.session(acknowledge="client")).consumer("queue:orders")
+            producer = await other.producer("queue:orders")
+            await claim_past_the_primary(cluster)
+            await producer.send(b"1", persistent=False)
+            cluster.slow(2, 3)
+            asking = cluster.nodes[1].own.clients
+            assert asking is not None
+            with patch.object(asking, "go_on", lambda: None):  # its bus takes nothing for a while
+                cluster.crash(PRIMARY)
+                await cluster.holds(1, 1)
+            asking.go_on()
+            await send(url(cluster), "queue:others", b"all that was asked again is heard")
+            await cluster.remove(3)
+            cluster.quick(2)
+            await producer.send(b"2")
+            while not came or came[-1][0] != b"2":
+                came.extend(shown(await taken(consumer, 1)))
+
+    told(base, story, managers=3)  # before it answers, whoever leads waits for the disk of another
+    return came
+
+
+def test_what_is_handed_out_behind_a_claim_that_another_carried_out_is_not_lost(tmp_path: Path) -> None:
+    assert what_comes_behind_a_claim(tmp_path) == [(b"1", False), (b"2", False)]
+
+
+def test_a_claim_that_settles_what_came_behind_it_shows(tmp_path: Path) -> None:
+    """Asked again, it is taken for the first: what the client manager drops when the view ends goes to nobody."""
+    with planted(UNSEEN_PLANTS["a claim that is asked again settles what came since"]):
+        assert what_comes_behind_a_claim(tmp_path) == [(b"2", False)]

@@ -22,7 +22,9 @@ BOTH: dict[str, Any] = {"cluster__sub_clusters": "west, east"}
 ELEVEN = [f"queue:orders-{number}" for number in range(11)]
 
 
-def spread(base: Path, story: Callable[[Cluster], Awaitable[None]], *, clients: int = 1) -> None:
+def spread(
+    base: Path, story: Callable[[Cluster], Awaitable[None]], *, clients: int = 1, seconds: float = 60.0
+) -> None:
     """Client managers 1.., message managers 10 and 11 in the east, 20 and 21 in the west."""
 
     async def whole() -> None:
@@ -37,7 +39,7 @@ def spread(base: Path, story: Callable[[Cluster], Awaitable[None]], *, clients: 
         finally:
             await cluster.stop()
 
-    play(whole(), 60)
+    play(whole(), seconds)
 
 
 def kept_by(cluster: Cluster, name: str) -> list[str]:
@@ -224,6 +226,7 @@ def test_each_has_its_dead_and_all_can_be_reached(tmp_path: Path) -> None:
             found: list[object] = []
             for queue in dead:
                 seen = [message.body async for message in await connection.browse(queue)]
+                assert (await connection.ask("pipeline.depth", destination=queue))["messages"] == 2
                 consumer = await session.consumer(queue)
                 taken = [
                     message.body for message in [await consumer.receive(timeout=5) for _ in seen] if message

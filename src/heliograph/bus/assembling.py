@@ -1,8 +1,9 @@
 """What arrives on a channel, put together again: sequences checked, pieces joined, garbage refused.
 
 A sender is followed from the first piece that is seen of it to the configuration without it. Between the two, a
-missing number means that this member's order is no longer everybody's: it must leave (PROTOCOL 1). A member that
-came while a frame was under way cannot have all of that frame and passes over the rest of it.
+missing number means that this member's order is no longer everybody's: it must leave (PROTOCOL 1). So it must when a
+frame came that cannot be read here: others may have read it. A member that came while a frame was under way cannot
+have all of that frame and passes over the rest of it.
 
 Members of two parts that find each other may each miss what the other had under way, and now and then Corosync loses
 more than that, some of what is said after a merge (docs/decisions/0007). What was said before the ring of the merge
@@ -20,10 +21,11 @@ from heliograph.bus.commands import Command
 from heliograph.bus.frames import FIRST, FIRST_ON_RING, LAST, RING_MASK, PieceRead, read_piece
 from heliograph.bus.interface import Configuration, Incarnation, Origin, Place, Reason
 from heliograph.bus.wire import Bytes
-from heliograph.model.errors import Unavailable
+from heliograph.model.errors import ProtocolFault, Unavailable
 from heliograph.model.limits import MAX_BUS_PAYLOAD_BYTES
 
 _WHOLE: Final = FIRST | LAST
+GAP: Final = "bus-gap"
 
 
 class _Sender(msgspec.Struct):
@@ -67,17 +69,21 @@ class Assembler:
     def receive(self, place: Place, raw: Bytes) -> tuple[Origin, list[Command]] | None:
         """A frame, if this completes one.
 
-        Raises ProtocolFault for garbage, which is to be reported and ignored, and Unavailable `bus-gap`, after which
-        this member cannot go on.
+        Raises ProtocolFault for garbage, which is to be reported and ignored: nobody said it, or the next that is
+        heard of its sender shows that it is missing. Raises Unavailable for what a member said and is not known
+        here, after which this member cannot go on: `bus-gap`, or the code of what cannot be read.
         """
         piece = read_piece(raw)
         sender = self._follow(place, piece)
         # Nearly all are.
         is_whole = piece.form & _WHOLE == _WHOLE and not sender.pieces and not sender.passing
-        payload = piece.payload if is_whole else self._join(sender, piece)
-        if payload is None:
-            return None
-        commands = wire.read(payload)
+        try:
+            payload = piece.payload if is_whole else self._join(sender, piece)
+            if payload is None:
+                return None
+            commands = wire.read(payload)
+        except ProtocolFault as fault:
+            raise Unavailable(fault.sentence, code=fault.code) from None
         return Origin(place, piece.incarnation, piece.sequence, piece.stamp), commands
 
     def _follow(self, place: Place, piece: PieceRead) -> _Sender:
@@ -89,7 +95,7 @@ class Assembler:
             return sender
         if sender.incarnation != piece.incarnation:
             sentence = f"process {place.process} of node {place.node} became another unseen"
-            raise Unavailable(sentence, code="bus-gap")
+            raise Unavailable(sentence, code=GAP)
         if piece.sequence != sender.last + 1:
             raise _gap(place, sender.last + 1, piece.sequence)
         sender.last = piece.sequence
@@ -103,15 +109,13 @@ class Assembler:
             sentence = (
                 f"process {place.process} of node {place.node} said something since we met that is not here"
             )
-            raise Unavailable(sentence, code="bus-gap")
+            raise Unavailable(sentence, code=GAP)
 
     def _join(self, sender: _Sender, piece: PieceRead) -> Bytes | None:
         if piece.form & FIRST:
-            broken_off = bool(sender.pieces)
-            sender.pieces, sender.size, sender.passing = [], 0, False
-            if broken_off:
-                sender.passing = not piece.form & LAST
+            if sender.pieces:
                 raise wire.malformed("a frame begins before the last one ended")
+            sender.passing = False
             if piece.form & LAST:
                 return piece.payload
         elif sender.passing:
@@ -124,7 +128,6 @@ class Assembler:
     def _collect(self, sender: _Sender, piece: PieceRead) -> Bytes | None:
         sender.size += len(piece.payload)
         if sender.size > MAX_BUS_PAYLOAD_BYTES:
-            sender.pieces, sender.size, sender.passing = [], 0, not piece.form & LAST
             raise wire.malformed(f"a frame of more than {MAX_BUS_PAYLOAD_BYTES} bytes")
         sender.pieces.append(bytes(piece.payload))
         if not piece.form & LAST:
@@ -135,4 +138,4 @@ class Assembler:
 
 def _gap(place: Place, expected: int, came: int) -> Unavailable:
     sentence = f"frame {expected} of process {place.process} on node {place.node} is missing, {came} came"
-    return Unavailable(sentence, code="bus-gap")
+    return Unavailable(sentence, code=GAP)

@@ -117,6 +117,7 @@ class ConsumerAttached(Command):
     prompt: bool = True
     number: int = -1  # the client's own for it, under which it can claim it; -1: it cannot
     claim: Claim | None = None  # it was away, and its client goes on with it (M8)
+    again: bool = False  # asked before, of a primary that may have carried it out
 
 
 class TopicsWanted(Command):

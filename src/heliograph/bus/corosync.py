@@ -1,8 +1,8 @@
 """The bus between hosts: one closed process group of Corosync per channel, driven by the event loop.
 
 A membership goes through three states and never back: *entering* (commands are taken and wait), *in*, and *over*.
-It is over after `leave`, when corosync ends, and when the order of deliveries has a gap; whoever wants to go on
-enters again and is somebody new.
+It is over after `leave`, when corosync ends, and when the order of deliveries has a gap, or something in it that
+cannot be read; whoever wants to go on enters again and is somebody new.
 
 Commands of one turn of the loop share a frame. When the library says "try again", what waits is tried again after the
 next delivery or a moment later; nothing spins.
@@ -18,7 +18,7 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
-from heliograph.bus.assembling import Assembler
+from heliograph.bus.assembling import GAP, Assembler
 from heliograph.bus.commands import Command
 from heliograph.bus.cpg import Address, CpgHandle, GroupCallbacks
 from heliograph.bus.frames import FrameWriter
@@ -271,6 +271,8 @@ class CorosyncMembership:
             self._listener.on_damage(Damage(place, fault.code, fault.sentence))
             return
         except Unavailable as gap:
+            if gap.code != GAP:  # it was heard, and not understood
+                self._listener.on_damage(Damage(place, gap.code, gap.sentence))
             self._end(gap)
             return
         if frame is not None:

@@ -102,7 +102,8 @@ class Origin(msgspec.Struct, frozen=True, gc=False):
 
 
 class Damage(msgspec.Struct, frozen=True, gc=False):
-    """Bytes that came on the channel and are none of ours; they were ignored."""
+    """Bytes that came on the channel and were not understood. They were ignored, unless a member said them: then the
+    membership is over."""
 
     place: Place
     code: str

@@ -66,6 +66,7 @@ class NodeState(msgspec.Struct, frozen=True, array_like=True):
     clients: tuple[bytes, ...] = ()  # client managers of its last view by incarnation, the most senior first
     is_waiting: bool = False  # it does not lead yet without those who may know more, be it restricted
     has_branches: bool = False  # what it did in another part is set aside, and may not be in the log yet
+    log_level: int = 1  # of the views in which its log was written: who knows less cannot read it
 
 
 class Hello(Command):
@@ -80,6 +81,7 @@ class Hello(Command):
     passage: bytes  # hash of the frames delivered from there until `last` was installed
     sequence: int  # of the last frame of my own that was delivered to me
     nodes: tuple[NodeState, ...]
+    level: int = 1  # how much of what can be said its sender knows (`wire.LEVEL`)
 
 
 class Beat(Command):

@@ -36,11 +36,21 @@ from heliograph.model.block import Block, Span
 from heliograph.model.destination import Address
 from heliograph.model.errors import ProtocolFault
 from heliograph.model.ids import ConsumerId, LaneId, SessionId
+from heliograph.model.limits import MAX_BUS_NESTING
 
 Bytes = bytes | bytearray | memoryview
 
 ENTRY = struct.Struct("<HHII")
 ENTRY_BYTES: Final = ENTRY.size
+
+# How much of all this a version knows (docs/reference/bus.md, "Levels"). A hello says it, and in a view nobody says
+# more than all who are in it know.
+FIRST_LEVEL: Final = 1
+LEVEL: Final = 1
+# What came after the first level, by the level that it came with.
+LEVELS: Final[dict[type[Command], int]] = {}
+
+UNKNOWN: Final = "bus-command-unknown"
 
 # A code is given once and never again, also when its command is no more.
 CODES: Final[dict[type[Command], int]] = {
@@ -253,6 +263,14 @@ _DECODERS: Final = {code: msgspec.msgpack.Decoder(_BULKY.get(code, kind)) for ki
 # ---- writing
 
 
+def level_of(command: Command) -> int:
+    """The least level of those who know this command and all that it carries."""
+    level = LEVELS.get(type(command), FIRST_LEVEL)
+    if isinstance(command, Logged):
+        return max(level, *map(level_of, command.decisions), FIRST_LEVEL)
+    return level
+
+
 def append(command: Command, parts: list[Bytes]) -> int:
     """Append a command's entry to `parts`; returns its size. The bytes of blocks are not copied."""
     kind = type(command)
@@ -355,8 +373,13 @@ def malformed(sentence: str) -> ProtocolFault:
     return ProtocolFault(sentence, code="bus-frame-malformed")
 
 
-def read(payload: Bytes) -> list[Command]:
-    """The commands of a frame whose checksum was right. Raises ProtocolFault, and then none of it counts."""
+def read(payload: Bytes, depth: int = 0) -> list[Command]:
+    """The commands of a frame whose checksum was right. Raises ProtocolFault, and then none of it counts.
+
+    `depth`: in so many commands are these.
+    """
+    if depth > MAX_BUS_NESTING:
+        raise malformed(f"commands within commands, more than {MAX_BUS_NESTING} deep")
     view = payload if isinstance(payload, memoryview) else memoryview(payload)
     commands: list[Command] = []
     at, end = 0, len(view)
@@ -369,16 +392,17 @@ def read(payload: Bytes) -> list[Command]:
         if behind > end:
             raise malformed("an entry is longer than what is left of its frame")
         fields = view[at + ENTRY_BYTES : behind_fields]
-        commands.append(_command(code, fields, view[behind_fields:behind] if attached_bytes else _NOTHING))
+        attachment = view[behind_fields:behind] if attached_bytes else _NOTHING
+        commands.append(_command(code, fields, attachment, depth))
         at = behind
     return commands
 
 
-def _command(code: int, fields: memoryview, attachment: memoryview) -> Command:
+def _command(code: int, fields: memoryview, attachment: memoryview, depth: int) -> Command:
     decoder = _DECODERS.get(code)
     if decoder is None:
         sentence = f"a member sent command {code}, which this version does not know"
-        raise ProtocolFault(sentence, code="bus-command-unknown")
+        raise ProtocolFault(sentence, code=UNKNOWN)
     try:
         found: Any = decoder.decode(fields)
     except _UNREADABLE as error:
@@ -387,7 +411,7 @@ def _command(code: int, fields: memoryview, attachment: memoryview) -> Command:
         command: Command = found
         return command
     if isinstance(found, _LoggedFields):
-        return _logged(found, attachment)
+        return _logged(found, read(attachment, depth + 1))
     if isinstance(found, _PublishedFields):
         return Published(found.address, _attached_block(attachment), found.resent, found.staged)
     if isinstance(found, _DispatchedFields):
@@ -396,10 +420,10 @@ def _command(code: int, fields: memoryview, attachment: memoryview) -> Command:
         return Parcelled(found.consumer, found.tag, [_span(span) for span in found.spans], found.user)
     if isinstance(found, _RelayedFields):
         origin = Origin(found.place, found.incarnation, found.sequence, found.stamp)
-        return Relayed(found.configuration, origin, read(attachment))
+        return Relayed(found.configuration, origin, read(attachment, depth + 1))
     if isinstance(found, _EchoedFields):
         origin = Origin(found.place, found.incarnation, found.sequence, found.stamp)
-        return Echoed(found.chain, origin, found.is_heard, read(attachment))
+        return Echoed(found.chain, origin, found.is_heard, read(attachment, depth + 1))
     if isinstance(found, _ChunkFields):
         kind = ChunkSent if code == CODES[ChunkSent] else ChunkRead
         return kind(found.session, found.transfer, found.offset, bytes(attachment))
@@ -407,7 +431,7 @@ def _command(code: int, fields: memoryview, attachment: memoryview) -> Command:
     return Supplied(found.name, _attached_block(attachment))
 
 
-def _logged(found: _LoggedFields, attachment: memoryview) -> Logged:
+def _logged(found: _LoggedFields, decisions: list[Command]) -> Logged:
     return Logged(
         found.first,
         found.chain,
@@ -417,7 +441,7 @@ def _logged(found: _LoggedFields, attachment: memoryview) -> Logged:
         found.standing,
         found.gone,
         found.introduction,
-        read(attachment),
+        decisions,
         found.beside,
     )
 

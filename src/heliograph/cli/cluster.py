@@ -32,6 +32,7 @@ app.command("dev")(cluster_dev.dev)
 app.command("status")(cluster_status.status)
 app.command("remove")(cluster_orders.remove)
 app.command("override")(cluster_orders.override)
+app.command("hand-over")(cluster_orders.hand_over)
 
 
 @app.command("init")
@@ -59,12 +60,23 @@ def init(
             show_default=False,
         ),
     ] = None,
+    role: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--role",
+            metavar="HOST=ROLE",
+            help="A host that has not both kinds of nodes: client-manager or message-manager.",
+            show_default=False,
+        ),
+    ] = None,
     as_json: options.Json = False,
 ) -> None:
-    """Write a tuned corosync.conf, a key and the settings of a server for each host, and say how to start them."""
+    """Write a tuned corosync.conf, a key and the settings of a server for each host, and say how to start them.
+
+    It warns of layouts that do not bear the loss of a host, or a cut."""
     with explained(as_json=as_json):
         from heliograph.bus.corosync_settings import KEY_BYTES, parse_host, render
-        from heliograph.cli import cluster_buses
+        from heliograph.cli import cluster_buses, cluster_layout
 
         parsed, key_file, buses = [parse_host(host) for host in hosts], f"{_INSTALLED}/{KEY}", bus or []
         if len(buses) > 1:
@@ -72,18 +84,25 @@ def init(
             files = cluster_buses.files(parsed, buses, cluster=name, key_file=key_file, token_ms=token)
         else:
             files = {CONFIGURATION: render(parsed, cluster=name, key_file=key_file, token_ms=token)}
+        roles = cluster_layout.roles_of([host.name for host in parsed], role or ())
+        managers = len(cluster_layout.keeping_messages(roles))
         for number, host in enumerate(parsed, 1):
-            files[f"{host.name}.toml"] = _node(host, number, name, len(parsed), buses)
+            files[f"{host.name}.toml"] = _node(host, number, name, roles[host.name], managers, buses)
         _write(output, files, secrets.token_bytes(KEY_BYTES))
+        entrances = [host for host in parsed if host.name in cluster_layout.serving_clients(roles)]
+        url = "helio://" + ",".join(f"{host.addresses[0]}:7700" for host in entrances)
+        warnings = cluster_layout.warnings(roles)
         if as_json:
-            url = "helio://" + ",".join(f"{host.addresses[0]}:7700" for host in parsed)
-            typer.echo(json.dumps({"folder": str(output), "files": sorted([*files, KEY]), "url": url}))
+            written = {"folder": str(output), "files": sorted([*files, KEY]), "url": url}
+            typer.echo(json.dumps({**written, "warnings": warnings}))
         else:
-            _say_how_to_go_on(parsed, output, buses)
+            _say_how_to_go_on(parsed, output, buses, url)
+            for warning in warnings:
+                typer.secho(f"\nwarning: {warning}", err=True, fg="yellow")
 
 
-def _node(host: RingHost, number: int, cluster: str, count: int, buses: Sequence[str]) -> str:
-    """The settings of a server on that host, for a cluster in which all are alike."""
+def _node(host: RingHost, number: int, cluster: str, role: str, managers: int, buses: Sequence[str]) -> str:
+    """The settings of a server on that host, for a cluster of so many message managers."""
     from heliograph.cli import cluster_buses
     from heliograph.nodes.configuration import toml_of
 
@@ -96,8 +115,8 @@ def _node(host: RingHost, number: int, cluster: str, count: int, buses: Sequence
         f"node = {number}\n\n"
         "[cluster]\n"
         f"name = {toml_of(cluster)}\n"
-        'role = "both"\n'
-        f"message_managers = {count}\n"
+        f"role = {toml_of(role)}\n"
+        f"message_managers = {managers}\n"
         f"seniority = {number}\n"
     ) + "".join(
         f"{key} = {toml_of(value)}\n"
@@ -105,7 +124,7 @@ def _node(host: RingHost, number: int, cluster: str, count: int, buses: Sequence
     )
 
 
-def _say_how_to_go_on(hosts: Sequence[RingHost], output: Path, buses: Sequence[str]) -> None:
+def _say_how_to_go_on(hosts: Sequence[RingHost], output: Path, buses: Sequence[str], url: str) -> None:
     from heliograph.cli import cluster_buses
 
     typer.echo(
@@ -126,8 +145,7 @@ def _say_how_to_go_on(hosts: Sequence[RingHost], output: Path, buses: Sequence[s
     for host in hosts:
         typer.echo(f"  scp {output / host.name}.toml root@{host.name}:")
         typer.echo(f"  ssh root@{host.name} helio serve --config {host.name}.toml")
-    addresses = ",".join(f"{host.addresses[0]}:7700" for host in hosts)
-    typer.echo(f"Clients connect to helio://{addresses}")
+    typer.echo(f"Clients connect to {url}")
     typer.echo("\nwhoever has the key is a member of the cluster: copy it over safe ways only", err=True)
 
 

@@ -1,17 +1,22 @@
-"""`helio cluster remove` and `helio cluster override`: what is ordered when nodes are gone for good (P10)."""
+"""What is ordered of a cluster: `helio cluster remove` and `override` when nodes are gone for good (P10), and
+`hand-over` when another message manager is to lead (M9)."""
 
 from __future__ import annotations
 
 import sys
+import time
 from typing import Annotated, Any
 
 import typer
 
 from heliograph.cli.at_server import Server, at_server, confirm
 from heliograph.cli.cluster_status import Part
-from heliograph.model.errors import ClientFault
+from heliograph.model.errors import ClientFault, Unavailable
 
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
+# A view takes tenths of a second; a cluster that is changing, or a slow machine, more.
+_HAND_OVER_SECONDS = 15.0
+_LOOK_AGAIN_SECONDS = 0.25
 _DECREED = (
     "{node} is to be taken out of a part that is restricted: nobody here can know whether another part goes on. If"
     " {node}, or any part with it, still runs, both hand out the same messages, and what it alone has is lost to this"
@@ -89,6 +94,43 @@ def _show_overridden(composite: dict[str, Any]) -> None:
     )
     typer.echo(
         "`helio cluster remove NODE` for each node that will not come back makes the cluster whole", err=True
+    )
+
+
+@at_server
+def hand_over(
+    server: Server,
+    node: Annotated[str, typer.Argument(metavar="NODE", help="The node that leads, as in 1.3.")],
+) -> None:
+    """Let another message manager lead instead of this node, which stays as a backup. Clients wait for a moment."""
+    asked = _answer_of(node, server.ask("nodes.ask", command="node.hand_over", nodes=[node]))
+    sub_cluster = asked["sub_cluster"]
+    leader = _successor(server, node, sub_cluster)
+    body = {"sub_cluster": sub_cluster, "node": node, "leader": leader}
+    server.tell(body, f"{leader} leads {sub_cluster}, {node} stays as a backup")
+
+
+def _answer_of(node: str, composite: dict[str, Any]) -> dict[str, Any]:
+    """Raises ClientFault with the refusal."""
+    reply = composite["replies"][0]
+    if not reply["ok"]:
+        raise ClientFault(reply["error"]["sentence"], code=reply["error"]["code"])
+    body: dict[str, Any] = reply["body"]
+    return body
+
+
+def _successor(server: Server, node: str, sub_cluster: str) -> str:
+    """Who leads instead. Raises Unavailable."""
+    deadline = time.monotonic() + _HAND_OVER_SECONDS
+    while time.monotonic() < deadline:
+        for name, manager in _part(server).managers(sub_cluster).items():
+            if name != node and manager["standing"] == "leads":
+                return name
+        time.sleep(_LOOK_AGAIN_SECONDS)
+    raise Unavailable(
+        f"{node} still leads after {_HAND_OVER_SECONDS:g} s: `helio cluster status` shows whether another has all"
+        " that it has; try again then",
+        code="hand-over-failed",
     )
 
 

@@ -79,7 +79,8 @@ class HandedOut:
 
     def claimed(self, consumer: ConsumerId) -> None:
         """Its client has said what it holds (M8), and the rest has gone back: what it was given before that is
-        settled, wherever its session was then."""
+        settled, wherever its session was then. That is so when it is said for the first time. Said again it brings
+        nothing back, and what its consumer was given since goes back as PROTOCOL 4 says, or nobody ever gets it."""
         if any(handed.consumer == consumer for handed in self._unseen):
             self._unseen = deque(handed for handed in self._unseen if handed.consumer != consumer)
 

@@ -45,6 +45,8 @@ class ViewMark(msgspec.Struct, frozen=True, array_like=True):
     id: bytes
     index: int
     is_retracted: bool = False  # it did not have the log of this view after all
+    level: int = 1  # of what may be said in it, and stand in the log from here on
+    boot: bytes = b""  # names the run of the machine in which it was entered
 
 
 class Reader(Protocol):
@@ -93,6 +95,16 @@ class LogPlace:
         return self.views[-1].number if self.views else 0
 
     @property
+    def level(self) -> int:
+        """Who knows less than this cannot read all of the log. It only grows (`View.level`)."""
+        return self.views[-1].level if self.views else 1
+
+    @property
+    def boot(self) -> bytes:
+        """The run of the machine in which its end was written. In another run, what was not forced is missing."""
+        return self.views[-1].boot if self.views else b""
+
+    @property
     def reach(self) -> tuple[int, int]:
         return (self.index, self.chain) if self._is_in_force else self._left_at
 
@@ -128,9 +140,9 @@ class LogPlace:
                 self.history,
             ) = msgspec.structs.astuple(_decode_standing(standing))
 
-    def enter(self, number: int, identity: bytes) -> bytes:
+    def enter(self, number: int, identity: bytes, level: int = 1, boot: bytes = b"") -> bytes:
         """A view begins here, and this log is the primary's. Returns the record of it."""
-        mark = ViewMark(number, identity, self.index)
+        mark = ViewMark(number, identity, self.index, level=level, boot=boot)
         self._entered(mark)
         return _encode(mark)
 

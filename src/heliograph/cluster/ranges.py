@@ -8,6 +8,7 @@ Ranges = tuple[tuple[int, int], ...]
 """Neighbours are one range, so equal sets are equal values."""
 
 NONE: Ranges = ()
+ALL_THAT_FOLLOWS = 1 << 62
 
 
 def union(*parts: Iterable[tuple[int, int]]) -> Ranges:

@@ -13,8 +13,13 @@ import msgspec
 
 from heliograph.bus.interface import NO_VIEW, STAMP_BYTES, Incarnation, Stamp
 from heliograph.bus.presence import DIGEST_BYTES, Company, Hello
+from heliograph.bus.wire import FIRST_LEVEL
 
 _NUMBER_BYTES: Final = 8
+# The fields of a hello and of a node that make the id of a view. Those that were appended later do not: nodes of an
+# earlier version do not see them, and must come to the same id.
+_HASHED_OF_HELLO: Final = 9
+_HASHED_OF_NODE: Final = 28
 _encode = msgspec.msgpack.Encoder().encode
 
 Said = tuple[Incarnation, Hello]
@@ -36,6 +41,17 @@ class View(msgspec.Struct, frozen=True):
         return self.company.members
 
     @property
+    def log_level(self) -> int:
+        """Who knows less than this cannot read the log, and has to go."""
+        return max((node.log_level for _, hello in self.hellos for node in hello.nodes), default=FIRST_LEVEL)
+
+    @property
+    def level(self) -> int:
+        """What all members know, but for those who have to go. It never falls below that of the log."""
+        least = self.log_level
+        return min((hello.level for _, hello in self.hellos if hello.level >= least), default=least)
+
+    @property
     def is_whole(self) -> bool:
         """Nobody who is listed was left out. Those left out may be in a view of their own, of the same configuration:
         what was heard before both then counts as accepted in neither (docs/decisions/0009)."""
@@ -50,8 +66,14 @@ def formed(company: Company, hellos: Iterable[Said]) -> View:
     """PROTOCOL 2: the id is the highest number that any member knows plus one, and a hash of the sorted hellos."""
     said = tuple(sorted(hellos, key=lambda each: each[0]))
     number = max(hello.number for _, hello in said) + 1
-    digest = hashlib.blake2b(_encode(said), digest_size=STAMP_BYTES - _NUMBER_BYTES).digest()
+    told = _encode([(who, _hashed(hello)) for who, hello in said])
+    digest = hashlib.blake2b(told, digest_size=STAMP_BYTES - _NUMBER_BYTES).digest()
     return View(Stamp(number.to_bytes(_NUMBER_BYTES, "little") + digest), company, said)
+
+
+def _hashed(hello: Hello) -> tuple[object, ...]:
+    *told, nodes = msgspec.structs.astuple(hello)[:_HASHED_OF_HELLO]
+    return (*told, [msgspec.structs.astuple(node)[:_HASHED_OF_NODE] for node in nodes])
 
 
 def straight(view: View) -> dict[Incarnation, tuple[Incarnation, ...]]:

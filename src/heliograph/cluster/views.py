@@ -247,6 +247,7 @@ class Views:
             past.passage,
             sequence,
             self._nodes,
+            wire.LEVEL,
         )
         return [Multicast(hello)]
 

@@ -20,7 +20,9 @@ NO_NUMBER = -1  # of a consumer that its client does not know by a number of its
 
 
 class Attendant(msgspec.Struct, gc=False):
-    """A consumer, under its client's number for it. `away_until`: when its lease passes, 0 while it is there."""
+    """A consumer, under its client's number for it. `away_until`: when its lease passes, 0 while it is there.
+    `is_in_doubt`: its client manager may be, or may have been, in another part; `lease`: when it would pass if the
+    cluster were whole all the time."""
 
     session: SessionId
     consumer: ConsumerId
@@ -28,6 +30,8 @@ class Attendant(msgspec.Struct, gc=False):
     number: int
     away_until: float = 0.0
     attached: ConsumerAttached | None = None  # as it came
+    is_in_doubt: bool = False
+    lease: float = 0.0
 
     @property
     def can_be_claimed(self) -> bool:
@@ -74,9 +78,10 @@ class Attendance:
         """All consumers of a session, in the order in which they came."""
         return list(self._by_session.get(session, {}).values())
 
-    def went_away(self, attendant: Attendant, until: float) -> None:
+    def went_away(self, attendant: Attendant, until: float, *, is_in_doubt: bool = False) -> None:
         """A consumer of a lost session waits to be claimed."""
-        attendant.away_until = until
+        attendant.away_until, attendant.lease = until, 0.0
+        attendant.is_in_doubt = attendant.is_in_doubt or is_in_doubt
         self._away[attendant.consumer] = attendant
 
     def away_until(self, consumer: ConsumerId) -> float:
@@ -89,8 +94,26 @@ class Attendance:
         return [(each.number, each.consumer, each.address) for each in self.of(session) if each.away_until]
 
     def wait_at_most_until(self, moment: float) -> None:
+        """The cluster is whole: nobody settles anything elsewhere."""
         for attendant in self._away.values():
             attendant.away_until = min(attendant.away_until, moment)
+
+    def doubt_until(self, moment: float) -> None:
+        """It may not be whole any more: of those who were in doubt the leases stop."""
+        for attendant in self._away.values():
+            if attendant.is_in_doubt and not attendant.lease:
+                attendant.away_until, attendant.lease = moment, attendant.away_until
+
+    def was_whole(self) -> None:
+        """It was whole all the time: leases go on as if nothing had happened."""
+        for attendant in self._away.values():
+            if attendant.lease:
+                attendant.away_until, attendant.lease = attendant.lease, 0.0
+
+    def was_not_whole(self) -> None:
+        """They begin anew when it is whole again."""
+        for attendant in self._away.values():
+            attendant.lease = 0.0
 
     def overdue(self, now: float) -> list[Attendant]:
         """Consumers whose lease has passed."""

@@ -10,14 +10,17 @@ blocks, which the shell reads.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from operator import attrgetter
+from types import MappingProxyType
+from typing import Final
 
 import msgspec
 
 from heliograph.cluster.merging import LaneSummary, Place, Summary, done_of
-from heliograph.cluster.ranges import NONE, Ranges, common, minus, union
+from heliograph.cluster.ranges import ALL_THAT_FOLLOWS, NONE, Ranges, common, minus, union
 from heliograph.destinations.catalogue import Catalogue
+from heliograph.destinations.destination import Destination
 from heliograph.destinations.documents import Document
 from heliograph.destinations.pages import Entry
 from heliograph.destinations.snapshot import DestinationState, SubscriptionState
@@ -27,11 +30,11 @@ from heliograph.model.destination import Address, Kind, kind_of
 from heliograph.model.ids import ConsumerId, LaneId
 from heliograph.model.policy import Policy
 
-ALL_THAT_FOLLOWS = 1 << 62
 SOMEBODY = ConsumerId(b"")  # the log does not say who had it
 # Places that are no subscriptions: those have a client and a name.
 MOVED = "\0moved"
 NUMBERS = "\0numbers"
+NOTHING: Final[Mapping[int, Ranges]] = MappingProxyType({})
 _number = attrgetter("number")
 
 ByLane = dict[LaneId, Ranges]
@@ -137,7 +140,7 @@ def lying_in(state: DestinationState, base: int) -> Lying:
         found.unseen_by[0] = minus(waiting[0], found.marked[0])
     for subscription in state.subscriptions:
         name = key_of(subscription.terms) if subscription.terms.durable else ""
-        entries = list(_entries_for(state, subscription))
+        entries = list(entries_for(state, subscription))
         numbers = _add(found, name, entries, base)
         seen = found.marked[subscription.number] = _marked(entries)
         found.unseen_by[subscription.number] = minus(numbers, seen)
@@ -179,7 +182,7 @@ def _add(found: Lying, name: str, entries: Iterable[Entry], base: int) -> Ranges
     return union(waiting)
 
 
-def _entries_for(state: DestinationState, subscription: SubscriptionState) -> Iterator[Entry]:
+def entries_for(state: DestinationState, subscription: SubscriptionState) -> Iterator[Entry]:
     """What it has yet to read waits like what it has read and not settled."""
     cursors = {cursor.priority: cursor for cursor in subscription.cursors}
     terms = subscription.terms
@@ -249,16 +252,32 @@ class Layout:
         return common(union(found), among)
 
 
+def held_back_in(destination: Destination, list_number: int, layout: Layout) -> Ranges:
+    """Numbers of what a list has handed to nobody since it came: it waits until the cluster is whole."""
+    held = [
+        layout.numbers_of(lane, ((first, ALL_THAT_FOLLOWS),), ((since, ALL_THAT_FOLLOWS),))
+        for lane, first, since in destination.held_since_it_came(list_number)
+    ]
+    return union(*held)
+
+
 # ---- accounts
 
 
-def account_of(catalogue: Catalogue, state: DestinationState, lying: Lying, layout: Layout) -> Account:
-    """Of the lanes that the ledger knows."""
+def account_of(
+    catalogue: Catalogue,
+    state: DestinationState,
+    lying: Lying,
+    layout: Layout,
+    untraced: Mapping[int, Ranges] = NOTHING,
+) -> Account:
+    """Of the lanes that the ledger knows. `untraced`: what a restricted view may have handed out besides, by list and
+    number."""
     ledger, address = catalogue.ledger, Address(state.address)
     made, consumed = _doubtful_in(catalogue, state.number)
     taken = {
-        LaneId(lane): since(catalogue.known_of(address, LaneId(lane)), first)
-        for lane, first in ledger.lanes_of(state.number).items()
+        LaneId(lane): common(catalogue.known_of(address, LaneId(lane)), sequences)
+        for lane, sequences in ledger.lanes_of(state.number).items()
     }
     known = {lane: minus(ranges, made.get(lane, NONE)) for lane, ranges in taken.items()}
     moved = {LaneId(lane): ranges for lane, ranges in ledger.moved_to(state.number).items()}
@@ -268,9 +287,14 @@ def account_of(catalogue: Catalogue, state: DestinationState, lying: Lying, layo
     }
     account = Account(state.address, False, state.policy, known, moved, done, doubtful=consumed)
     account.perhaps = {lane: common(ranges, made[lane]) for lane, ranges in taken.items() if lane in made}
-    account.handed_out = ledger.handed_out_of(state.number)
+    older = ((1, ledger.base_of(state.number) - 1),)
+    account.handed_out, apart = ledger.handed_out_of(state.number), ledger.apart_of(state.number)
+    for number, numbers in untraced.items():
+        account.handed_out[number] = union(account.handed_out.get(number, NONE), common(numbers, older))
+        apart[number] = union(apart.get(number, NONE), numbers)
+    for name, list_number in lists_of(lying):
+        lying.seen[name] = union(lying.seen[name], minus(untraced.get(list_number, NONE), older))
     fill(account, lying, layout)
-    apart, older = ledger.apart_of(state.number), ((1, ledger.base_of(state.number) - 1),)
     account.apart = {
         name: layout.by_lane(common(lying.seen[name], apart.get(list_number, NONE)))
         for name, list_number in lists_of(lying)

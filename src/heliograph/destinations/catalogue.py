@@ -358,7 +358,6 @@ class Catalogue:
 
     def became_whole(self) -> None:
         """Every message manager has all that any had (PROTOCOL 5)."""
-        self.doubts.clear()
         self.ledger.roll({number: each.intake.next_number for number, each in self.by_number.items()})
         self.graves = {
             address: Grave(grave.marks, {}, is_old=True)

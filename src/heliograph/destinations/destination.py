@@ -282,13 +282,17 @@ class Destination:
             for messages in self.lists():
                 self.regate_list(messages, effects)
 
+    def gets_each(self, list_number: int) -> bool:
+        """Whether a list hands out every message in whatever part it is."""
+        messages = self.list_by_number(list_number)
+        return messages is not None and not self._has_rules(messages)
+
     def held_since_it_came(self, list_number: int) -> Iterator[tuple[LaneId, int, int]]:
         """Lanes of which a list has handed out nothing from a sequence on, as far as it came under this number or a
         later one: it waits until the cluster is whole."""
-        messages = self.list_by_number(list_number)
-        if messages is None:
+        if self.list_by_number(list_number) is None:
             return
-        gets_each = not self._has_rules(messages)
+        gets_each = self.gets_each(list_number)
         for lane, held in self.stamps.held.items():
             first = held.behind_gap if gets_each else held.first
             if first:

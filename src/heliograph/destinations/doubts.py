@@ -4,8 +4,10 @@ Nobody else may get it before the cluster is whole. Who consumes is in the memor
 this is written down: if all of them end, whoever leads then from its journal finds the consumers again, away as they
 were, and their clients may come and claim them.
 
-    in doubt ──claimed, gone, the cluster whole──▶ not any more
+    in doubt ──claimed, gone, whole for as long as a lease──▶ not any more
 
+That the cluster is whole for a moment ends nothing: it lets the leases of those consumers begin (`attendance.py`).
+When it is cut again before they have passed, the client may settle in another part what it has.
 Of what a consumer had when the doubt began, it still has what the journal says is handed out.
 """
 
@@ -84,11 +86,6 @@ class Doubts:
         """Of consumers of a destination, or of subscriptions of this client and name."""
         return list(self._by_place.get(place, {}).values())
 
-    def clear(self) -> None:
-        """The cluster is whole."""
-        self._by_consumer.clear()
-        self._by_place.clear()
-
 
 def _places(doubt: Doubt) -> list[Place]:
     attached = doubt.attached
@@ -120,5 +117,5 @@ def doubt_of(attached: ConsumerAttached, destination: Destination) -> Doubt | No
         consumer.given,
         consumer.former,
     )
-    as_it_was = msgspec.structs.replace(attached, request=0, claim=None)
+    as_it_was = msgspec.structs.replace(attached, request=0, claim=None, again=False)
     return Doubt(attached.consumer, destination.number, as_it_was, standing, has)

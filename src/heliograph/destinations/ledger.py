@@ -15,7 +15,7 @@ from collections.abc import Iterable
 import msgspec
 
 from heliograph.cluster.partition_state import State
-from heliograph.cluster.ranges import NONE, Ranges, minus, union
+from heliograph.cluster.ranges import ALL_THAT_FOLLOWS, NONE, Ranges, minus, union
 from heliograph.destinations.standing import EnteredRecord
 from heliograph.destinations.subscriptions import SubscriptionRecord, Terms
 from heliograph.destinations.transactions import CommitRecord, PreparedRecord
@@ -92,6 +92,9 @@ class Book(msgspec.Struct, array_like=True):
     unmade: dict[bytes, Ranges] = {}  # staged in transactions that were not committed, or not yet
     apart: dict[int, list[tuple[int, int]]] = {}  # by list: numbers, of what restricted views handed out
     made: dict[int, Made] = {}  # by list
+    late: dict[
+        bytes, Ranges
+    ] = {}  # staged in an earlier chapter, of lower sequences, and committed in this one
 
 
 class Deleted(msgspec.Struct, array_like=True):
@@ -242,6 +245,9 @@ class Ledger:
         if record.committed:
             for destination, lane, first, last in staged:
                 self._made(destination, lane, ((first, last),))
+                book = self._book(destination)
+                if first < book.lanes.get(lane, ALL_THAT_FOLLOWS):
+                    book.late[lane] = union(book.late.get(lane, NONE), ((first, last),))
             for destination, list_number, ranges in record.done:
                 self._done(destination, list_number, ranges)
 
@@ -277,11 +283,12 @@ class Ledger:
                 _note(noted, first, last)
 
     def _older(self, destination: int, ranges: Iterable[tuple[int, ...]]) -> list[tuple[int, int]]:
-        """Numbers of messages that were there when the chapter began."""
+        """Numbers of messages that were there when the chapter began. (A range whose last is 0 is none, see
+        `removals.py`.)"""
         base = self._now.bases.get(destination, 1)
         if base == 1:
             return []
-        return [(first, min(last, base - 1)) for first, last in ranges if first < base]
+        return [(first, min(last, base - 1)) for first, last in ranges if first < base and last]
 
     def _session(self, record: _Session, payload: bytes) -> None:
         if record.closed:
@@ -303,7 +310,8 @@ class Ledger:
 
     def _delete(self, number: int) -> None:
         address = self._addresses.pop(number, "")
-        ended = Deleted(address, self.base_of(number), self.lanes_of(number))
+        lanes = {lane: sequences[0][0] for lane, sequences in self.lanes_of(number).items()}
+        ended = Deleted(address, self.base_of(number), lanes)
         for chapter in (self._before, self._now):
             chapter.bases.pop(number, None)
             chapter.books.pop(number, None)
@@ -314,6 +322,13 @@ class Ledger:
         now = self._now
         self._before, self._now = now, Chapter(bases=bases, staged=now.staged, promised=now.promised)
         self._now.is_restricted, self._now.last_decided = now.is_restricted, now.last_decided
+
+    def numbered(self, destination: int, number: int) -> None:
+        """A block has got this number. Where numbers of messages that are not persistent are given again, as after a
+        primary has read its log anew, it is lower than the next one was here when the cluster became whole."""
+        for chapter in (self._before, self._now):
+            if number < chapter.bases.get(destination, 1):
+                chapter.bases[destination] = number
 
     # ---- what it says
 
@@ -329,17 +344,26 @@ class Ledger:
         """The same, where the cluster was whole last; 1 if the destination was not there yet."""
         return self._now.bases.get(destination, 1)
 
-    def lanes_of(self, destination: int) -> dict[bytes, int]:
-        """Those that were used, and from which sequence on."""
-        found: dict[bytes, int] = {}
+    def lanes_of(self, destination: int) -> dict[bytes, Ranges]:
+        """Those that were used: all sequences from the first on, and what was staged long before it had a number."""
+        found: dict[bytes, Ranges] = {}
         for book in self._books(destination):
             for lane, first in book.lanes.items():
-                found[lane] = min(found.get(lane, first), first)
+                found[lane] = union(found.get(lane, NONE), ((first, ALL_THAT_FOLLOWS),))
+            for lane, sequences in book.late.items():
+                found[lane] = union(found.get(lane, NONE), sequences)
         return found
 
     def unmade_of(self, destination: int, lane: bytes) -> Ranges:
-        """What was taken for transactions that did not come to be, or have not yet."""
-        return union(*(book.unmade.get(lane, NONE) for book in self._books(destination)))
+        """What was taken for transactions that did not come to be, or have not yet, however long ago."""
+        now = self._now
+        open_stages = (
+            stage for stages in (now.staged, now.promised) for each in stages.values() for stage in each
+        )
+        waiting = [
+            (first, last) for place, of, first, last in open_stages if place == destination and of == lane
+        ]
+        return union(waiting, *(book.unmade.get(lane, NONE) for book in self._books(destination)))
 
     def moved_to(self, destination: int) -> dict[bytes, Ranges]:
         found: dict[bytes, Ranges] = {}

@@ -21,6 +21,7 @@ from heliograph.destinations.pages import Entry, Page, entries_of
 from heliograph.destinations.partition_gate import PartitionGate
 from heliograph.destinations.placing import place_in_queue
 from heliograph.destinations.pledging import Pledge
+from heliograph.destinations.removals import Removal
 from heliograph.destinations.schedule import Schedule
 from heliograph.destinations.selective import SelectiveLevel
 from heliograph.destinations.sequence import SharedLevel
@@ -689,7 +690,7 @@ class MessageList(HoldingBack):
                 elif 0 < expiry <= now:
                     if key:
                         self.units.given_up(one, (key,))
-                    self._end_unseen([one], "expired" if self.policy.expired_to_dead else "", effects)
+                    self._end_unseen([one], Removal.EXPIRED, effects, is_dead=self.policy.expired_to_dead)
                 elif due > now:
                     if key:
                         waiting[key] = None
@@ -705,18 +706,18 @@ class MessageList(HoldingBack):
 
     def _expire(self, span: Span, effects: list[AnyEffect]) -> None:
         """Messages that waited in a level are past their time."""
-        self.discard([span], "expired" if self.policy.expired_to_dead else "", effects)
+        self.discard([span], Removal.EXPIRED, effects, is_dead=self.policy.expired_to_dead)
 
     def put_back(self, spans: list[Span]) -> None:
         """Messages that were taken out and given to nobody return to their places."""
         for span in spans:
             self._levels[self._place(span)].put_back([span])
 
-    def discard(self, spans: list[Span], why_dead: str, effects: list[AnyEffect]) -> None:
-        """Messages that were taken out and given to nobody go to the dead, for a reason, or nowhere."""
+    def discard(self, spans: list[Span], why: Removal, effects: list[AnyEffect], *, is_dead: bool) -> None:
+        """Messages that were taken out and given to nobody go to the dead, for this reason, or nowhere."""
         for span in spans:
             self._leave_level(span, effects)
-        self._end_unseen(spans, why_dead, effects)
+        self._end_unseen(spans, why, effects, is_dead=is_dead)
 
     def removed(self, spans: list[Span], effects: list[AnyEffect]) -> Ranges:
         """Messages that were taken out and given to nobody are elsewhere, or nowhere, now. Returns the numbers to
@@ -725,12 +726,14 @@ class MessageList(HoldingBack):
             self._leave_level(span, effects)
         return self._gone(spans, effects)
 
-    def _end_unseen(self, spans: list[Span], why_dead: str, effects: list[AnyEffect]) -> None:
-        if why_dead:
+    def _end_unseen(
+        self, spans: list[Span], why: Removal, effects: list[AnyEffect], *, is_dead: bool
+    ) -> None:
+        if is_dead:
             for span in spans:
-                self._bury([span], why_dead, effects)
+                self._bury([span], why.reason, effects)
         else:
-            self._end(spans, effects)
+            self._end(spans, effects, why=why)
 
     def time_came(self, now: int) -> None:
         """What is due may go."""
@@ -873,7 +876,8 @@ class MessageList(HoldingBack):
         self.settled += count
         done = self._but_outstanding(last) if count else []
         for start in range(0, len(done), MAX_ACK_RANGES):
-            self._note(RecordKind.DONE, done[start : start + MAX_ACK_RANGES], 0, effects)
+            marked = [*done[start : start + MAX_ACK_RANGES], Removal.PURGED.mark]
+            self._note(RecordKind.DONE, marked, 0, effects)
         return count
 
     def _but_outstanding(self, last: int) -> Ranges:

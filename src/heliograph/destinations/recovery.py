@@ -50,10 +50,12 @@ from heliograph.destinations.transactions import (
 from heliograph.journal.records import Record, RecordKind
 from heliograph.model.block import LARGE, PRIORITIES, Block, Span, parse_trusted
 from heliograph.model.destination import Address
+from heliograph.model.errors import HeliographError
 from heliograph.model.ids import ConsumerId, LaneId, SessionId, lane_number, session_of
 from heliograph.model.large import file_in
 
 _PAIR = struct.Struct("<QQ")
+_KINDS = frozenset(map(int, RecordKind))
 _decode_subscription = msgspec.msgpack.Decoder(SubscriptionRecord).decode
 _decode_commit = msgspec.msgpack.Decoder(CommitRecord).decode
 _decode_prepared = msgspec.msgpack.Decoder(PreparedRecord).decode
@@ -270,6 +272,7 @@ class CatalogueRecovery:
     # ---- records
 
     def record(self, record: Record) -> None:
+        """Raises HeliographError for one that only a later version knows: what follows may hang on it."""
         kind = record.kind
         if self._is_beyond:
             if kind == RecordKind.RELOCATED:
@@ -315,7 +318,12 @@ class CatalogueRecovery:
             self.started_on, self.stopped_clean = bytes(record.payload), False
         elif kind == RecordKind.STOPPED:
             self.stopped_clean = True
-        elif kind == RecordKind.RELOCATED:
+        else:
+            self._rarer(record)
+
+    def _rarer(self, record: Record) -> None:
+        kind = record.kind
+        if kind == RecordKind.RELOCATED:
             self._relocated(record)
         elif kind in _MERGING:
             self._merging(record)
@@ -323,6 +331,12 @@ class CatalogueRecovery:
             self._alert(kind, bytes(record.payload))
         elif kind == RecordKind.PIPELINE:
             self._catalogue.pipelines.restore(decode_mark(record.payload))
+        elif kind not in _KINDS:
+            sentence = (
+                f"the log has a record of kind {kind}, which this version does not know: start this node with the"
+                " version that wrote it, which is that of the node that leads"
+            )
+            raise HeliographError(sentence, code="journal-version")
 
     def _alert(self, kind: int, payload: bytes) -> None:
         channel = self._catalogue.channels.get(channel_of(payload))
@@ -409,6 +423,8 @@ class CatalogueRecovery:
 
     def _publish(self, destination: Destination, block: Block) -> None:
         """A block that has its number takes its place."""
+        if self._log is not None:
+            self._catalogue.ledger.numbered(destination.number, block.number)
         topic = self._topics.get(destination.number)
         if topic is not None:
             topic.published(block, block.position, runs_in_topic(block))
@@ -486,6 +502,8 @@ class CatalogueRecovery:
             session.lanes.setdefault(lane_number(lane), destination.address)
 
     def _noted(self, kind: int, destination: int, list_number: int, first: int, last: int) -> None:
+        if not last:
+            return  # it says why the others are done (`removals.py`)
         targets: list[LevelReplay] | list[CursorReplay] = []
         if (queue := self._queues.get(destination)) is not None:
             targets = list(queue.levels.values())

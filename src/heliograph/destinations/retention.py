@@ -12,12 +12,12 @@ from __future__ import annotations
 
 from heliograph.destinations.effects import AnyEffect, Continue, Load
 from heliograph.destinations.message_list import NOBODY, MessageList
+from heliograph.destinations.removals import Removal
 from heliograph.destinations.waiting import Level, number_of
 from heliograph.model.block import Span
 from heliograph.model.limits import DISPATCH_SPANS_PER_TURN, MAX_CREDIT
 
 _SECOND = 1_000_000
-REASON = "retention"
 # A level with the messages at its head, which are taken out of it for a moment.
 Head = tuple[int, Level, Span]
 
@@ -43,7 +43,7 @@ def enforce(messages: MessageList, held: int, held_bytes: int, effects: list[Any
     else:
         effects.append(Continue())
     if removed:
-        messages.discard(removed, REASON if policy.retention_to_dead else "", effects)
+        messages.discard(removed, Removal.RETENTION, effects, is_dead=policy.retention_to_dead)
 
 
 def _most(messages: int, size: int, held: int, held_bytes: int) -> int | None:

@@ -14,6 +14,7 @@ from heliograph.bus.commands import BY_POLICY, DEAD, UNSEEN, Answered, Recalled
 from heliograph.destinations.competing import Consumer
 from heliograph.destinations.effects import AnyEffect, Bury, Continue, Multicast, Note, Wake
 from heliograph.destinations.pages import records_of
+from heliograph.destinations.removals import Removal
 from heliograph.destinations.schedule import Schedule
 from heliograph.destinations.unit_of_order import Units, segments
 from heliograph.destinations.unit_rules import UnitRule
@@ -187,9 +188,15 @@ class Settling:
         return self._end(spans, effects, request=request, note=note)
 
     def _end(
-        self, spans: list[Span], effects: list[AnyEffect], *, request: int = 0, note: bool = True
+        self,
+        spans: list[Span],
+        effects: list[AnyEffect],
+        *,
+        request: int = 0,
+        note: bool = True,
+        why: Removal | None = None,
     ) -> Ranges:
-        """These, which nobody has, are never handed out again."""
+        """These, which nobody has, are never handed out again. `why` not, where nobody ever had them."""
         ranges: Ranges = []
         for span in spans:
             count = span.stop - span.start
@@ -198,7 +205,8 @@ class Settling:
             if span.block.persistent:
                 extend(ranges, number_of(span), count)
         if note:
-            self._note(RecordKind.DONE, ranges, request, effects)
+            marks = [why.mark] if why is not None and ranges else []
+            self._note(RecordKind.DONE, ranges + marks, request, effects)
         return ranges if self.durable else []
 
     def _let_go(self, span: Span, effects: list[AnyEffect]) -> None:

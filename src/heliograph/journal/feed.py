@@ -39,7 +39,12 @@ from heliograph.model.ids import session_of
 from heliograph.model.limits import FEED_CURSORS, FEED_LOOK_BYTES
 
 _BLOCKS: Final = (RecordKind.PUBLISHED, RecordKind.ADOPTED, RecordKind.JOINED)
-OF_TRANSACTIONS: Final = (RecordKind.STAGED, RecordKind.PREPARED, RecordKind.COMMITTED)
+OF_TRANSACTIONS: Final = (
+    RecordKind.STAGED,
+    RecordKind.PREPARED,
+    RecordKind.COMMITTED,
+    RecordKind.STARTED,
+)
 _LOW_BITS: Final = (1 << 32) - 1
 
 
@@ -328,6 +333,9 @@ class Walk:
         elif kind == RecordKind.PREPARED:
             promise = _decode_promise(payload)
             cursor.prepared[promise.session, promise.number] = cursor.staged.pop(promise.session, [])
+        elif kind == RecordKind.STARTED:
+            # What was open when the process before ended is in no transaction of those that its session begins since.
+            cursor.staged.clear()
         else:
             outcome = _decode_outcome(payload)
             stages = cursor.prepared.pop((outcome.session, outcome.number), None)

@@ -199,13 +199,14 @@ def scan_frames(
             fault = f"the frame begins with LSN {first} and skips {skipped}, but LSN {lsn} follows"
             break
         lsn = first
-        while cursor < stop:
+        # Only a record that is all inside its frame is handed over; what else there is does not add up.
+        while cursor + RECORD_HEADER_BYTES <= stop:
             size, kind, _flags, _reserved, destination, list_number = unpack_record(view, cursor)
-            cursor += RECORD_HEADER_BYTES
-            if kind != _SPILLED:
-                payload = view[cursor : cursor + size]
-                on_record(Record(kind, destination, list_number, lsn, base | cursor, payload))
-            cursor += size + 7 & ~7
+            start = cursor + RECORD_HEADER_BYTES
+            cursor = start + (size + 7 & ~7)
+            if kind != _SPILLED and cursor <= stop:
+                payload = view[start : start + size]
+                on_record(Record(kind, destination, list_number, lsn, base | start, payload))
             lsn += 1
         if cursor != stop or lsn != first + count:
             fault = "the records of the frame do not add up"

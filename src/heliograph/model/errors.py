@@ -10,6 +10,7 @@
     │   ├── StorageFull          no room on the disk
     │   ├── TransactionRolledBack    nothing of it happened: do it again
     │   ├── OrderBroken          it could only go where its order would be lost: nothing was sent
+    │   ├── NotKnownToAll        nodes of an earlier version would not understand it: nothing was said
     │   └── ConnectionLost       the other end is gone
     └── CorruptJournal       stored bytes disagree with themselves: stop this node, say where
 
@@ -93,6 +94,12 @@ class OrderBroken(Unavailable):
     default_code = "order-broken"
 
 
+class NotKnownToAll(Unavailable):
+    """Nodes of an earlier version are in the cluster, and do not know what was to be said. Nothing was."""
+
+    default_code = "cluster-not-upgraded"
+
+
 class ConnectionLost(Unavailable):
     """The connection is gone and was not, or could not be, made again."""
 
@@ -122,6 +129,7 @@ _BY_CODE: dict[str, type[HeliographError]] = {
         StorageFull,
         TransactionRolledBack,
         OrderBroken,
+        NotKnownToAll,
         ConnectionLost,
     )
 }

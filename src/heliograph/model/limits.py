@@ -72,6 +72,8 @@ MAX_AUTOMATON_BYTES = 1 * MIB
 # Decisions on rights that are remembered. Clients choose addresses, so without a bound they could fill the
 # memory.
 MAX_ACCESS_DECISIONS = 65_536
+# A decision that is not remembered looks at all rules: some tens of microseconds.
+MAX_ACCESS_RULES = 1_000
 # The longest selectors that people write have some hundred characters; each costs the server a compilation.
 MAX_SELECTOR_BYTES = 8 * KIB
 # Parentheses, signs and NOTs inside each other, and operators in one sum or product. Seven frames of the
@@ -344,6 +346,8 @@ DEAF_HEARTBEATS = HEARTBEATS_MISSED + 2
 BUS_FRAME_BYTES = 256 * KIB
 # The largest command is a block with what is said about it.
 MAX_BUS_PAYLOAD_BYTES = MAX_FRAME_BYTES + 64 * KIB
+# Commands within commands: decisions in a log that another bus relays are two deep, and nobody says more.
+MAX_BUS_NESTING = 8
 # What waits for the bus before members are asked to wait, and when they may go on: a tenth of a second of a ring.
 BUS_HIGH_WATER_BYTES = 8 * MIB
 BUS_LOW_WATER_BYTES = 2 * MIB
@@ -481,7 +485,7 @@ MAX_HELD_TRANSACTIONS = 64
 STOMP_PULSE_SECONDS = 2.0
 # What a client may say while it is found out who it is: one read of a socket.
 MAX_EARLY_BYTES = 256 * KIB
-# What clients left for the next time (MQTT): some hundred bytes each. The oldest goes when there are more.
+# What clients left for the next time (MQTT): some hundred bytes each. The oldest ends when there are more.
 MAX_KEEPSAKES = 20_000
 # An MQTT packet has a message and what is said about it.
 MAX_MQTT_PACKET_BYTES = MAX_MESSAGE_BYTES

@@ -90,7 +90,10 @@ class Administrator:
             if subject == TOTALS:
                 self._gauge.ask(lambda body: self._tell_at_once(question, body))
                 return
-            outcome = self.administration.ask(subject, question.arguments)
+            arguments = question.arguments
+            if isinstance(question, ByMessage):
+                arguments = ordered_by(_BY_MESSAGE, subject, arguments)
+            outcome = self.administration.ask(subject, arguments)
         except HeliographError as error:
             self._tell(question, error)
             return

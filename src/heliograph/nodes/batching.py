@@ -74,6 +74,11 @@ class Batching:
         self._pipelines.carry_out(question.request, Kind.BATCH, name, batch, staged)
         self._drop_all(name, batch)  # what tasks that were tried again have left behind
 
+    def published(self, question: Asked) -> None:
+        """The last batch of a name that took effect, -1 if none did, for a writer that goes on."""
+        number = self._pipelines.marks.number(Kind.BATCH, name_in(question.arguments))
+        self._manager.answer_when_stored(question.request, {"batch": number})
+
     def _staged(self, name: str, batch: int, part: tuple[bytes, bytes]) -> Prepared:
         session, token = part
         prepared = self._manager.catalogue.transactions.prepared.get((SessionId(session), _TRANSACTION))

@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import hashlib
 import struct
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Final
 
 from crc32c import crc32c
 
-from heliograph.cluster.ranges import common
+from heliograph.cluster.ranges import Ranges, common
 from heliograph.destinations.branch import (
+    NOTHING,
     Account,
     Body,
     Branch,
@@ -34,6 +36,7 @@ from heliograph.destinations.moving import copies_of
 from heliograph.destinations.snapshot import CatalogueState, DestinationState
 from heliograph.destinations.subscriptions import Terms
 from heliograph.destinations.topic import Topic
+from heliograph.destinations.untraced import untraced_in
 from heliograph.journal.directory import write_all
 from heliograph.journal.disk import DISK, MAKE, READ, Disk
 from heliograph.model.block import LARGE, Block, Span, parse_trusted
@@ -177,7 +180,7 @@ def _concerned(manager: MessageManager, state: CatalogueState) -> list[Destinati
 async def _account(manager: MessageManager, state: DestinationState, file: _Writing) -> Account:
     lying = lying_in(state, manager.catalogue.ledger.base_of(state.number))
     layout = await layout_of(manager, lying)
-    account = account_of(manager.catalogue, state, lying, layout)
+    account = account_of(manager.catalogue, state, lying, layout, _untraced(manager, state, layout))
     blocks = [block for block in layout.blocks() if _is_wanted(account, block)]
     for start in range(0, len(blocks), _BATCH):
         batch = blocks[start : start + _BATCH]
@@ -186,6 +189,13 @@ async def _account(manager: MessageManager, state: DestinationState, file: _Writ
             for whole in _wanted_parts(lying, block, buffer):
                 _keep(manager, account, whole, file)
     return account
+
+
+def _untraced(manager: MessageManager, state: DestinationState, layout: Layout) -> Mapping[int, Ranges]:
+    if not manager.has_lost_its_end:
+        return NOTHING
+    catalogue = manager.catalogue
+    return untraced_in(catalogue.by_number[state.number], catalogue.views.standing, state, layout)
 
 
 def _is_wanted(account: Account, block: Block) -> bool:

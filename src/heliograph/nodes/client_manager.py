@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import resource
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
@@ -78,7 +78,6 @@ from heliograph.model.ids import ConsumerId, IdIssuer, SessionId, session_of, te
 from heliograph.model.large import FILE_ID_BYTES
 from heliograph.model.limits import (
     CERTIFICATES_SECONDS,
-    MAX_KEEPSAKES,
     MAX_WAITING_PASSWORDS,
     PASSWORD_THREADS,
 )
@@ -89,6 +88,7 @@ from heliograph.nodes.configuration import Configuration
 from heliograph.nodes.connection import Connection, Link
 from heliograph.nodes.console_files import console_files
 from heliograph.nodes.event_log import Record, ignore
+from heliograph.nodes.keepsakes import Ended, Keepsakes
 from heliograph.nodes.login import NONCE_BYTES, Admitted, Login, OpenDoor
 from heliograph.nodes.node_facts import resident_bytes
 from heliograph.nodes.passwords import kept_of
@@ -98,7 +98,8 @@ from heliograph.nodes.users import UserStore
 from heliograph.nodes.vigil import Vigil
 from heliograph.security.sasl import Channel, offered
 from heliograph.security.strangers import Strangers
-from heliograph.sessions.access import AccessControl, Identity, Right
+from heliograph.sessions.access import AccessControl, Identity, Right, Rule
+from heliograph.sessions.rule_changes import loses
 from heliograph.sessions.session import Session
 
 _SWEEP_SECONDS = 1.0
@@ -137,7 +138,7 @@ class ClientManager:
         self._loop = asyncio.get_running_loop()
         self.vigil = Vigil(self._loop, clock.monotonic)
         self._started = clock.now()
-        self.connections: dict[Connection, None] = {}
+        self.connections: dict[Connection, str] = {}  # and under what each is counted among strangers
         self._unproved: dict[
             Connection, None
         ] = {}  # those of whom nobody knows yet who they are, the oldest first
@@ -160,7 +161,7 @@ class ClientManager:
         self._last_request = int.from_bytes(clock.secret(REQUEST_BYTES), "little") << 32
         self._dirty: dict[Connection, None] = {}
         self._named: dict[str, Connection] = {}
-        self._keepsakes: dict[str, tuple[Identity | None, Keepsake, float]] = {}
+        self.keepsakes = Keepsakes()
         self._passwords = ThreadPoolExecutor(PASSWORD_THREADS, thread_name_prefix="password")
         self._waiting_passwords = 0
         self._sweep: asyncio.TimerHandle | None = None
@@ -220,7 +221,7 @@ class ClientManager:
         moment = self._loop.time()
         for connection in list(self.connections):
             connection.check_life(moment)
-        self._end_keepsakes(moment)
+        self._end_subscriptions(self.keepsakes.due(moment))
         if self.certificates is not None and moment >= self._certificates_at:
             self._certificates_at = moment + CERTIFICATES_SECONDS
             self.certificates.look_again(self._clock.now())
@@ -309,8 +310,7 @@ class ClientManager:
         """One more connection, from a host. Raises Unavailable if there is no room for it."""
         if self._is_draining or len(self.connections) >= self.configuration.limits.max_connections:
             raise Unavailable("the server has as many connections as it takes", code="too-many-connections")
-        self.strangers.arrived(host, self._loop.time())
-        self.connections[connection] = None
+        self.connections[connection] = self.strangers.arrived(host, self._loop.time())
         self._unproved[connection] = None
         if len(self._unproved) > self.configuration.limits.max_unproved:
             next(iter(self._unproved)).give_way()
@@ -322,8 +322,10 @@ class ClientManager:
     def claim(self, connection: Connection, name: str) -> bool:
         """Whether a name is this connection's now. Whoever had it goes, and says so if it has to finish something.
 
-        Raises NotAllowed where the name is another user's.
+        Raises NotAllowed where the name is another user's, who is here or has left something for the next time.
         """
+        assert connection.user is not None
+        self._check_holder(name, connection.user)
         former = self._named.get(name)
         if former is not None and former is not connection:
             if former.user != connection.user:
@@ -337,6 +339,15 @@ class ClientManager:
         self._named[name] = connection
         return True
 
+    def _check_holder(self, name: str, user: Identity) -> None:
+        holder = self.keepsakes.holder(name, self._loop.time())
+        if holder in ("", user.name):
+            return
+        if self._users is not None and self._users.identity(holder) is None:
+            self.keepsakes.drop(name, holder)  # there is no such user any more
+            return
+        raise NotAllowed("another user's session is kept under this client id")
+
     def claim_alone(self, connection: Connection, name: str) -> bool:
         """Whether a name is this connection's now: not if another has it."""
         if self._named.setdefault(name, connection) is not connection:
@@ -345,37 +356,40 @@ class ClientManager:
         return True
 
     def keepsake_for(self, connection: Connection, name: str) -> Keepsake | None:
-        """What was kept under a name; it is the newcomer's."""
-        kept = self._keepsakes.pop(name, None)
-        if kept is None or kept[0] != connection.user or kept[2] < self._loop.time():
-            return None
-        return kept[1]
+        """What was kept under a name; it is the newcomer's, who left it."""
+        assert connection.user is not None
+        return self.keepsakes.take(name, connection.user.name, self._loop.time())
 
     def _keep(self, connection: Connection) -> None:
         if self._named.get(connection.name) is not connection:
             return
         del self._named[connection.name]
         keepsake = connection.keepsake
-        if keepsake is not None:
-            if len(self._keepsakes) >= MAX_KEEPSAKES:
-                self._keepsakes.pop(next(iter(self._keepsakes)))
-            until = self._loop.time() + keepsake.seconds
-            self._keepsakes[connection.name] = (connection.user, keepsake, until)
+        if keepsake is None or connection.has_moved:
+            return
+        assert connection.user is not None
+        user, moment = connection.user.name, self._loop.time()
+        self._end_subscriptions(self.keepsakes.keep(connection.name, user, keepsake, moment))
 
-    def _end_keepsakes(self, moment: float) -> None:
-        """Clients that were away for as long as they said do not come again."""
-        ended = [name for name, (_, _, until) in self._keepsakes.items() if until < moment]
-        for name in ended:
-            _, keepsake, _ = self._keepsakes.pop(name)
-            for subscription in keepsake.subscriptions:
-                self._bus.multicast(SubscriptionEnded(0, name, subscription))
+    def _end_subscriptions(self, ended: Ended) -> None:
+        for client, subscription in ended:
+            self._bus.multicast(SubscriptionEnded(0, client, subscription))
         if ended:
             self.tick.ask()
 
+    def session_opened(self, client: str, user: str, *, is_elsewhere: bool) -> None:
+        """The bus says where a client is: the last who opened a session for it has it. What another client manager
+        has left of it is of yesterday, and ends nothing."""
+        here = self._named.get(client)
+        if here is not None and here.user is not None and here.user.name == user:
+            here.has_moved = is_elsewhere
+        if is_elsewhere:
+            self.keepsakes.drop(client, user)
+
     def closed(self, connection: Connection) -> None:
-        if connection in self.connections:
-            del self.connections[connection]
-            self.strangers.left(connection.host)
+        counted = self.connections.pop(connection, None)
+        if counted is not None:
+            self.strangers.left(counted)
         self._unproved.pop(connection, None)
         self._keep(connection)
         self._dirty.pop(connection, None)
@@ -455,17 +469,23 @@ class ClientManager:
         self._users = users
         self.desk.is_open = False
         self.desk.forget_passwords()
-        if [rule.text for rule in users.rules] != [rule.text for rule in self._access.rules]:
+        before = self._access.rules
+        if [rule.text for rule in users.rules] != [rule.text for rule in before]:
             self.record("rights-changed", version=users.version, rules=len(users.rules))
         self._access.replace(users.rules)
         # A moment later: one of them may be who changed it, and waits for the answer.
-        self._loop.call_later(_ANSWER_FIRST_SECONDS, self._end_strangers, users)
+        self._loop.call_later(_ANSWER_FIRST_SECONDS, self._end_strangers, users, before)
 
-    def _end_strangers(self, users: UserStore) -> None:
+    def _end_strangers(self, users: UserStore, before: Sequence[Rule]) -> None:
+        """What a client has was allowed when it began: who lost a right comes again, and is asked anew for each."""
         for connection in list(self.connections):
             user = connection.user
-            if user is not None and users.identity(user.name) != user:
+            if user is None:
+                continue
+            if users.identity(user.name) != user:
                 connection.end(Unavailable("the users of the server have changed", code="server-moved"))
+            elif loses(user, before, users.rules):
+                connection.end(Unavailable("your rights have changed: come again", code="server-moved"))
 
     def tls_of_port(self, tls_only: bool) -> Tls:
         """What a port speaks; `tls_only`: it is one for TLS."""
@@ -744,7 +764,9 @@ class ClientManager:
                 error = reply["error"]
                 connection.send_control(frames.Failed(message.request, error["code"], error["sentence"]))
 
-        surveyor.ask(message.subject, message.arguments, [keeper], answer)
+        assert connection.user is not None
+        arguments = ordered_by(connection.user.name, message.subject, message.arguments)
+        surveyor.ask(message.subject, arguments, [keeper], answer)
 
     @property
     def session_count(self) -> int:

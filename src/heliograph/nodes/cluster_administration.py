@@ -17,6 +17,7 @@ from heliograph.admin.administration import Outcome
 from heliograph.admin.subjects import (
     BUS,
     CERTIFICATE_RELOAD,
+    HAND_OVER,
     LOG,
     NODE,
     OVERRIDE,
@@ -39,6 +40,7 @@ from heliograph.model.rendezvous import chosen
 from heliograph.nodes.administrator import Administrator
 from heliograph.nodes.clock import Clock
 from heliograph.nodes.event_log import Event, EventLog
+from heliograph.nodes.handing_over import order_hand_over
 from heliograph.nodes.log_relay import LogRelay
 from heliograph.nodes.message_manager import MessageManager
 from heliograph.nodes.node_facts import client_manager_facts, partition_facts, process_facts, replica_facts
@@ -85,6 +87,7 @@ class ClusterAdministration:
         answers.register(BUS, self.bus_figures)
         answers.register(REMOVE_NODE, self._remove_node)
         answers.register(OVERRIDE, self._override)
+        answers.register(HAND_OVER, self._hand_over)
         answers.register(CERTIFICATE_RELOAD, lambda _: Outcome(server.reload_certificates()))
 
     def register_with(self, manager: MessageManager) -> None:
@@ -240,6 +243,10 @@ class ClusterAdministration:
         orders = self._orders()
         by = argument(arguments, "by", str, "")
         return Outcome(orders.override(by) if orders is not None else {"done": NOTHING})
+
+    def _hand_over(self, arguments: Arguments) -> Outcome:
+        server, by = self._server, argument(arguments, "by", str, "")
+        return Outcome(order_hand_over(server.own, server.replica, by, self._events.record))
 
     def _orders(self) -> PartitionOrders | None:
         server = self._server

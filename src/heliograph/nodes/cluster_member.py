@@ -17,6 +17,7 @@ from typing import Protocol, assert_never
 
 import msgspec
 
+from heliograph.bus import wire
 from heliograph.bus.commands import Command
 from heliograph.bus.corosync import Loop, Pending
 from heliograph.bus.interface import ChannelBus, Configuration, Damage, Incarnation, Membership, Origin, Place
@@ -41,7 +42,7 @@ from heliograph.cluster.events import (
 )
 from heliograph.cluster.view import View
 from heliograph.cluster.views import Views
-from heliograph.model.errors import Unavailable
+from heliograph.model.errors import NotKnownToAll, Unavailable
 from heliograph.model.limits import LOCAL_BUS_COMMANDS, RETURN_SECONDS, VIEW_TICK_SECONDS
 
 LEFT = "left"
@@ -171,10 +172,20 @@ class ClusterMember:
 
     def multicast(self, command: Command) -> None:
         """It takes effect when it is delivered. Nothing is kept here: Unavailable `bus-full` and `bus-lost` pass
-        through."""
+        through. Raises NotKnownToAll."""
         if self._stay is None or self._stay.is_over:
             raise Unavailable("this process is not in the channel", code="bus-lost")
+        level = self._stay.level
+        if level < wire.LEVEL and wire.level_of(command) > level:
+            raise NotKnownToAll(
+                "some nodes of the cluster are of an earlier version, which does not know this: upgrade all of them"
+            )
         self._stay.multicast(command)
+
+    @property
+    def level(self) -> int:
+        """How much may be said: what everybody in the view knows, or in the last one of this incarnation."""
+        return self._stay.level if self._stay is not None else wire.FIRST_LEVEL
 
     def nodes_changed(self) -> None:
         """A node came or went, or wants the others to know something now: that takes a new view."""
@@ -254,6 +265,7 @@ class _Stay:
         self.view: View | None = None
         self.is_installed = False
         self.is_over = False
+        self.level = wire.FIRST_LEVEL
         self.position = 0
         self.installed_at = 0
         self._applied_at = 0
@@ -442,7 +454,7 @@ class _Stay:
 
     def _install(self, view: View) -> None:
         """Not taken from the engine, which is through with the whole frame already."""
-        self.view, self.is_installed = view, True
+        self.view, self.is_installed, self.level = view, True, view.level
         self.installed_at = self._applied_at = self.position
         self._member.number = view.number
         self._handler.on_install(view)

@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from heliograph import __version__
-from heliograph.bus.commands import Command
+from heliograph.bus.commands import Command, SessionOpened
 from heliograph.bus.interface import Bus, ChannelBus
 from heliograph.bus.presence import CLIENT_MANAGER, MESSAGE_MANAGER
+from heliograph.cluster.partition_state import State
 from heliograph.cluster.roles import Roles
 from heliograph.cluster.view import View
 from heliograph.journal.disk import DISK, Disk
@@ -133,7 +134,9 @@ class ClusterServer:
         for name in cluster.all_sub_clusters if serves_clients else (cluster.sub_cluster,):
             clients = None
             if serves_clients:
-                clients = ClusterClients(self._tick, partial(self._lost_track, name), self._session_taken)
+                clients = ClusterClients(
+                    self._tick, partial(self._lost_track, name), self._session_taken, self._session_opened
+                )
                 clients.may_speak = False  # until there is a view in which somebody leads
             self.stations[name] = Station(
                 name,
@@ -280,8 +283,18 @@ class ClusterServer:
 
     def installed(self, station: Station, view: View) -> None:
         if self._clients is not None:
+            self._note_client_managers(station, view)
             self._clients.open_sessions()
         self._administration.on_install(station, view)
+
+    def _note_client_managers(self, station: Station, view: View) -> None:
+        assert self._clients is not None
+        me, standing = station.member.incarnation, station.standing
+        assert me is not None, "a view is installed"
+        assert standing is not None, "a view is installed"
+        here = [node.name for _, hello in view.hellos for node in hello.nodes if node.role == CLIENT_MANAGER]
+        is_whole = standing.partition.state is State.A
+        self._clients.keepsakes.note_managers(station.sub_cluster, me, here, is_whole=is_whole)
 
     def changed(self, station: Station) -> None:
         if not self._ready.is_set() and self._counts:
@@ -388,6 +401,10 @@ class ClusterServer:
     def _lost_track(self, sub_cluster: str) -> None:
         """Who leads there knows of nothing that is under way here."""
         self.begin_anew(self.stations[sub_cluster])
+
+    def _session_opened(self, fact: SessionOpened, is_elsewhere: bool) -> None:
+        if self._clients is not None and fact.client:
+            self._clients.session_opened(fact.client, fact.user, is_elsewhere=is_elsewhere)
 
     def _session_taken(self, session: SessionId) -> None:
         if self._sub_clusters is not None:

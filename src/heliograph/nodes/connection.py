@@ -105,6 +105,7 @@ class Connection(asyncio.Protocol):
         self._has_departed = False
         self._successors: list[tuple[Connection, str]] = []
         self.name = ""  # that only one connection has at a time, if it has one
+        self.has_moved = False  # its client has come to another client manager meanwhile
         self.host = ""  # where the client is
         self._address = ""  # the same, and its port
         self._parting = ""  # why it ends, if anybody said so

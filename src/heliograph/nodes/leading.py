@@ -19,6 +19,7 @@ from heliograph.bus.commands import (
     ChunkRead,
     Command,
     CommitAsked,
+    Confirmed,
     ConsumerAttached,
     ConsumerDetached,
     ConsumerRetired,
@@ -118,6 +119,11 @@ class Leading:
         self._bodies: Bodies[None] = Bodies(BODY_CACHE_BYTES // 2)
         self._names = itertools.count(1)
         self._decisions: list[Command] = []
+        self._told = 0  # the index up to which "yes" may have been decided
+        self._had: dict[Incarnation, int] = {}  # through which index those who came along have had it on disk
+        self._owed = 0  # the index that a backup of this view must have on disk before a "yes" is said again
+        self._held: list[Command] = []  # what waits for that
+        self._of_the_stored = RecentRequests()  # whose answers say that something is stored
         self._unsaid: deque[Command] = deque()
         self._flying: deque[Command] = deque()
         self._may_say = False
@@ -129,7 +135,7 @@ class Leading:
     @property
     def has_said_all(self) -> bool:
         """Whether nothing waits to be said, or for its delivery."""
-        return not (self._unsaid or self._flying or self._decisions or self._records)
+        return not (self._unsaid or self._flying or self._decisions or self._held or self._records)
 
     def introduces_itself(self) -> Logged:
         """All that this log does not say, as whoever has just caught up is told it."""
@@ -255,7 +261,7 @@ class Leading:
         whole, unless its session is back."""
         attached = self._consumers.get(fact.consumer)
         is_back = attached is None or self.sessions.get(attached.session) == sender
-        if is_back or fact.consumer not in self._manager.catalogue.doubts:
+        if is_back or not self._manager.may_be_elsewhere(fact.consumer):
             return False
         if fact.request:
             self.multicast(Answered(fact.request, {}))
@@ -310,10 +316,15 @@ class Leading:
             self._touched.update(dict.fromkeys(command.consumers))
         elif isinstance(command, Answered | Rejected):
             self._answered.add(command.request)
+            if self._manager.tells_stored:
+                self._of_the_stored.add(command.request)
             command = self._as_may_be_said(command)
         elif isinstance(command, Refused) and command.lane == self._sent_again:
             command = _perhaps_taken(command)
-        self._decisions.append(command)
+        if self._owed and self._is_yes(command):
+            self._held.append(command)
+        else:
+            self._decisions.append(command)
         self._manager.ask_for_tick()
 
     def _as_may_be_said(self, answer: Answered | Rejected) -> Answered | Rejected:
@@ -353,7 +364,8 @@ class Leading:
 
     def follows(self, backup: Incarnation) -> None:
         """A backup has caught up. Its marks come when it has been introduced."""
-        self._there[backup] = 0
+        self._note_told()
+        self._there[backup], self._had[backup] = 0, 0
         self._introduces = True
         self._manager.ask_for_tick()
         self._tell()
@@ -362,12 +374,52 @@ class Leading:
         """PROTOCOL 5: the mark of a synchronised backup, given in this view."""
         if backup in self._there:
             self._there[backup] = max(index, self._there[backup])
+            if self._owed and index >= self._owed:
+                self._let_go()
             self._tell()
 
     def only_these_follow(self, backups: Collection[Incarnation]) -> None:
         """Another view begins, before anything is handled in it: who is synchronised. Their marks count anew."""
+        self._note_told()
+        self._had = {each: max(self._had.get(each, 0), self._there.get(each, 0)) for each in backups}
         self._there = dict.fromkeys(backups, 0)
+        if backups and max(self._had.values()) < self._told:
+            self._hold_back()
+        else:
+            self._let_go()
         self._tell()
+
+    def _note_told(self) -> None:
+        """How far "yes" may have been decided: by the marks of backups, or without any by this disk alone."""
+        told = max(self._there.values()) if self._there else self._manager.place.index
+        self._told = max(self._told, told)
+
+    def _hold_back(self) -> None:
+        """PROTOCOL 5: a "yes" counts by the marks of one view. What was one without a backup and was not heard there
+        is one here when a backup of this view has the log too. The same goes for what is asked again."""
+        self._owed = self._told
+        for waiting in (self._flying, self._unsaid):
+            for at, command in enumerate(waiting):
+                if isinstance(command, Logged):
+                    others = self._without_yes(command.decisions)
+                    waiting[at] = msgspec.structs.replace(command, decisions=others)
+        self._decisions = self._without_yes(self._decisions)
+
+    def _without_yes(self, decisions: list[Command]) -> list[Command]:
+        self._held += [each for each in decisions if self._is_yes(each)]
+        return [each for each in decisions if not self._is_yes(each)]
+
+    def _is_yes(self, decision: Command) -> bool:
+        """Whether it says that something is stored. Such a decision may come later than others that were made with
+        it: it does whenever a disk is slow."""
+        if isinstance(decision, Answered):
+            return bool(decision.binds) or decision.request in self._of_the_stored
+        return isinstance(decision, Confirmed)
+
+    def _let_go(self) -> None:
+        self._owed = 0
+        self._decisions = self._held + self._decisions
+        self._held = []
 
     @property
     def backups(self) -> list[Incarnation]:
@@ -490,7 +542,8 @@ class Leading:
         ]
         handled = [(bytes(sender), sequence) for sender, sequence in self._handled.items()]
         refused: list[tuple[Address, LaneId]] = []
-        unconfirmed: list[tuple[LaneId, int]] = []
+        # What is held back is news to clients: whoever takes over before it is said has to say it.
+        unconfirmed = [(each.lane, each.last) for each in self._held if isinstance(each, Confirmed)]
         marks: list[tuple[Address, LaneId, int]] = []
         resumed: list[tuple[Address, LaneId]] = []
         for destination in self._manager.catalogue.all_destinations():
@@ -498,7 +551,8 @@ class Leading:
             refused += [(destination.address, lane) for lane in destination.intake.refused()]
             unconfirmed += destination.intake.unconfirmed()
             resumed += [(destination.address, lane) for lane in destination.intake.resumed()]
-        answered = list(self._answered)
+        held = {each.request: None for each in self._held if isinstance(each, Answered | Rejected)}
+        answered = [request for request in self._answered if request not in held]
         return Introduction(sessions, given, handled, refused, answered, unconfirmed, marks, resumed)
 
     def _find(self, identity: ConsumerId) -> tuple[MessageList | None, Consumer | None]:
@@ -566,6 +620,7 @@ class Leading:
         before this view, and others may have taken it who are not here."""
         unheard: list[Handed] = []
         self._decisions = _in_doubt(self._decisions, is_restricted=is_restricted)
+        self._held = _in_doubt(self._held, is_restricted=is_restricted)
         for said in (self._unsaid, self._flying):
             for at, command in enumerate(said):
                 if isinstance(command, Logged):

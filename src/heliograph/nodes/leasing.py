@@ -58,9 +58,14 @@ class Leasing:
         self._taking: dict[Key, _Taking] = {}
 
     def depth(self, question: Asked) -> None:
-        """How many messages wait in a queue, for a reader that wants to end when it has them."""
+        """How many messages wait in a queue, for a reader that wants to end when it has them; and, for a `name`, the
+        last epoch and the last batch under it that took effect, for one that goes on."""
         queue = destination_named(self._manager.catalogue, question.arguments)
-        self._pipelines.answer(question.request, {"messages": queue.figures().depth})
+        body = {"messages": queue.figures().depth}
+        if "name" in question.arguments:
+            name, marks = name_in(question.arguments), self._pipelines.marks
+            body["epoch"], body["batch"] = marks.number(Kind.EPOCH, name), marks.number(Kind.BATCH, name)
+        self._pipelines.answer(question.request, body)
 
     # ---- taking
 

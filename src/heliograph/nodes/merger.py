@@ -15,12 +15,11 @@ import msgspec
 
 from heliograph.bus.interface import Incarnation
 from heliograph.cluster.merging import Keeping, Marking, Plan, Transfer, plan_of
-from heliograph.cluster.ranges import NONE, Ranges, common, minus, union
+from heliograph.cluster.ranges import ALL_THAT_FOLLOWS, NONE, Ranges, common, minus, union
 from heliograph.destinations.alert_destination import AlertDestination
 from heliograph.destinations.alerts.records import KINDS, decode_channel
 from heliograph.destinations.alerts.union import union_of
 from heliograph.destinations.branch import (
-    ALL_THAT_FOLLOWS,
     MOVED,
     NUMBERS,
     Account,
@@ -32,6 +31,7 @@ from heliograph.destinations.branch import (
     as_known_to,
     fill_like,
     header_of,
+    held_back_in,
     is_topic,
     lying_in,
     summary_of,
@@ -492,12 +492,10 @@ async def lying_here(manager: MessageManager, number: int) -> tuple[Lying, Layou
     state = manager.recovery.destination_state(number)
     lying = lying_in(state, manager.catalogue.ledger.base_of(number))
     layout = await layout_of(manager, lying)
+    destination = manager.catalogue.by_number[number]
     for list_number, unseen in lying.unseen_by.items():
-        held = [
-            layout.numbers_of(lane, ((first, ALL_THAT_FOLLOWS),), ((since, ALL_THAT_FOLLOWS),))
-            for lane, first, since in manager.catalogue.by_number[number].held_since_it_came(list_number)
-        ]
-        lying.unseen_by[list_number] = union(unseen, common(lying.marked[list_number], union(*held)))
+        held = held_back_in(destination, list_number, layout)
+        lying.unseen_by[list_number] = union(unseen, common(lying.marked[list_number], held))
     return lying, layout
 
 

@@ -188,7 +188,7 @@ class MessageManager:
         self._kept_seconds = kept_seconds
         self._loop = asyncio.get_running_loop()
         self.now, self.microseconds = clock.now, clock.microseconds
-        self._boot = clock.boot_id()
+        self.boot = clock.boot_id()  # names this run of the machine
         self._load_rate = 0.0
         self._load_at, self._load_bytes = 0.0, 0.0
         self._new_identity = partial(clock.secret, _IDENTITY_BYTES)
@@ -215,6 +215,7 @@ class MessageManager:
         self._preparing = Preparing(self, self._committing)
         self.pipelines = Pipelines(self, issuer, self._preparing)
         self.stable_lsn = 0  # everything up to here is stored, wherever it has to be
+        self.tells_stored = False  # whether what is decided just now was waiting for that
         self.stable_index = NOT_YET  # the same as an index of the log, where several managers have it
         self.mover = Mover(self, issuer)
         self.own_messages = OwnMessages(self, issuer)
@@ -270,7 +271,7 @@ class MessageManager:
         """The state at this index, as another manager could start from it."""
         self.end_of_tick()
         if self.recovery is None:
-            return snapshot_of(self.catalogue, self._boot, self.place.state)
+            return snapshot_of(self.catalogue, self.boot, self.place.state)
         state, _ = self.recovery.state(self.place.state)
         return encode_state(state)
 
@@ -278,7 +279,7 @@ class MessageManager:
         """Go to work with what was there when the last manager that led had ended."""
         assert self.recovery is not None, "it leads already"
         files = self.large.references()
-        inheritance = self.recovery.finish(self.journal, boot=self._boot)
+        inheritance = self.recovery.finish(self.journal, boot=self.boot)
         self.recovered_messages = inheritance.messages
         self.journal.check_all_there()
         pledged, self.recovery = self.recovery.pledged, None
@@ -289,9 +290,15 @@ class MessageManager:
         self._preparing.recovered(pledged)
         if self.catalogue.is_replicated and not self.place.identity:
             self.append(RecordKind.IDENTITY, 0, 0, self._new_identity())
-        self.append(RecordKind.STARTED, 0, 0, self._boot)
+        self.append(RecordKind.STARTED, 0, 0, self.boot)
         self._begin()
         restore_doubtful(self, inheritance)
+
+    @property
+    def has_lost_its_end(self) -> bool:
+        """Whether the log that it reads may once have been longer: what was not forced is lost with the machine."""
+        assert self.recovery is not None, "who leads has its own end"
+        return not self.recovery.stopped_clean and self.place.boot != self.boot
 
     def take_over(self, given: list[Given]) -> Inheritance:
         """Go to work where another manager stopped a moment ago. What consumers have is for the caller to
@@ -545,15 +552,16 @@ class MessageManager:
         for attendant in attendance.of(session):
             if is_lost and attendant.away_until > self.now() + lease_seconds:
                 continue
-            if is_closed and attendant.consumer in self.catalogue.doubts:
+            if is_closed and self.may_be_elsewhere(attendant.consumer):
                 continue
             destination = self.catalogue.by_address.get(attendant.address)
             self._consumer_changed(attendant.consumer)
             if lease_seconds and attendant.can_be_claimed and destination is not None:
-                attendance.went_away(attendant, self.now() + lease_seconds)
+                begins_doubt = lease_seconds >= DOUBT_SECONDS
+                attendance.went_away(attendant, self.now() + lease_seconds, is_in_doubt=begins_doubt)
                 self.run(destination, destination.handle(ConsumerAway(attendant.consumer), now))
                 is_in_doubt = attendant.consumer in self.catalogue.doubts
-                if lease_seconds >= DOUBT_SECONDS and attendant.attached is not None and not is_in_doubt:
+                if begins_doubt and attendant.attached is not None and not is_in_doubt:
                     self._note_doubt(doubt_of(attendant.attached, destination))
             else:
                 self._end_doubt(attendant.consumer)
@@ -627,6 +635,22 @@ class MessageManager:
         """The cluster is whole: what was with clients of another part has the lease of any other."""
         self.catalogue.attendance.wait_at_most_until(self.now() + lease_seconds)
 
+    def view_is_over(self) -> None:
+        """The cluster may be in parts from here on: no lease of what is in doubt passes."""
+        self.catalogue.attendance.doubt_until(self.now() + DOUBT_SECONDS)
+
+    def view_begins(self, *, was_whole: bool) -> None:
+        """`was_whole`: no part can have gone its own way since the last one."""
+        if was_whole:
+            self.catalogue.attendance.was_whole()
+        else:
+            self.view_is_over()
+            self.catalogue.attendance.was_not_whole()
+
+    def may_be_elsewhere(self, consumer: ConsumerId) -> bool:
+        """Whether its client may settle in another part what it has. While the cluster is whole nobody does."""
+        return consumer in self.catalogue.doubts and self.lease_of(consumer) > DOUBT_SECONDS / 2
+
     def lease_of(self, consumer: ConsumerId) -> float:
         """For how many seconds a consumer that is away is waited for; 0: it is there."""
         until = self.catalogue.attendance.away_until(consumer)
@@ -641,7 +665,8 @@ class MessageManager:
         if lease_seconds:
             for attendant in attendance.of(attached.session):
                 if attendant.consumer == attached.consumer:
-                    attendance.went_away(attendant, self.now() + lease_seconds)
+                    is_in_doubt = lease_seconds >= DOUBT_SECONDS or attached.consumer in self.catalogue.doubts
+                    attendance.went_away(attendant, self.now() + lease_seconds, is_in_doubt=is_in_doubt)
 
     # ---- carrying out
 
@@ -714,10 +739,10 @@ class MessageManager:
     def announce_when_stored(self, decision: Decision) -> None:
         """Tell everybody when all that was written so far is stored, wherever it has to be."""
         lsn = self.journal.next_lsn - 1
+        self._noting.append((lsn, decision))
         if lsn <= self.stable_lsn:
-            self._bus.multicast(decision)
+            self._tell_noted(lsn)
         else:
-            self._noting.append((lsn, decision))
             self._tick.ask()
 
     def _release_page(self, page: Page) -> None:
@@ -924,7 +949,7 @@ class MessageManager:
     def _snapshot(self) -> None:
         place = self.place.state
         if self.recovery is None:
-            self.journal.snapshot([snapshot_of(self.catalogue, self._boot, place)])
+            self.journal.snapshot([snapshot_of(self.catalogue, self.boot, place)])
             return
         state, held = self.recovery.state(place)
         self.journal.count_anew(held)
@@ -948,6 +973,7 @@ class MessageManager:
     def log_stored(self, lsn: int) -> None:
         """The log is stored up to here, wherever it has to be."""
         self.stable_lsn = max(self.stable_lsn, lsn)
+        self.tells_stored = True
         persisting = self._persisting
         stored: dict[int, tuple[Destination, list[Block]]] = {}
         while persisting and persisting[0][0] <= lsn:
@@ -966,11 +992,17 @@ class MessageManager:
                 found[1].append(what)
         self._tell_stored(stored)
         self.alerting.stored(lsn)
-        while self._noting and self._noting[0][0] <= lsn:
-            self._bus.multicast(self._noting.popleft()[1])
+        self._tell_noted(lsn)
         self.large.log_stored(lsn)
         self.administrator.stored(lsn)
+        self.tells_stored = False
         self._tick.ask()
+
+    def _tell_noted(self, lsn: int) -> None:
+        was, self.tells_stored = self.tells_stored, True
+        while self._noting and self._noting[0][0] <= lsn:
+            self._bus.multicast(self._noting.popleft()[1])
+        self.tells_stored = was
 
     def _tell_stored(self, stored: dict[int, tuple[Destination, list[Block]]]) -> None:
         """Producers wait for this: their confirmations leave before anything is handed out."""

@@ -14,6 +14,7 @@ from heliograph.admin.moving import MoveOrder
 from heliograph.destinations.destination import Destination
 from heliograph.destinations.effects import AnyEffect, Continue
 from heliograph.destinations.moving import Gathering, copies_of, wants_another_turn
+from heliograph.destinations.removals import Removal
 from heliograph.journal.records import RecordKind
 from heliograph.model.block import Block, Span, parse
 from heliograph.model.errors import NO_ROOM, ClientFault, HeliographError, StorageFull
@@ -113,7 +114,8 @@ class _Move:
         released: list[AnyEffect] = []
         ranges = source.messages.removed(spans, released)
         if ranges:
-            manager.note(RecordKind.DONE, source, source.messages.number, ranges)
+            marks = [] if target is not None else [Removal.DELETED.mark]
+            manager.note(RecordKind.DONE, source, source.messages.number, ranges + marks)
         if target is not None:
             self._adopt(target, blocks)
         source.measure(released)

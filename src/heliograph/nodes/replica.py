@@ -55,7 +55,7 @@ from heliograph.cluster.standing import Standing
 from heliograph.cluster.view import View
 from heliograph.journal.records import RecordKind
 from heliograph.model.claim import first_tag
-from heliograph.model.errors import HeliographError, Unavailable
+from heliograph.model.errors import CorruptJournal, HeliographError, Unavailable
 from heliograph.model.limits import RESTRICTED_START_SECONDS, STUCK_SECONDS
 from heliograph.nodes.catching_up import (
     BRINGING_FAILED,
@@ -106,6 +106,8 @@ class Channel(Protocol):
     def nodes_changed(self) -> None: ...
 
     def has_ended(self, incarnation: Incarnation) -> bool: ...
+
+    def leave(self) -> None: ...
 
 
 class ManagerBus:
@@ -158,6 +160,7 @@ class Replica:
         self._following: Following | None = None
         self._is_installed = False
         self._is_leaving = False
+        self._is_handing_over = False  # it was ordered to, and stays
         self._is_full = False
         self._is_stuck = False
         self._grace: asyncio.TimerHandle | None = None  # nobody leads: others may still come who know more
@@ -196,18 +199,37 @@ class Replica:
         self._following = self._follow()
 
     async def hand_over(self) -> bool:
-        """Let a backup lead, as before this node is stopped: no client notices. Whether one does."""
+        """Let a backup lead, as before this node is stopped: no client notices. Whether one does.
+
+        It stays until the view is in force. What is accepted in one that never is waits until all are together
+        again, as if a restricted part had accepted it, and that may be long after this one has gone.
+        """
         self._is_leaving = True
-        if self.channel is None or not self._has_backup:
-            return self._leading is None
-        self.channel.nodes_changed()
+        if self._leading is not None and not self._has_backup:
+            return False
+        if self.channel is not None and self._leading is not None:
+            self.channel.nodes_changed()
         try:
             async with asyncio.timeout(_HAND_OVER_SECONDS):
-                while self._leading is not None:
+                while self._leading is not None or not self._is_through:
                     await asyncio.sleep(_LOOK_AGAIN_SECONDS)
         except TimeoutError:
             return False
         return True
+
+    def let_another_lead(self) -> None:
+        """By order, which is answered first. It holds for the next view, whoever leads there."""
+        asyncio.get_running_loop().call_later(_ANSWER_FIRST_SECONDS, self._hand_over_now)
+
+    def _hand_over_now(self) -> None:
+        if self._is_installed and self._has_backup:
+            self._is_handing_over = True
+            self._tell_nodes_changed()
+
+    @property
+    def _is_through(self) -> bool:
+        """Whether the view, if there is one, needs nothing more of this member in order to be in force."""
+        return not self._is_installed or self._standing is None or self._standing.may_act
 
     async def stop(self) -> None:
         self.reunion.suspend()
@@ -248,13 +270,18 @@ class Replica:
             proposed=_encoded(place.proposed),
             is_synchronised=self._leading is not None or follows,
             is_leading=self._leading is not None,
-            is_leaving=self._is_leaving or self._is_full or self._lacks_content,
+            is_leaving=self._wants_another_to_lead,
             address=self.host.address,
             cluster=place.identity,
             expected=self._expected,
             is_waiting=not self._has_waited,
             has_branches=bool(self.reunion.branches.all),
+            log_level=place.level,
         )
+
+    @property
+    def _wants_another_to_lead(self) -> bool:
+        return self._is_leaving or self._is_handing_over or self._is_full or self._lacks_content
 
     @property
     def _lacks_content(self) -> bool:
@@ -365,6 +392,12 @@ class Replica:
         self._reopen()
         return self.manager
 
+    def cannot_lead(self, error: CorruptJournal | OSError) -> None:
+        """What it would lead with cannot be read: it stops, and another leads."""
+        self.manager.journal_failed(error)
+        if self.channel is not None:
+            self.channel.leave()
+
     def goes_on_leading(self, leading: Leading) -> None:
         self._leading = self._bus.leading = leading
         self.regate()
@@ -460,6 +493,8 @@ class Replica:
             self._read(following, decision)
         except LostPlace as lost:
             self._lost_place(lost)
+        except HeliographError as error:
+            self._cannot_read(following, error)
 
     def _read(self, following: Following, decision: Command) -> None:
         if isinstance(decision, Logged):
@@ -469,6 +504,11 @@ class Replica:
                 self._has_caught_up()
         else:
             following.decided(decision)
+
+    def _cannot_read(self, following: Following, error: HeliographError) -> None:
+        """The log goes on with something that this version does not know: it counts for nothing more, and ends."""
+        following.has_log = following.is_synchronised = False
+        self.manager.journal_failed(error)
 
     def _has_caught_up(self) -> None:
         """The others may count on it, which takes a view: in an unrestricted one it is fixed who has the log."""
@@ -495,6 +535,7 @@ class Replica:
         if self._leading is not None:
             self._leading.suspend()
             self._enter_no_view()
+            self.manager.view_is_over()
 
     def view_ended(self, handed_out: HandedOut, came: Collection[Incarnation]) -> None:
         """`came`: who is straight from the view that is over together with this member."""
@@ -514,7 +555,7 @@ class Replica:
         assert self.channel is not None, "a view is installed by a member"
         self.reunion.suspend()
         self.reunion.installed()
-        self._is_installed = True
+        self._is_installed, self._is_handing_over = True, False
         self.roles, self._standing = roles, standing
         self._view = view
         if self._following is not None:
@@ -609,6 +650,9 @@ class Replica:
                 self._read(following, decision)
         except LostPlace as lost:
             self._lost_place(lost)
+            return
+        except HeliographError as error:
+            self._cannot_read(following, error)
             return
         self._say_synchronised()
 
@@ -738,6 +782,7 @@ class Replica:
             self._entered(view)
             self._leading.only_these_follow(roles.backups)
             self.reunion.awaits(self._from_other_parts(roles))
+            self._see_who_may_settle_elsewhere(roles)
             kept, self._kept = self._kept, []
             self._handle_all(self._leading, kept)
         leading = self._leading
@@ -829,17 +874,26 @@ class Replica:
         self.reunion.awaits(self._from_other_parts(roles))
         if took_over:
             self._enter_no_view()
-            self._handle_all(leading, following.take_over(leading))
+            facts = following.take_over(leading)
+            self._see_who_may_settle_elsewhere(roles)
+            self._handle_all(leading, facts)
             self.manager.begin_turns()
         else:
             self.manager.lead()
             for attendant in self.manager.catalogue.attendance.all():
                 assert attendant.attached is not None, "the journal says how it came"
                 leading.remembers(attendant.attached)
+            self._see_who_may_settle_elsewhere(roles)
         self._following = None
         self._end_bringing()  # who led before is not asked any more
         leading.multicast(Leads(self.manager.place.index, anew=not took_over))
         self._record("replica-leads", took_over=took_over, index=self.manager.place.index)
+
+    def _see_who_may_settle_elsewhere(self, roles: Roles) -> None:
+        """Before anything is handled in a view: who restarted, or was elsewhere in between, may have led a part of
+        its own, and so may who is not here."""
+        is_whole = roles.partition.state is State.A
+        self.manager.view_begins(was_whole=is_whole and all(who in self._came for who in roles.states))
 
     def _give_up_catching_up(self) -> None:
         """What it has on disk is what it leads with: all of it, also what was cut off in memory only."""
@@ -850,7 +904,7 @@ class Replica:
 
     def _entered(self, view: View) -> None:
         """Where the log was when the view began: there it may part from others."""
-        record = self.manager.place.enter(view.number, view.id)
+        record = self.manager.place.enter(view.number, view.id, view.level, self.manager.boot)
         self.manager.append(RecordKind.VIEW, 0, 0, record)
 
     # ---- what the cluster is (docs/decisions/0014)

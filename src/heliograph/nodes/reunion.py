@@ -32,7 +32,7 @@ from heliograph.bus.commands import (
 from heliograph.bus.interface import Incarnation, Origin
 from heliograph.destinations.branch import Branch
 from heliograph.journal.records import RecordKind
-from heliograph.model.errors import HeliographError, Unavailable
+from heliograph.model.errors import CorruptJournal, HeliographError, Unavailable
 from heliograph.model.large import LargeReference
 from heliograph.model.limits import UNION_WAIT_SECONDS, WHOLE_EVERY_RECORDS
 from heliograph.nodes.branches import Branches
@@ -347,16 +347,24 @@ class Reunion:
         """Act again, with all that was said meanwhile."""
         self._is_draining = False
         if self._retreated is not None:
-            (leading, following), self._retreated = self._retreated, None
-            leading.end_of_tick()
-            facts = following.take_over(leading)
-            assert not facts, "who retreats has handled everything"
-            self._replica.manager.begin_turns()
-            self._replica.goes_on_leading(leading)
-            leading.multicast(Leads(self._replica.manager.place.index))
+            retreated, self._retreated = self._retreated, None
+            try:
+                self._lead_again(*retreated)
+            except (CorruptJournal, OSError) as error:
+                self._replica.cannot_lead(error)
+                return
         while self._unheard:
             origin, command = self._unheard.popleft()
             self._replica.on_apply(origin, [command])
+
+    def _lead_again(self, leading: Leading, following: Following) -> None:
+        """Raises CorruptJournal, OSError: what it would lead with cannot be read."""
+        leading.end_of_tick()
+        facts = following.take_over(leading)
+        assert not facts, "who retreats has handled everything"
+        self._replica.manager.begin_turns()
+        self._replica.goes_on_leading(leading)
+        leading.multicast(Leads(self._replica.manager.place.index))
 
     def stop(self) -> None:
         if self._task is not None:

@@ -79,7 +79,7 @@ class Seen:
                 is_news = True
             elif kind is ConsumerAttached:
                 assert isinstance(command, ConsumerAttached)
-                if command.claim is not None:
+                if command.claim is not None and not command.again:  # else it has gone on, and was given more
                     handed_out.claimed(command.consumer)
         if self._is_own is not None and handed_out.has_word:
             self._ask(at_once=self._is_first and concerns_others)

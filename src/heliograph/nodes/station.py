@@ -13,6 +13,7 @@ from typing import Final, Protocol
 
 import msgspec
 
+from heliograph.bus import wire
 from heliograph.bus.commands import (
     AMONG_NODES,
     OF_THE_VIEW,
@@ -101,6 +102,7 @@ class Station:
         self._left = asyncio.Event()
         self._is_in = False  # in a view, which may be over
         self._left_because = ""
+        self._not_understood = ""
 
     def enter(self, bus: ChannelBus, channel: str) -> None:
         loop = asyncio.get_running_loop()
@@ -234,7 +236,9 @@ class Station:
         self._household.changed(self)
 
     def _damaged(self, damage: Damage) -> None:
-        """Bytes that were not understood: of a stranger, or of a node of another version."""
+        """Bytes that were not understood: of a stranger, or of a node of another version. If a member said them,
+        `on_left` follows."""
+        self._not_understood = damage.sentence
         self._record("bus-damage", code=damage.code, sentence=damage.sentence, node=damage.place.node)
 
     def on_suspend(self) -> None:
@@ -244,6 +248,7 @@ class Station:
     def on_install(self, view: View) -> None:
         roles = roles_in(view)
         try:
+            self._check_knows_enough(view)
             self._household.check_belongs(self, roles)
         except HeliographError as error:
             self._household.failed_with(error)
@@ -259,9 +264,7 @@ class Station:
             try:
                 self.replica.on_install(view, roles, self.standing)
             except (CorruptJournal, OSError) as error:
-                # What it would lead with cannot be read: it stops, and another leads.
-                self.replica.manager.journal_failed(error)
-                self.member.leave()
+                self.replica.cannot_lead(error)
                 return
         self._seen.installed(roles.client_managers if self._dispatch_majority else (), me)
         self._let_clients_speak(roles, came)
@@ -270,6 +273,14 @@ class Station:
             self._is_in, self._left_because = True, ""
             self._record("node-entered-the-channel", members=len(view.members))
         self._household.changed(self)
+
+    def _check_knows_enough(self, view: View) -> None:
+        """Raises HeliographError if something may stand in the log, or be said, that this version does not know."""
+        level = next(hello.level for who, hello in view.hellos if who == self.member.incarnation)
+        if level < view.log_level:
+            raise too_old(
+                f"the cluster has gone on to level {view.log_level} of its protocol, and this version knows {level}"
+            )
 
     def _record_view(self, view: View, roles: Roles) -> None:
         """Whoever reads this later sees who was apart from whom, and in what state (P10)."""
@@ -412,11 +423,23 @@ class Station:
             self._household.begin_anew(self)
             if self.replica is not None:
                 self.replica.begin_anew()
-        self.member.re_enter()
+        if why == wire.UNKNOWN:
+            # It would hear it again, and nobody is served by a member that comes and goes.
+            self._household.failed_with(too_old(self._not_understood))
+            self.member.leave()
+        else:
+            self.member.re_enter()
 
 
 def _asked_nothing(_request: int) -> bool:
     return False
+
+
+def too_old(why: str) -> HeliographError:
+    return HeliographError(
+        f"{why}: this node leaves, and has lost nothing. Upgrade it to the version of the others, and start it again",
+        code="node-too-old",
+    )
 
 
 def came_with(view: View, me: Incarnation) -> tuple[Incarnation, ...]:

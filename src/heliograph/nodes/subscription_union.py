@@ -16,9 +16,8 @@ from typing import Final
 
 import msgspec
 
-from heliograph.cluster.ranges import NONE, Ranges, common, union
+from heliograph.cluster.ranges import ALL_THAT_FOLLOWS, NONE, Ranges, common, union
 from heliograph.destinations.branch import (
-    ALL_THAT_FOLLOWS,
     Account,
     Branch,
     Layout,

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from heliograph.bus import wire
 from heliograph.bus.assembling import Assembler
 from heliograph.bus.commands import ChunkSent, Command, Confirmed
 from heliograph.bus.frames import HEADER_BYTES, FrameWriter, Piece
@@ -11,6 +12,7 @@ from heliograph.bus.interface import NO_VIEW, Change, Configuration, Incarnation
 from heliograph.model.errors import ProtocolFault, Unavailable
 from heliograph.model.ids import LaneId, SessionId
 from heliograph.model.limits import BUS_FRAME_BYTES, MAX_BUS_PAYLOAD_BYTES
+from tests.golden.bus_specimens import entry
 
 ANN = Place(1, 100)
 ANNS = Incarnation(b"A" * 16)
@@ -187,28 +189,39 @@ def test_pieces_of_several_senders_do_not_mix() -> None:
 
 
 def test_a_frame_without_an_end_holds_no_more_than_a_frame() -> None:
-    """Nobody honest sends it; who does is reported, and later frames count."""
+    """Nobody honest sends it. Whoever hears it cannot know what the others made of it."""
     writer = FrameWriter(ANNS)
     assembler = Assembler()
     junk = memoryview(bytes(BUS_FRAME_BYTES - HEADER_BYTES))
     assembler.receive(ANN, writer._piece(1, [junk]))
     for _ in range(MAX_BUS_PAYLOAD_BYTES // len(junk) - 1):
         assert assembler.receive(ANN, writer._piece(0, [junk])) is None
-    with pytest.raises(ProtocolFault, match="a frame of more than"):
+    with pytest.raises(Unavailable, match="a frame of more than"):
         assembler.receive(ANN, writer._piece(0, [junk]))
-    assert assembler.receive(ANN, writer._piece(2, [junk])) is None
-    writer.add(chunk(1, 10))
-    assert heard(assembler, writer.seal()) == [chunk(1, 10)]
 
 
-def test_a_frame_that_breaks_off_and_one_without_a_beginning_are_reported() -> None:
+def test_a_frame_that_breaks_off_and_one_without_a_beginning_end_it() -> None:
     writer = FrameWriter(ANNS)
     assembler = Assembler()
     assembler.receive(ANN, writer._piece(1, [b"some"]))
-    with pytest.raises(ProtocolFault, match="begins before the last one ended"):
+    with pytest.raises(Unavailable, match="begins before the last one ended"):
         assembler.receive(ANN, writer._piece(3, [b""]))
-    with pytest.raises(ProtocolFault, match="without a beginning"):
+    writer, assembler = FrameWriter(ANNS), Assembler()
+    assembler.receive(ANN, writer._piece(3, [b""]))
+    with pytest.raises(Unavailable, match="without a beginning"):
         assembler.receive(ANN, writer._piece(2, [b"rest"]))
+
+
+@pytest.mark.req("M9")
+def test_who_does_not_know_a_command_of_a_member_cannot_go_on() -> None:
+    """What it shares a frame with was for this one as well: to pass over either would be to lose it."""
+    writer, assembler = FrameWriter(ANNS), Assembler()
+    writer.add(chunk(1, 10))
+    assert heard(assembler, writer.seal()) == [chunk(1, 10)]
+    unknown = wire.ENTRY.pack(60_000, 0, 0, 0)
+    with pytest.raises(Unavailable, match="command 60000, which this version does not know") as ended:
+        assembler.receive(ANN, writer._piece(3, [entry(chunk(2, 10)), unknown]))
+    assert ended.value.code == wire.UNKNOWN
 
 
 @given(st.binary(max_size=300))
@@ -222,5 +235,5 @@ def test_a_payload_of_anything_is_read_or_refused_with_a_code(raw: bytes) -> Non
     writer = FrameWriter(ANNS)
     try:
         Assembler().receive(ANN, writer._piece(3, [raw]))
-    except ProtocolFault as fault:
+    except Unavailable as fault:
         assert fault.code in {"bus-frame-malformed", "bus-command-unknown"}  # noqa: PT017 - both are right

@@ -5,12 +5,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heliograph.bus import wire
-from heliograph.bus.commands import Dispatched, Published
+from heliograph.bus.bridge_words import Relayed
+from heliograph.bus.commands import Command, Confirmed, Dispatched, Published
+from heliograph.bus.interface import Incarnation, Origin, Place, Stamp
 from heliograph.model import block
 from heliograph.model.block import Span
 from heliograph.model.destination import Address
 from heliograph.model.errors import ProtocolFault
-from heliograph.model.ids import ConsumerId
+from heliograph.model.ids import ConsumerId, LaneId
+from heliograph.model.limits import MAX_BUS_NESTING
 from tests.golden.bus_specimens import COMMANDS, ENTRIES, entry
 from tests.golden.specimens import BLOCKS
 
@@ -51,6 +54,19 @@ def test_fields_that_no_reader_can_take_are_refused(nested: bytes) -> None:
     fields = b"\x92\x01\x81\xa4body" + nested
     with pytest.raises(ProtocolFault, match="bus-frame-malformed"):
         wire.read(wire.ENTRY.pack(74, 0, len(fields), 0) + fields)
+
+
+def test_commands_within_commands_have_an_end() -> None:
+    origin = Origin(Place(1, 1), Incarnation(bytes(16)), 1, Stamp(bytes(24)))
+    command: Command = Confirmed(LaneId(bytes(16)), 1)
+    for _ in range(MAX_BUS_NESTING):
+        command = Relayed(b"", origin, [command])
+    assert wire.read(entry(command)) == [command]
+    raw, fields = entry(command), entry(Relayed(b"", origin, []))[wire.ENTRY_BYTES :]
+    for _ in range(2_000):
+        raw = wire.ENTRY.pack(wire.CODES[Relayed], 0, len(fields), len(raw)) + fields + raw
+    with pytest.raises(ProtocolFault, match="more than 8 deep"):
+        wire.read(raw)
 
 
 def test_a_block_that_lies_about_its_length_is_refused() -> None:

@@ -1,5 +1,6 @@
 """`helio cluster init`: what it writes, and what it refuses."""
 
+import json
 import shutil
 import stat
 import subprocess
@@ -92,6 +93,74 @@ def test_a_key_that_is_there_is_not_written_over(tmp_path: Path) -> None:
 )
 def test_hosts_that_make_no_ring_are_refused(tmp_path: Path, hosts: list[str], sentence: str) -> None:
     assert sentence in " ".join(refused(tmp_path, *hosts).split())
+    assert not (tmp_path / "authkey").exists()
+
+
+def warned(folder: Path, *arguments: str) -> list[str]:
+    """What it warns of, which is the same in words."""
+    said = init(folder / "words", *arguments)
+    warnings = json.loads(init(folder / "json", *arguments, "--json"))["warnings"]
+    assert said.count("warning: ") == len(warnings)
+    for warning in warnings:
+        assert warning in said
+    found: list[str] = warnings
+    return found
+
+
+@pytest.mark.req("P9")
+@pytest.mark.parametrize(
+    ("count", "sentences"),
+    [
+        (1, ["only h1 keeps messages", "clients come to h1 only"]),
+        (2, ["two hosts with client managers: if the one that was there first is lost"]),
+        (3, []),
+        (4, ["4 hosts with client managers, an even number"]),
+        (5, []),
+        (6, ["6 hosts with client managers, an even number"]),
+    ],
+)
+def test_it_warns_of_too_few_hosts_and_of_an_even_number(
+    tmp_path: Path, count: int, sentences: list[str]
+) -> None:
+    warnings = warned(tmp_path, *[f"h{number}=10.0.0.{number}" for number in range(1, count + 1)])
+    assert len(warnings) == len(sentences)
+    for warning, sentence in zip(warnings, sentences, strict=True):
+        assert sentence in warning
+        assert "three" in warning
+
+
+@pytest.mark.req("P9")
+def test_it_warns_of_hosts_that_have_one_kind_of_node_only(tmp_path: Path) -> None:
+    roles = ["--role", "south=client-manager", "--role", "west=message-manager"]
+    warnings = warned(tmp_path, *HOSTS, "east=10.0.0.4", *roles)
+    assert [warning.partition(":")[0] for warning in warnings] == [
+        "no message manager is on south",
+        "no client manager is on west",
+    ]
+    assert all("accepts no messages" in warning for warning in warnings)
+    settings = {name: load(tmp_path / "words" / f"{name}.toml").cluster for name in ("south", "west", "east")}
+    assert {name: each.role for name, each in settings.items()} == {
+        "south": "client-manager",
+        "west": "message-manager",
+        "east": "both",
+    }
+    assert all(each.message_managers == 3 for each in settings.values())
+    told = init(tmp_path / "told", *HOSTS, "east=10.0.0.4", *roles)
+    assert "helio://10.0.0.1:7700,10.0.0.2:7700,10.0.0.4:7700" in told
+
+
+@pytest.mark.parametrize(
+    ("roles", "sentence"),
+    [
+        (["nowhere=both"], "a role is written HOST=both|client-manager|message-manager"),
+        (["south=manager"], "a role is written"),
+        ([f"{name}=client-manager" for name in ("north", "south", "west")], "needs a message manager"),
+        ([f"{name}=message-manager" for name in ("north", "south", "west")], "needs a client manager"),
+    ],
+)
+def test_roles_that_make_no_cluster_are_refused(tmp_path: Path, roles: list[str], sentence: str) -> None:
+    given = [word for role in roles for word in ("--role", role)]
+    assert sentence in " ".join(refused(tmp_path, *HOSTS, *given).split())
     assert not (tmp_path / "authkey").exists()
 
 

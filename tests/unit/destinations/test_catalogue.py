@@ -24,6 +24,7 @@ from heliograph.destinations.topic import Topic
 from heliograph.destinations.waiting import Residence
 from heliograph.journal.records import Record, RecordKind
 from heliograph.model.destination import Address
+from heliograph.model.errors import HeliographError
 from heliograph.model.ids import SessionId, lane_of
 from heliograph.model.session_token import TOKEN_BYTES, token_of
 from tests.unit.destinations.stories import a_session, asked, lone, told
@@ -173,6 +174,18 @@ def test_a_restart_remembers_sessions_and_destinations_as_written() -> None:
     assert again.sessions[kept].lost_at == 70.0, "nobody is connected yet"
     assert again.by_number[1].address == ORDERS
     assert isinstance(resumed(again, kept), Answered)
+
+
+@pytest.mark.req("M9")
+def test_a_record_of_a_later_version_is_not_passed_over() -> None:
+    recovery = CatalogueRecovery(new_catalogue(), 70.0)
+    for kind in RecordKind:
+        assert kind < 200
+    with pytest.raises(
+        HeliographError, match="a record of kind 200, which this version does not know"
+    ) as late:
+        recovery.record(Record(200, 0, 0, 1, 8, b"news"))
+    assert late.value.code == "journal-version"
 
 
 # ---- clients that store and forward (U7)

@@ -7,6 +7,7 @@ import struct
 import msgspec
 import pytest
 
+from heliograph.cluster.ranges import ALL_THAT_FOLLOWS, Ranges
 from heliograph.destinations.catalogue import DestinationRecord
 from heliograph.destinations.ledger import KnownRecord, Ledger
 from heliograph.destinations.transactions import CommitRecord
@@ -34,6 +35,14 @@ def publish(
     ledger.add(kind, QUEUE, first, pack([b"body"] * count, lane=lane, first=first, timestamp=1))
 
 
+def commit(ledger: Ledger, transaction: int) -> None:
+    ledger.add(RecordKind.COMMITTED, 0, 0, encode(CommitRecord(SESSION, transaction, True, [], [1])))
+
+
+def since(first: int) -> Ranges:
+    return ((first, ALL_THAT_FOLLOWS),)
+
+
 def done(ledger: Ledger, *ranges: tuple[int, int]) -> None:
     ledger.add(RecordKind.DONE, QUEUE, 0, b"".join(struct.pack("<QQ", *each) for each in ranges))
 
@@ -42,9 +51,9 @@ def test_a_lane_is_remembered_from_its_first_use_until_the_cluster_was_whole_twi
     ledger = a_ledger()
     publish(ledger, 5)
     publish(ledger, 6, count=10)
-    assert ledger.lanes_of(QUEUE) == {LANE: 5}
+    assert ledger.lanes_of(QUEUE) == {LANE: since(5)}
     ledger.roll({QUEUE: 16})
-    assert ledger.lanes_of(QUEUE) == {LANE: 5}, "one may not have heard of it yet"
+    assert ledger.lanes_of(QUEUE) == {LANE: since(5)}, "one may not have heard of it yet"
     ledger.roll({QUEUE: 16})
     assert ledger.lanes_of(QUEUE) == {}
 
@@ -55,9 +64,9 @@ def test_a_lane_begins_with_what_filled_a_gap_before_its_first_use() -> None:
     ledger.roll({QUEUE: 2})
     publish(ledger, 10, kind=RecordKind.JOINED)
     publish(ledger, 15, kind=RecordKind.JOINED)
-    assert ledger.lanes_of(QUEUE) == {LANE: 10}
+    assert ledger.lanes_of(QUEUE) == {LANE: since(10)}
     ledger.add(RecordKind.KNOWN, QUEUE, 0, encode(KnownRecord(LANE, ((5, 9),))))
-    assert ledger.lanes_of(QUEUE) == {LANE: 5}
+    assert ledger.lanes_of(QUEUE) == {LANE: since(5)}
 
 
 def test_done_marks_are_kept_by_number_for_what_is_older_than_the_last_place_but_one() -> None:
@@ -72,6 +81,20 @@ def test_done_marks_are_kept_by_number_for_what_is_older_than_the_last_place_but
     done(ledger, (21, 30), (100, 120))
     assert ledger.base_of(QUEUE) == 101
     assert ledger.done_of(QUEUE) == {0: ((11, 30), (100, 100))}
+
+
+def test_what_has_a_lower_number_than_was_next_is_as_young_as_all_that_follows() -> None:
+    """Numbers of messages that are not persistent are given again: whoever counted them takes the rest for older."""
+    ledger = a_ledger()
+    ledger.roll({QUEUE: 6})
+    ledger.roll({QUEUE: 6})
+    ledger.numbered(QUEUE, 5)
+    publish(ledger, 7, count=4)
+    assert ledger.base_of(QUEUE) == 5
+    done(ledger, (5, 5))
+    assert ledger.done_of(QUEUE) == {}, "it follows from the lane"
+    ledger.numbered(QUEUE, 9)
+    assert (ledger.base_of(QUEUE), ledger.last_base_of(QUEUE)) == (5, 5)
 
 
 def test_a_million_messages_that_are_done_in_order_are_one_range() -> None:
@@ -96,8 +119,25 @@ def test_what_is_staged_is_nobodys_before_it_is_committed() -> None:
     ledger.add(RecordKind.COMMITTED, 0, 0, encode(CommitRecord(SESSION, 1, False, [], [])))
     publish(ledger, 3, kind=RecordKind.STAGED)
     ledger.roll({QUEUE: 1})
-    ledger.add(RecordKind.COMMITTED, 0, 0, encode(CommitRecord(SESSION, 2, True, [], [1])))
+    commit(ledger, 2)
     assert ledger.unmade_of(QUEUE, LANE) == ((1, 2),), "the first two were rolled back"
+
+
+def test_what_is_committed_long_after_it_was_staged_is_of_the_lane_when_it_is_committed() -> None:
+    """Its number is a young one: what is done of it is told by its lane, or by nothing."""
+    ledger = a_ledger()
+    publish(ledger, 20, kind=RecordKind.STAGED)
+    ledger.roll({QUEUE: 1})
+    ledger.roll({QUEUE: 1})
+    assert ledger.unmade_of(QUEUE, LANE) == ((20, 20),), "it is nobody's, however long it is open"
+    publish(ledger, 24, kind=RecordKind.STAGED)
+    commit(ledger, 1)
+    assert ledger.unmade_of(QUEUE, LANE) == ()
+    assert ledger.lanes_of(QUEUE) == {LANE: ((20, 20), *since(24))}, "what came between is older"
+    ledger.roll({QUEUE: 3})
+    assert ledger.lanes_of(QUEUE) == {LANE: ((20, 20), *since(24))}
+    ledger.roll({QUEUE: 3})
+    assert ledger.lanes_of(QUEUE) == {}
 
 
 def test_a_destination_that_was_deleted_is_remembered_with_its_lanes() -> None:

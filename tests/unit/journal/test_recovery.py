@@ -40,12 +40,16 @@ class Log:
             for payload in payloads
         )
         self.lsn += skipped
+        return self.frame_of(records, len(payloads), skipped)
+
+    def frame_of(self, records: bytes, count: int, skipped: int = 0) -> int:
+        """With right checksums, whatever is in it."""
         place = self.position
         self.segments[-1] += pack_frame_header(
-            len(records), crc32c(records), self.lsn, len(payloads), skipped, self.durable, place, SEED
+            len(records), crc32c(records), self.lsn, count, skipped, self.durable, place, SEED
         )
         self.segments[-1] += records
-        self.lsn += len(payloads)
+        self.lsn += count
         return place
 
     def sync(self) -> None:
@@ -206,6 +210,36 @@ def test_a_hole_in_the_lsns_must_be_explained() -> None:
     log.frame(b"six?")
     with pytest.raises(CorruptJournal, match="LSN 5 follows"):
         recover(log)
+
+
+@pytest.mark.parametrize("size", [4, 8, 15])
+def test_a_frame_too_short_for_its_record_is_refused_with_its_place(size: int) -> None:
+    """Wherever it stands: in the middle what follows is not read as its record; at the very end nothing follows."""
+    log = Log()
+    log.frame(b"one")
+    place = log.frame_of(bytes(size), 1)
+    at_the_end = SEGMENT_BYTES - len(log.segments[0])
+    for behind in (b"", bytes(at_the_end)):
+        scan = LogScan(seed=SEED, start=position_of(1, 0), lsn=1, on_record=lambda _: None)
+        with pytest.raises(CorruptJournal, match="do not add up") as refused:
+            scan.feed(1, bytes(log.segments[0]) + behind, "segment 1")
+        assert refused.value.position == offset_of(place)
+
+
+def test_a_record_that_reaches_beyond_its_frame_is_handed_to_nobody() -> None:
+    log = Log()
+    log.frame(b"one")
+    log.frame_of(RECORD_HEADER.pack(40, 1, 0, 0, 5, 6) + b"8 bytes.", 1)
+    found: list[bytes] = []
+    scan = LogScan(
+        seed=SEED,
+        start=position_of(1, 0),
+        lsn=1,
+        on_record=lambda record: found.append(bytes(record.payload)),
+    )
+    with pytest.raises(CorruptJournal, match="do not add up"):
+        scan.feed(1, bytes(log.segments[0]).ljust(SEGMENT_BYTES, b"\0"), "segment 1")
+    assert found == [b"one"]
 
 
 def test_a_frame_that_stands_where_it_was_not_written_is_refused() -> None:

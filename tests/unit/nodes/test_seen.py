@@ -130,11 +130,22 @@ def test_another_view_begins_with_nothing_seen_and_nothing_to_say() -> None:
 def test_a_claim_settles_what_its_consumer_was_given_before() -> None:
     story = Story()
     story.dispatched(3)
-    attached = ConsumerAttached(
-        1, Address("queue:orders"), CONSUMER, SessionId(b"s" * 16), 5, claim=Claim([(3, 3)])
-    )
-    story.seen.on_apply(OTHER, [attached], 4)
+    story.seen.on_apply(OTHER, [_claim()], 4)
     assert story.seen.handed_out.dropped((ME, OTHER), lambda _: ME, goes_through=False) == []
+
+
+def test_a_claim_that_is_asked_again_settles_nothing_that_was_given_since_the_first() -> None:
+    """Also where the first was heard in another view, or before this member was there."""
+    story = Story()
+    story.dispatched(3)
+    story.seen.on_apply(OTHER, [_claim(again=True)], 4)
+    [dropped] = story.seen.handed_out.dropped((ME, OTHER), lambda _: ME, goes_through=False)
+    assert (dropped.consumer, dropped.first, dropped.last) == (CONSUMER, 3, 3)
+
+
+def _claim(*, again: bool = False) -> ConsumerAttached:
+    session, claim = SessionId(b"s" * 16), Claim([(3, 3)])
+    return ConsumerAttached(1, Address("queue:orders"), CONSUMER, session, 5, claim=claim, again=again)
 
 
 @pytest.mark.req("P8")
