@@ -52,10 +52,13 @@ imports: $(STAMP_DEV) ## the direction of imports, and engines kept free of I/O
 sim: $(STAMP_DEV) ## a cluster and its clients on virtual time, under every fault, on all cores (SEEDS=200)
 	$(BIN)/python -m simulation --workload cluster --seeds 0:$(SEEDS) --shrink --processes 0 --json
 	$(BIN)/python -m simulation --workload sub-clusters --seeds 0:$$(( $(SEEDS) / 4 )) --shrink --processes 0 --json
+	$(BIN)/python -m simulation --workload several-buses --seeds 0:$$(( $(SEEDS) / 8 )) --shrink --processes 0 --json
 
-sim-plants: $(STAMP_DEV) ## bugs that are planted on purpose: which seed shows each, and by which checker (an hour and more)
+sim-plants: $(STAMP_DEV) ## bugs that are planted on purpose: which seed shows each, and by which checker (hours)
 	$(BIN)/python -m simulation --workload cluster --seeds 0:500 --plants --processes 0
 	$(BIN)/python -m simulation --workload sub-clusters --seeds 0:500 --plants --processes 0
+	$(BIN)/python -m simulation --workload partitions --seeds 0:2000 --plants --processes 0
+	$(BIN)/python -m simulation --workload feed --seeds 0:500 --plants --processes 0
 
 sim-partitions: $(STAMP_DEV) ## the same while the network is cut into parts and healed (SEEDS=2000)
 	$(BIN)/python -m simulation --workload partitions --seeds 0:$(SEEDS) --shrink --story --processes 0 --json
@@ -79,7 +82,7 @@ bench-cluster: $(STAMP_BENCH) ## measure a replicated queue beside RabbitMQ's an
 bench-alerts: $(STAMP_BENCH) ## measure alerts: publishing, newcomers and cancels among 100,000 live and 10,000 subscriptions
 	$(BIN)/python -m benchmarks.alerts $(ARGS)
 
-bench-spark: $(STAMP_SPARK) ## measure what Spark reads from a server beside what it reads from memory (needs Java 17)
+bench-spark: $(STAMP_BENCH) ## measure what Spark reads from a server beside what it reads from memory (needs Java 17)
 	$(BIN)/python -m benchmarks.spark $(ARGS)
 
 bench-protocols: $(STAMP_BENCH) ## measure paho-mqtt, stomp.py and Proton through Heliograph beside Mosquitto, ActiveMQ and Artemis

@@ -2,11 +2,13 @@
 leaving out what this user may not do."""
 
 import os
+from collections.abc import Generator
 
 import pytest
 from hypothesis import settings
 
 from tests.debian import install, needs_of, skip_without
+from tests.missing import as_failed
 
 # Whoever changes something is told what that broke, and not what was never tried before: examples are the same in
 # every run. `make nightly` looks for new ones.
@@ -32,6 +34,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(pytest.mark.skip(reason="needs the superuser"))
         elif item.path.parent.name in _TOGETHER:
             item.add_marker(pytest.mark.xdist_group(item.path.parent.name))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """Nor is a whole file left out where nothing may be."""
+    report = yield
+    as_failed(report)
+    return report
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

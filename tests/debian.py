@@ -3,7 +3,7 @@
     @pytest.mark.debian({"mosquitto_pub": "mosquitto-clients"})
 
 A name with a slash in it is a file. As root, what the chosen tests lack is installed before the first of them begins,
-so that no test's time is spent on it; otherwise they are skipped, and say what to do.
+so that no test's time is spent on it; otherwise they are left out, and say what to do (`tests/missing.py`).
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+
+from tests.missing import leave_out
 
 MARKER = "debian"
 INSTALL_SECONDS = 900
@@ -59,7 +61,7 @@ def skip_without(needs: Needs) -> None:
     """Says what to do about it."""
     if missing := missing_of(needs):
         packages = " ".join(sorted(set(missing.values())))
-        pytest.skip(f"{', '.join(missing)} not found; as root: apt-get install {packages}")
+        leave_out(f"{', '.join(missing)} not found; as root: apt-get install {packages}")
 
 
 def needs_of(item: pytest.Item) -> dict[str, str]:

@@ -131,6 +131,14 @@ class ServerProcess:
         """The most it ever had in use."""
         return _status(self.pid, "VmHWM")
 
+    def sockets(self) -> int:
+        """How many it has open now."""
+        count = 0
+        for file in Path(f"/proc/{self.pid}/fd").iterdir():
+            with suppress(FileNotFoundError):  # it was closed meanwhile
+                count += os.readlink(file).startswith("socket:")
+        return count
+
     async def __aenter__(self) -> Self:
         await self.start()
         return self
@@ -166,8 +174,8 @@ def _toml_of(settings: Settings) -> str:
 @asynccontextmanager
 async def embedded(folder: Path, settings: Settings | None = None) -> AsyncIterator[EmbeddedServer]:
     """A server in this loop. It stops cleanly at the end."""
-    fixed = {"server.host": "127.0.0.1", "server.port": 0, "server.data": str(folder / "data")}
-    server = EmbeddedServer(load(None, {**(settings or {}), **fixed}))
+    fixed = {"server.port": 0, "server.data": str(folder / "data")}
+    server = EmbeddedServer(load(None, {"server.host": "127.0.0.1", **(settings or {}), **fixed}))
     await server.start()
     try:
         yield server
