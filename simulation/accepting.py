@@ -89,11 +89,12 @@ class Accepting:
         return _Wait(key, transport, views[node], node) if node in views else None
 
     def _unconfirmed(self, sender: Sending) -> str:
-        """The oldest of its messages of which it has heard nothing."""
+        """The oldest of its messages of which it has heard nothing. When a sender gives up, it has heard why: one
+        that is in doubt is told so, and nothing more will be said of it or of those behind it."""
         life, sent = sender.life, self._history.sent
         number = self._first.get(life, 1)
         while (found := sent.get(f"{life}:{number}")) is not None and (
-            found.confirmed_at or found.was_refused
+            found.confirmed_at or found.was_refused or found.sent_at <= sender.gave_up_at
         ):
             number += 1
         self._first[life] = number

@@ -159,6 +159,26 @@ def summarise(
     return summary
 
 
+class Catch(msgspec.Struct, frozen=True):
+    """Which seed shows a planted bug, and what is wrong with the same seed in the same weather without it."""
+
+    seed: int
+    violation: str
+    of_control: list[str]
+    cpu_seconds: float
+
+
+def caught(workload: str, seeds: range, plant: str, *, processes: int = 1) -> Catch | None:
+    """The first seed that shows a bug. It counts only where the seed is clean without the bug (`of_control`): many
+    plants have a weather of their own, in which nothing else is run."""
+    plan = plan_for(workload, plant)
+    summary = summarise(workload, seeds, plant=plant, processes=processes, plan=plan)
+    for seed, violations in summary.violations.items():
+        control = summarise(workload, range(seed, seed + 1), plan=plan).violations
+        return Catch(seed, violations[0], control.get(seed, []), summary.cpu_seconds)
+    return None
+
+
 @contextlib.contextmanager
 def _each(job: Job, seeds: range, processes: int) -> Iterator[Iterator[Result]]:
     """In the order of the seeds, whoever runs them."""
