@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from heliograph.bus.commands import Command, ConsumerDetached, DestinationDeleted, Published, SessionResumed
+from heliograph.cluster.partition_state import State
 from heliograph.cluster.ranges import NONE, Ranges
 from heliograph.destinations.branch import Branch
 from heliograph.model.block import parse_trusted
@@ -332,6 +333,57 @@ def test_what_a_part_handed_out_comes_marked_though_its_machine_was_lost_with_th
         assert [copy.times for copy in letters] == [1] * (7 - given) + [2] * given
         marked = ["marked" in " ".join(copy.history) for copy in letters]
         assert marked == [False] * (7 - given) + [True] * given
+
+    play(story, tmp_path)
+
+
+@pytest.mark.req("M8", "P6")
+def test_who_leads_a_part_has_that_on_its_disk_before_it_hands_anything_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its machine is lost with all that was written since: what it may have handed out comes marked all the same."""
+    disk, kept, regate = tmp_path / "n2", tmp_path / "kept", Replica.regate
+
+    def keeps_the_disk(self: Replica) -> None:
+        roles = self.roles
+        if (
+            self.name == "1.2"
+            and roles is not None
+            and roles.partition.state is State.D
+            and not kept.exists()
+        ):
+            shutil.copytree(disk, kept)
+        regate(self)
+
+    monkeypatch.setattr(Replica, "regate", keeps_the_disk)
+
+    async def story(world: Parts) -> None:
+        here, there = world.desks
+        second = world.nodes[1]
+        sender = await world.lane(there, "topic:x")
+        there.detach(there.taker("topic:x", "client", alone=False, subscription="subscription"))
+        await world.until(lambda: not there.waiting, "a subscriber was there")
+        await world.send(there, sender, 3)
+        await second.die(0)
+        await world.cut([0, 1], [0, 1])
+        await second.start()
+        await world.until(lambda: len(world.leaders()) == 2, "each part has a primary")
+        world.lose(there)
+        other = world.add_desk(1)
+        taker = other.taker("topic:x", "client", alone=False, subscription="subscription", credit=40)
+        await world.until(lambda: len(taker.tags) == 3, "the subscriber of that part has all")
+        await second.die(0)
+        shutil.rmtree(disk)
+        kept.rename(disk)
+        monkeypatch.setattr(Clock, "boot_id", lambda _: b"another")
+        world.lose(other)
+        await world.heal()
+        await second.start()
+        await world.settled()
+        await world.take_all(here, {"subscription": "topic:x"})
+        copies = [each.copies["subscription"] for each in world.judge.letters.values()]
+        assert len(copies) == 3
+        assert all("marked" in " ".join(copy.history) for copy in copies)
 
     play(story, tmp_path)
 

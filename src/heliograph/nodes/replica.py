@@ -793,18 +793,22 @@ class Replica:
         self._forget_bodies = self._forget_bodies or bool(newcomers)
         dropped, self._dropped = self._dropped, []
         state = roles.partition.state
-        leading.decide_afresh(dropped, is_restricted=state is State.D)
+        leading.decide_afresh(dropped, is_restricted=is_restricted)
         assert self.channel is not None, "who leads is in the channel"
         has_ended = self.channel.has_ended
         leading.only_these_are_here(self._came, has_ended)
         self.reunion.only_these_are_here(self._came, lambda who: leading.lease_after(who, has_ended))
-        takes_along = state is not State.D and self._standing is not None and self._standing.takes_along
+        takes_along = not is_restricted and self._standing is not None and self._standing.takes_along
         self.manager.run(None, self.manager.catalogue.views.enter(view.id, state, takes_along=takes_along))
-        if not self._first_tag or state is State.D or self._from_other_parts(roles):
+        if not self._first_tag or is_restricted or self._from_other_parts(roles):
             self._first_tag = self._first_tag_in(view, roles)
+        if is_restricted:
+            # What it hands out it does not force. If its machine is lost with the note of that, the record of the
+            # view tells what may have gone (`destinations/untraced.py`).
+            self.manager.journal.sync_now()
         self.regate()
         self._regain()
-        if state is State.D:
+        if is_restricted:
             self._act()
 
     def _handle_all(self, leading: Leading, facts: list[Fact]) -> None:
