@@ -72,7 +72,8 @@ def _count_backups_too_late(self: Replica, view: View, roles: Roles) -> None:
     _begin_to_lead(self, view, replace(roles, backups=()))
     self.manager.journal.sync_now()
     assert self._leading is not None
-    self._leading.only_these_follow(roles.backups)
+    self._leading._there = dict.fromkeys(roles.backups, 0)  # and what was a "yes" without them stays one
+    self._leading._tell()
 
 
 def _believe_the_log(self: Following, logged: Logged) -> list[Shipped]:

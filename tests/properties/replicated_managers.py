@@ -138,9 +138,9 @@ class Node:
             if pending is not None:
                 pending.cancel()
         server._tick._writes = server._tick._sends = ()
-        for task in (server.replica._catching_up, server.replica._bringing):
-            if task is not None:
-                task.cancel()
+        server.replica.bringing.stop()
+        if server.replica._catching_up is not None:
+            server.replica._catching_up.cancel()
         await server.replica.host.stop()
         abandon(server.replica.manager)
 

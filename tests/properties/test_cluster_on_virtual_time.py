@@ -613,7 +613,7 @@ def test_a_backup_that_loses_its_place_while_a_view_is_made_catches_up(
                 return  # the bus takes it too late
         say(stay, word)
         if len(hellos) == 1 and word is hellos[0]:
-            backup._lost_place(LostPlace("the content of a large message could not be had"))
+            backup.lost_place(LostPlace("the content of a large message could not be had"))
 
     monkeypatch.setattr(_Stay, "_say", says)
     assert backup.channel is not None

@@ -16,7 +16,7 @@ from heliograph.cluster.ranges import Ranges
 from heliograph.model.block import BodyKind, pack_lone, parse
 from heliograph.model.errors import Unavailable
 from heliograph.model.large import FileId, LargeReference, encode_reference
-from heliograph.nodes import catching_up, replica
+from heliograph.nodes import bringing, catching_up
 from heliograph.nodes.message_manager import MessageManager
 from tests.properties.parted_world import Parts
 from tests.properties.replicated_desk import Desk, Sender
@@ -41,7 +41,7 @@ def content_does_not_come_to(node: Node) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(node.manager.large, "on_command", lambda _: None)
         patch.setattr(catching_up, "bring_file", fails)
-        patch.setattr(replica, "bring_file", fails)
+        patch.setattr(bringing, "bring_file", fails)
         yield
 
 

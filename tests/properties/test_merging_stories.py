@@ -923,7 +923,7 @@ def _sides(first: Node, second: Node) -> tuple[Leading, Following]:
     assert second.server is not None
     assert first.server.replica is not None
     assert second.server.replica is not None
-    leading, following = first.server.replica.leading, second.server.replica._following
+    leading, following = first.server.replica.leading, second.server.replica.following
     assert leading is not None
     assert following is not None
     return leading, following

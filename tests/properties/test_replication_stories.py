@@ -194,7 +194,7 @@ def test_whoever_takes_over_confirms_its_first_messages_when_a_backup_has_them_t
         assert second.server is not None
         assert third.server is not None
         assert third.server.replica is not None
-        following = third.server.replica._following
+        following = third.server.replica.following
         assert following is not None
         with monkeypatch.context() as silent:
             silent.setattr(following, "say_stored", lambda: None)

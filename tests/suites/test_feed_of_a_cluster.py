@@ -339,7 +339,7 @@ def test_who_takes_over_says_nothing_before_what_it_inherited_is_stored(tmp_path
             before, last = await until_read(connection, 5)
             kept = []
             for server in cluster.nodes.values():
-                following = server.replica._following if server.replica is not None else None
+                following = server.replica.following if server.replica is not None else None
                 if following is not None:
                     kept.append((following, following.say_stored))
                     following.say_stored = lambda: None  # type: ignore[method-assign]

@@ -15,7 +15,7 @@
     any         | left the channel                     | away
 
 Which it is follows from the view alone (`cluster/roles.py`); what it does there is in `leading.py`, `following.py`,
-`catching_up.py` and `reunion.py`.
+`catching_up.py`, `bringing.py` and `reunion.py`.
 """
 
 from __future__ import annotations
@@ -57,14 +57,8 @@ from heliograph.journal.records import RecordKind
 from heliograph.model.claim import first_tag
 from heliograph.model.errors import CorruptJournal, HeliographError, Unavailable
 from heliograph.model.limits import RESTRICTED_START_SECONDS, STUCK_SECONDS
-from heliograph.nodes.catching_up import (
-    BRINGING_FAILED,
-    Host,
-    bring_file,
-    bring_history,
-    bring_lost,
-    catch_up,
-)
+from heliograph.nodes.bringing import Bringing
+from heliograph.nodes.catching_up import Host, catch_up
 from heliograph.nodes.clock import CLOCK, Clock
 from heliograph.nodes.event_log import Record, ignore
 from heliograph.nodes.following import Fact, Following, LostPlace
@@ -179,10 +173,8 @@ class Replica:
         self._decides_later = False
         self._unread: list[Command] = []  # decisions that came before it had the log they go on from
         self._catching_up: asyncio.Task[None] | None = None
-        self._bringing: asyncio.Task[None] | None = None
-        self._remembering: asyncio.Task[None] | None = None
         self.host = Host(lambda: self.manager, lambda: self.reunion.branches, clock.secret(_KEY_BYTES))
-        self._lacks_history = False  # something that readers hold
+        self.bringing = Bringing(self)
         self._forcing: deque[tuple[int, Callable[[], None]]] = deque()
         self.manager = self._made()
         self.reunion = Reunion(self, self.manager)
@@ -234,19 +226,19 @@ class Replica:
     async def stop(self) -> None:
         self.reunion.suspend()
         self._end_waiting()
-        for task in (self._catching_up, self._bringing, self._remembering):
-            if task is not None:
-                task.cancel()
+        self.bringing.stop()
+        if self._catching_up is not None:
+            self._catching_up.cancel()
         await self.host.stop()
         self.manager.stop(led=not self._has_backup)
 
     def _made(self) -> MessageManager:
         manager = self._make_manager(self._bus)
-        manager.pipelines.feeding.on_lack = self._lacks_some_history
+        manager.pipelines.feeding.on_lack = self.bringing.bring_more_history
         return manager
 
     def _follow(self) -> Following:
-        following = Following(self.manager, self._say, self._own_disk_has, self._bring)
+        following = Following(self.manager, self._say, self._own_disk_has, self.bringing.bring_content)
         self.manager.shipping = following
         return following
 
@@ -288,7 +280,7 @@ class Replica:
         """Messages of its log refer to files that it does not have, and others do: one of them should lead."""
         following = self._following
         return following is not None and (
-            following.lacks_content or self.manager.large.has_lost_some or self._lacks_history
+            following.lacks_content or self.manager.large.has_lost_some or self.bringing.lacks_history
         )
 
     @property
@@ -344,6 +336,10 @@ class Replica:
         return self._leading
 
     @property
+    def following(self) -> Following | None:
+        return self._following
+
+    @property
     def is_following(self) -> bool:
         return self._following is not None and self._following.is_synchronised
 
@@ -360,10 +356,21 @@ class Replica:
             raise Unavailable("it is not here any more", code="catch-up-failed")
         return self.roles.states[who].address
 
+    def address_of_primary(self) -> str:
+        """Where whoever leads can be asked. It has the content of every large message; a backup may wait for it."""
+        roles = self.roles
+        if roles is None or roles.primary is None:
+            return ""
+        return roles.states[roles.primary].address
+
     def addresses_of_others(self) -> list[str]:
         """Where the other message managers of the view are reached."""
         states = self.roles.states.values() if self.roles is not None else ()
         return [state.address for state in states if state.name != self.name]
+
+    @property
+    def view(self) -> View | None:
+        return self._view
 
     @property
     def is_whole(self) -> bool:
@@ -388,9 +395,21 @@ class Replica:
     def retreat(self) -> MessageManager:
         """Read the journal again, and do not act."""
         self._leading = self._bus.leading = None
-        self._end_bringing()
+        self.bringing.end_content()
         self._reopen()
         return self.manager
+
+    def lost_place(self, lost: LostPlace) -> None:
+        """The others must not count on this manager, and it has to catch up."""
+        self._record("replica-lost-its-place", sentence=lost.sentence)
+        following = self._following
+        assert following is not None
+        following.has_log = following.is_synchronised = False
+        self._unread.clear()
+        if lost.is_parted and self._view is not None:
+            self.manager.append(RecordKind.VIEW, 0, 0, self.manager.place.retract(self._view.id))
+        if self.channel is not None:
+            self.channel.nodes_changed()
 
     def cannot_lead(self, error: CorruptJournal | OSError) -> None:
         """What it would lead with cannot be read: it stops, and another leads."""
@@ -401,7 +420,7 @@ class Replica:
     def goes_on_leading(self, leading: Leading) -> None:
         self._leading = self._bus.leading = leading
         self.regate()
-        self._regain()
+        self.bringing.regain_content()
 
     def became_whole(self) -> None:
         """Every message manager has all that any had: nothing waits any more."""
@@ -492,7 +511,7 @@ class Replica:
         try:
             self._read(following, decision)
         except LostPlace as lost:
-            self._lost_place(lost)
+            self.lost_place(lost)
         except HeliographError as error:
             self._cannot_read(following, error)
 
@@ -514,18 +533,6 @@ class Replica:
         """The others may count on it, which takes a view: in an unrestricted one it is fixed who has the log."""
         if self._standing is not None and self._standing.is_left_out:
             self._tell_nodes_changed()
-
-    def _lost_place(self, lost: LostPlace) -> None:
-        """The others must not count on this manager, and it has to catch up."""
-        self._record("replica-lost-its-place", sentence=lost.sentence)
-        following = self._following
-        assert following is not None
-        following.has_log = following.is_synchronised = False
-        self._unread.clear()
-        if lost.is_parted and self._view is not None:
-            self.manager.append(RecordKind.VIEW, 0, 0, self.manager.place.retract(self._view.id))
-        if self.channel is not None:
-            self.channel.nodes_changed()
 
     # ---- views
 
@@ -609,13 +616,6 @@ class Replica:
             if self._following is not None and not self._following.has_log:
                 await asyncio.sleep(_TRY_AGAIN_SECONDS)
 
-    def _primary(self) -> str:
-        """Where whoever leads can be asked. It has the content of every large message; a backup may wait for it."""
-        roles = self.roles
-        if roles is None or roles.primary is None:
-            return ""
-        return roles.states[roles.primary].address
-
     def _host(self) -> str:
         """M9: backups are preferred, the primary has enough to do."""
         roles, me = self.roles, self.channel.incarnation if self.channel is not None else None
@@ -632,7 +632,7 @@ class Replica:
             return  # it began anew meanwhile
         self._reopen()
         following.goes_on_as(self.manager)
-        await self._bring_history(address)
+        await self.bringing.bring_history(address)
         if self._following is not following:
             return
         if self._view is not view:
@@ -649,74 +649,12 @@ class Replica:
             for decision in unread:
                 self._read(following, decision)
         except LostPlace as lost:
-            self._lost_place(lost)
+            self.lost_place(lost)
             return
         except HeliographError as error:
             self._cannot_read(following, error)
             return
         self._say_synchronised()
-
-    async def _bring_history(self, address: str) -> None:
-        """What readers hold of the history, before this one counts: from then on it may lead. Messages come before
-        history: whatever goes wrong, it counts all the same, and rather lets others lead."""
-        manager, self._lacks_history = self.manager, True
-        try:
-            records = await bring_history(address, manager)
-        except (OSError, EOFError, TimeoutError, HeliographError, msgspec.DecodeError) as error:
-            self._record("history-lacking", error=str(error) or repr(error))
-            return
-        if manager is self.manager:
-            self._lacks_history = False
-            manager.pipelines.follow_holds()
-        if records:
-            self._record("history-brought", records=records, index=manager.place.index)
-
-    def _lacks_some_history(self) -> None:
-        """Somebody holds what was written before this manager had the log. Who is catching up looks for itself."""
-        is_busy = self._remembering is not None and not self._remembering.done()
-        if self.is_following and not is_busy:
-            self._remembering = asyncio.get_running_loop().create_task(self._bring_history(self._primary()))
-
-    def _bring(self) -> None:
-        if self._bringing is None or self._bringing.done():
-            self._bringing = asyncio.get_running_loop().create_task(self._bring_files())
-
-    async def _bring_files(self) -> None:
-        """Content of large messages whose sending began before this manager was there."""
-        following = self._following
-        while following is not None and following is self._following and following.lacking:
-            reference = next(iter(following.lacking.values()))
-            try:
-                await bring_file(self._primary(), self.manager, reference)
-            except (OSError, EOFError, TimeoutError, HeliographError, msgspec.DecodeError) as error:
-                self._lost_place(LostPlace(f"the content of a large message could not be had: {error}"))
-                return
-
-    def _regain(self) -> None:
-        """Who leads has the longest log, and may lack content all the same: others are asked for it."""
-        large, is_busy = self.manager.large, self._bringing is not None and not self._bringing.done()
-        if not is_busy and large.lacks(large.references()):
-            self._bringing = asyncio.get_running_loop().create_task(self._bring_lost())
-
-    async def _bring_lost(self) -> None:
-        """From those of the view; whoever comes later comes with a view."""
-        view = None
-        while view is not self._view:
-            view = self._view
-            try:
-                files = await bring_lost(self.addresses_of_others(), self.manager)
-            except BRINGING_FAILED as error:
-                self._record("content-lacking", error=str(error) or repr(error))
-                await asyncio.sleep(_TRY_AGAIN_SECONDS)
-                view = None
-            else:
-                if files:
-                    self._record("content-brought", files=files)
-
-    def _end_bringing(self) -> None:
-        if self._bringing is not None:
-            self._bringing.cancel()
-        self._bringing = None
 
     def _say_synchronised(self) -> None:
         if self._is_installed:
@@ -807,7 +745,7 @@ class Replica:
             # view tells what may have gone (`destinations/untraced.py`).
             self.manager.journal.sync_now()
         self.regate()
-        self._regain()
+        self.bringing.regain_content()
         if is_restricted:
             self._act()
 
@@ -889,7 +827,7 @@ class Replica:
                 leading.remembers(attendant.attached)
             self._see_who_may_settle_elsewhere(roles)
         self._following = None
-        self._end_bringing()  # who led before is not asked any more
+        self.bringing.end_content()  # who led before is not asked any more
         leading.multicast(Leads(self.manager.place.index, anew=not took_over))
         self._record("replica-leads", took_over=took_over, index=self.manager.place.index)
 
@@ -960,11 +898,10 @@ class Replica:
         self._undecided.clear()
         self._decides_later = False
         self._unread.clear()
-        for task in (self._catching_up, self._bringing, self._remembering):
-            if task is not None:
-                task.cancel()
-        self._catching_up = self._bringing = self._remembering = None
-        self._lacks_history = False
+        self.bringing.stop()
+        if self._catching_up is not None:
+            self._catching_up.cancel()
+        self._catching_up = None
         with contextlib.suppress(HeliographError, OSError):  # then the node stops
             self._reopen()
         self._following = self._follow()
