@@ -132,6 +132,9 @@ class ClientManager:
         self._issuer = issuer
         self._access = access
         self._users = users
+        self._log_ins_by = (
+            users.users if users is not None else {}
+        )  # what log-ins under way are checked against
         self.certificates = certificates
         self._certificates_at = 0.0  # when it is looked again whether they have changed
         self.record = record
@@ -473,8 +476,21 @@ class ClientManager:
         if [rule.text for rule in users.rules] != [rule.text for rule in before]:
             self.record("rights-changed", version=users.version, rules=len(users.rules))
         self._access.replace(users.rules)
+        self._break_off_log_ins(users)
         # A moment later: one of them may be who changed it, and waits for the answer.
         self._loop.call_later(_ANSWER_FIRST_SECONDS, self._end_strangers, users, before)
+
+    def _break_off_log_ins(self, users: UserStore) -> None:
+        """What was begun with keys or passwords of yesterday must not be finished today. Nobody among them waits for
+        an answer, so they go at once, before one of them has come in."""
+        if users.users == self._log_ins_by:
+            return
+        self._log_ins_by = users.users
+        for connection in list(self.connections):
+            if connection.is_proving:
+                connection.break_off_proof(
+                    Unavailable("the users of the server have changed", code="server-moved")
+                )
 
     def _end_strangers(self, users: UserStore, before: Sequence[Rule]) -> None:
         """What a client has was allowed when it began: who lost a right comes again, and is asked anew for each."""
