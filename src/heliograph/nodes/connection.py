@@ -403,6 +403,8 @@ class Connection(asyncio.Protocol):
         if caused:
             self._happen(caused)
             self._manager.tick.ask()
+        if not self._reading:
+            self._mind_window()  # it may have waited for just this
 
     def pause_writing(self) -> None:
         """The client does not read what it is sent: it is not read from until it does."""

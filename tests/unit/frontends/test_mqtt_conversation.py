@@ -5,10 +5,12 @@ from __future__ import annotations
 import pytest
 
 from fuzz.desk import OTHERS_LANE, Desk
+from heliograph.frontends.conversation import Broken
 from heliograph.frontends.mqtt import packets
 from heliograph.frontends.mqtt.conversation import MqttConversation
 from heliograph.model import block
 from heliograph.model.block import Span, parse_trusted, unpack
+from heliograph.model.limits import MAX_GREETING_BYTES
 from heliograph.sessions import commands
 from heliograph.sessions.commands import AnyCommand, AnySessionEffect
 
@@ -65,6 +67,16 @@ def test_what_one_read_brings_is_one_block_and_confirmed_when_it_is_stored() -> 
     desk.tell(commands.Confirm(1, 40))
     desk.receive(b"")
     assert b"".join(desk.said) == b"".join(b"\x40\x02" + number.to_bytes(2, "big") for number in range(1, 41))
+
+
+def test_what_a_stranger_says_behind_connect_is_kept_up_to_a_bound() -> None:
+    early = publish(b"early", 1)
+    desk = greeted(connect=CONNECT + early + b"\xc0\x00")
+    assert [type(command) for command in desk.commands] == [commands.OpenLane, commands.Publish]
+    conversation = MqttConversation()
+    *_, broken = conversation.receive(CONNECT + b"\xc0\x00" * (MAX_GREETING_BYTES // 2 + 1))
+    assert isinstance(broken, Broken)
+    assert broken.error.sentence == "wait for CONNACK with the rest"
 
 
 def test_quality_2_is_received_released_and_completed_once() -> None:

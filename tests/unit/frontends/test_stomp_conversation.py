@@ -5,12 +5,18 @@ from __future__ import annotations
 import pytest
 
 from fuzz.desk import OTHERS_LANE, Desk
+from heliograph.frontends.conversation import Broken
 from heliograph.frontends.stomp.conversation import StompConversation
 from heliograph.frontends.stomp.frames import encode
 from heliograph.model import block
 from heliograph.model.block import Span, parse_trusted, unpack
 from heliograph.model.ids import lane_number
-from heliograph.model.limits import MAX_HELD_TRANSACTIONS, MAX_TRANSACTION_BYTES
+from heliograph.model.limits import (
+    MAX_EARLY_FRAMES,
+    MAX_GREETING_BYTES,
+    MAX_HELD_TRANSACTIONS,
+    MAX_TRANSACTION_BYTES,
+)
 from heliograph.sessions import commands
 from heliograph.sessions.commands import AnyCommand, AnySessionEffect
 
@@ -100,6 +106,28 @@ def test_a_receipt_is_given_when_the_message_is_stored_and_not_before() -> None:
     desk.tell(commands.Confirm(1, 1))
     desk.receive(b"\n")
     assert desk.said == [b"RECEIPT\nreceipt-id:r\n\n\0"]
+
+
+def test_what_a_stranger_says_behind_connect_is_kept_up_to_a_bound() -> None:
+    early = [frame("SEND", b"%d" % number, destination="/queue/a") for number in range(MAX_EARLY_FRAMES)]
+    desk = Desk(StompConversation(), delivers=0)
+    desk.receive(frame("CONNECT", accept_version="1.2") + b"".join(early))
+    assert published(desk) == [(1, [b"%d" % number for number in range(MAX_EARLY_FRAMES)], False)]
+    *_, broken = StompConversation().receive(
+        frame("CONNECT", accept_version="1.2") + b"".join(early) + early[0]
+    )
+    assert isinstance(broken, Broken)
+    assert broken.error.code == "not-greeted"
+
+
+def test_a_stranger_has_room_for_a_greeting_and_a_client_for_its_headers() -> None:
+    long = "x" * MAX_GREETING_BYTES
+    (broken,) = StompConversation().receive(b"CONNECT\nlogin:" + long.encode())
+    assert isinstance(broken, Broken)
+    assert broken.error.code == "frame-too-long"
+    desk = greeted()
+    desk.receive(frame("SEND", b"x", destination="/queue/a", said=long))
+    assert published(desk) == [(1, [b"x"], False)]
 
 
 def test_a_client_that_leaves_is_let_go_when_all_is_stored() -> None:
