@@ -178,6 +178,33 @@ def test_before_version_1_2_messages_are_acknowledged_by_their_id(version: str) 
     assert settled(desk) == [(1, [(1, 2)], False)]
 
 
+@pytest.mark.parametrize("mode", ["client", "client-individual"])
+def test_before_version_1_2_a_message_can_be_acknowledged_again_after_abort(mode: str) -> None:
+    desk = greeted(version="1.1")
+    desk.receive(frame("SUBSCRIBE", id="c", destination="/queue/a", ack=mode))
+    deliver(desk, 1, 1, 3)
+    first, second, third = (f"514.514.20202020202.33686018/1-{number}" for number in (1, 2, 3))
+
+    def ack(name: str, **headers: str) -> None:
+        desk.receive(frame("ACK", message_id=name, subscription="c", **headers))
+
+    for name in ("aborted", "committed"):
+        desk.receive(frame("BEGIN", transaction=name))
+    ack(first, transaction="aborted")
+    ack(second, transaction="committed")
+    ack(third)
+    assert settled(desk) == [(1, [(3, 3)], False)]
+    ack(first)  # it is in a transaction
+    desk.receive(frame("ABORT", transaction="aborted"))
+    desk.receive(frame("COMMIT", transaction="committed"))
+    ack(second)  # it was committed
+    ack(first, receipt="r")
+    assert settled(desk) == [(1, [(3, 3)], False), (1, [(1, 1)], False)]
+    assert desk.said[-1] == b"RECEIPT\nreceipt-id:r\n\n\0"
+    assert isinstance(desk.conversation, StompConversation)
+    assert desk.conversation._subscriptions.by_number[1].tags == {}, "nothing is kept for ever"
+
+
 def test_in_mode_auto_the_network_has_to_have_it() -> None:
     desk = greeted()
     desk.receive(frame("SUBSCRIBE", id="a", destination="/queue/a"))

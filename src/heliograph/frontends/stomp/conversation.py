@@ -371,8 +371,10 @@ class StompConversation(ProxiedConversation):
 
     def _acknowledge(self, frame: Frame, *, returned: bool) -> None:
         receipt = self._receipt
-        found = self._subscriptions.acknowledged(frame.headers, self._version)
         transaction = frame.headers.get("transaction")
+        found = self._subscriptions.acknowledged(
+            frame.headers, self._version, is_final=returned or transaction is None
+        )
         if found is not None and found[0].number in self._alerts.outlets:
             self._acknowledge_alerts(frame, *found, returned=returned)
         elif transaction is not None and not returned:
@@ -410,6 +412,9 @@ class StompConversation(ProxiedConversation):
         receipt = self._receipt
         transaction = self._transactions.end(_transaction(frame))
         consumed = transaction.consumed
+        for number, ranges in consumed:
+            if number in self._subscriptions.by_number:
+                self._subscriptions.by_number[number].committed(ranges)
         if not transaction.messages and not consumed:
             self._give_receipt(receipt)
             return
