@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fuzz.desk import OTHERS_LANE, Desk
-from heliograph.frontends.conversation import Broken
+from heliograph.frontends.conversation import AnyHappening, Broken, Claimed, Keepsake
 from heliograph.frontends.mqtt import packets
 from heliograph.frontends.mqtt.conversation import MqttConversation
 from heliograph.model import block
@@ -77,6 +77,41 @@ def test_what_a_stranger_says_behind_connect_is_kept_up_to_a_bound() -> None:
     *_, broken = conversation.receive(CONNECT + b"\xc0\x00" * (MAX_GREETING_BYTES // 2 + 1))
     assert isinstance(broken, Broken)
     assert broken.error.sentence == "wait for CONNACK with the rest"
+
+
+class Keeping(Desk):
+    """Has what an earlier connection left."""
+
+    keepsake: Keepsake | None = None
+
+    def _happen(self, happening: AnyHappening) -> None:
+        if isinstance(happening, Claimed):
+            self._waiting.extend(self.conversation.claimed(happening.name, self.keepsake))
+        else:
+            super()._happen(happening)
+
+
+def test_a_session_that_is_resumed_has_its_shared_subscriptions_and_queues_too() -> None:
+    connect = b"\x10\x0d\x00\x04MQTT\x04\x00\x00\x3c\x00\x01c"
+    earlier = greeted(connect=connect)
+    for packet_id, text in enumerate((b"$share/g/t/+", b"$queue/q", b"plain", b"a/+"), 1):
+        earlier.receive(
+            b"\x82" + bytes((5 + len(text), 0, packet_id)) + len(text).to_bytes(2, "big") + text + b"\x01"
+        )
+    desk = Keeping(MqttConversation(), delivers=0)
+    desk.keepsake = earlier.conversation.keepsake
+    desk.receive(connect)
+    assert b"".join(desk.said) == b"\x20\x02\x01\x00"
+    attached = [
+        (each.destination, each.subscription, each.shared, each.durable)
+        for each in desk.commands
+        if isinstance(each, commands.Subscribe)
+    ]
+    assert attached == [
+        ("topic:regex:^a/[^/]*$", "mqtt:1:a/+", False, True),
+        ("topic:regex:^t/[^/]*$", "mqtt:share:g:topic:regex:^t/[^/]*$", True, False),
+        ("queue:q", "", False, False),
+    ], "and of those that are its own what the server still has"
 
 
 def test_quality_2_is_received_released_and_completed_once() -> None:

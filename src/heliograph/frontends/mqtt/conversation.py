@@ -60,6 +60,7 @@ from heliograph.frontends.mqtt.subscriptions import (
     Subscription,
     parse_name,
 )
+from heliograph.frontends.mqtt.topics import parse_channel, parse_filter
 from heliograph.frontends.native import frames as native
 from heliograph.frontends.prepared import id_of, opened
 from heliograph.frontends.proxy import Answer
@@ -368,6 +369,7 @@ class MqttConversation(Conversation):
             for text, meaning, options, name in own:
                 kept = self._kept_options.get(text, options)
                 self._subscribing.attach(text, meaning, kept, name, self._resumed)
+            self._attach_shared()
             return
         left = [name for _, _, _, name in own]
         if not left:
@@ -380,6 +382,16 @@ class MqttConversation(Conversation):
 
         for name in list(left):
             self._proxy.command(commands.EndSubscription(self._proxy.ask(ended), name))
+
+    def _attach_shared(self) -> None:
+        """Those that are nobody's own, and by which nothing is kept for a client that is away: to queues, and shared
+        ones."""
+        for text, options in self._kept_options.items():
+            if text in self._subscribing.by_filter or parse_channel(text) is not None:
+                continue
+            meaning = parse_filter(text)
+            if meaning.share or meaning.is_queue:
+                self._subscribing.attach(text, meaning, options, "", self._resumed)
 
     def _resumed(self, answer: Answer) -> None:
         """A client that does not subscribe again must not go on without its subscriptions: it has to come again. Its
