@@ -99,6 +99,8 @@ from heliograph.nodes.vigil import Vigil
 from heliograph.security.sasl import Channel, offered
 from heliograph.security.strangers import Strangers
 from heliograph.sessions.access import AccessControl, Identity, Right, Rule
+from heliograph.sessions.admission import Admission
+from heliograph.sessions.own_subscriptions import seen
 from heliograph.sessions.rule_changes import loses
 from heliograph.sessions.session import Session
 
@@ -745,7 +747,7 @@ class ClientManager:
         future.add_done_callback(hashed)
 
     def _ask_own(self, connection: Connection, message: frames.Ask) -> None:
-        """A client may always know what is kept for it."""
+        """A client may know what is kept for it where its user may receive."""
         assert connection.user is not None
         if not self._access.allows_somewhere(connection.user, Right.RECEIVE):
             connection.send_control(frames.Answer(message.request, {"subscriptions": []}))
@@ -753,6 +755,14 @@ class ClientManager:
         own = {"client": connection.facts.client_id}
         request = self._request(_Question(self, connection, message))
         self._bus.multicast(Asked(request, OWN_SUBSCRIPTIONS, own))
+
+    def own_of(self, connection: Connection, body: dict[str, Any]) -> dict[str, Any]:
+        """Of what is kept for a client, what concerns its user: its name is one that anybody may give."""
+        assert connection.user is not None
+        admission = Admission(
+            connection.user, self._access, connection.facts, creates=False, distributions=self._distributions
+        )
+        return {"subscriptions": seen(body, admission)}
 
     def _ask_nodes(self, surveyor: Surveyor, connection: Connection, message: frames.Ask) -> None:
         """Raises HeliographError."""
@@ -850,6 +860,8 @@ class _Question:
             self.connection.send_control(frames.Failed(request, answer.code, answer.sentence))
             return
         body = answer.body
+        if self._message.subject == OWN_SUBSCRIPTIONS:
+            body = self._manager.own_of(self.connection, body)
         if self._message.subject == "server":
             body = {**self._manager.server_facts(), **body, "journal_bytes": body["journal"]["disk_bytes"]}
         self.connection.send_control(frames.Answer(request, body))
