@@ -114,6 +114,27 @@ def test_a_session_that_is_resumed_has_its_shared_subscriptions_and_queues_too()
     ], "and of those that are its own what the server still has"
 
 
+class Refusing(Desk):
+    """Has only one destination that may be sent to."""
+
+    def _effects(self, command: AnyCommand) -> list[AnySessionEffect]:
+        if isinstance(command, commands.OpenLane) and command.destination != "topic:open":
+            return [commands.Fail(command.request, "not-allowed", "no")]
+        return super()._effects(command)
+
+
+def test_a_client_may_try_where_it_is_refused_as_often_as_it_likes() -> None:
+    """A connection has so many lanes, and what was refused took none."""
+    desk = greeted(Refusing, CONNECT_5)
+    for number in range(1, 4):
+        desk.receive(publish(b"x", number, properties=b"\x00"))
+    desk.receive(publish(b"x", 4, topic=b"\x00\x04open", properties=b"\x00"))
+    desk.receive(publish(b"x", 5, properties=b"\x00"))
+    opened = [(each.destination, each.lane) for each in desk.commands if isinstance(each, commands.OpenLane)]
+    assert opened == [*[("topic:t", 1)] * 3, ("topic:open", 1), ("topic:t", 2)]
+    assert not desk.is_over
+
+
 def test_quality_2_is_received_released_and_completed_once() -> None:
     desk = greeted()
     desk.receive(publish(b"x", 7, qos=2))
