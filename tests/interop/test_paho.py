@@ -234,6 +234,18 @@ def test_what_was_not_acknowledged_comes_again_after_a_reconnect(stage: Stage) -
         assert one.payloads == [b"once", b"next"]
 
 
+def test_a_session_that_is_resumed_has_its_shared_subscriptions_and_queues_too(stage: Stage) -> None:
+    with client(stage, "sharing", clean=False, expiry=1000) as one:
+        one.subscribe("$share/crew/sharing/task", 1)
+        one.subscribe("$queue/sharing", 1)
+    with client(stage, "sharing", clean=False, expiry=1000) as one:
+        assert one.flags.session_present
+        one.publish("sharing/task", b"shared", 1)
+        one.publish("$queue/sharing", b"queued", 1)
+        one.await_messages(2)
+        assert sorted(one.payloads) == [b"queued", b"shared"]
+
+
 def test_a_message_of_quality_2_goes_on_where_it_was_when_its_client_comes_back(stage: Stage) -> None:
     """The application must not get it twice, whatever was lost with the connection."""
 

@@ -496,6 +496,40 @@ def test_transactions_take_effect_whole_or_not_at_all(stage: Stage) -> None:
         nothing_comes(connection.create_receiver("proton-in"))
 
 
+class Deciding(Transacting):
+    """Takes three in one transaction, accepts one, gives one back and refuses one."""
+
+    def on_transaction_declared(self, event: Any) -> None:
+        self._transaction = event.transaction
+        self._receiver.flow(3)
+
+    def on_message(self, event: Any) -> None:
+        word = (Delivery.ACCEPTED, Delivery.RELEASED, Delivery.REJECTED)[self._round]
+        self._transaction.update(event.delivery, word)
+        event.delivery.settle()
+        self._round += 1
+        if self._round == 3:
+            self._transaction.commit()
+
+    def on_transaction_committed(self, event: Any) -> None:
+        self.outcomes.append("committed")
+        self._connection.close()
+
+
+def test_what_is_given_back_in_a_transaction_is_not_gone_with_its_commit(stage: Stage) -> None:
+    with connected(stage) as connection:
+        sender = connection.create_sender("proton-in")
+        for body in ("taken", "given back", "refused"):
+            sender.send(Message(body=body, durable=True))
+    handler = Deciding(stage, commits=bool)
+    Container(handler).run()
+    assert handler.outcomes == ["committed"]
+    with connected(stage) as connection:
+        receiver = connection.create_receiver("proton-in", credit=10)
+        assert bodies(receiver, 1) == ["given back"]
+        nothing_comes(receiver)
+
+
 def test_messages_of_a_group_are_a_unit_of_order(stage: Stage) -> None:
     with connected(stage) as connection, connected(stage) as other:
         sender = connection.create_sender("proton-units")

@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 from heliograph import connect
+from heliograph.client.connection import Connection
 from heliograph.frontends.mqtt.packets import CONNACK, packet
+from heliograph.model.errors import HeliographError
 from heliograph.nodes.users import UserStore
 from tests.security.test_mqtt_scram import Line
 from tests.servers import embedded, play, until, url_of
@@ -89,3 +91,94 @@ def test_another_user_under_the_same_client_id_gets_and_destroys_nothing(tmp_pat
                 assert (await other.ask("destination.show", destination="queue:doors"))["depth"] == 1
 
     play(story())
+
+
+async def _names(connection: Connection) -> list[str]:
+    names: list[str] = (await connection.ask("client.subscriptions"))["subscriptions"]
+    return sorted(names)
+
+
+async def _ended(connection: Connection, name: str) -> tuple[str, str]:
+    """How it is refused."""
+    try:
+        await connection.unsubscribe(name)
+    except HeliographError as error:
+        return error.code, error.sentence.replace(name, "NAME")
+    return "", ""
+
+
+def test_durable_subscriptions_are_there_for_those_who_may_receive_where_they_are(tmp_path: Path) -> None:
+    users = UserStore(tmp_path / "data" / "users.toml")
+    for name in ("root", "ann", "mallory"):
+        users.add(name, name, ["admin"] if name == "root" else [], cost=_CHEAP)
+    names = ["both", "pattern → topic:glob:secret.*", "secret"]
+
+    async def story() -> None:
+        async with (
+            embedded(tmp_path) as server,
+            connect(url_of(server), user="root", password="root") as root,
+        ):
+            for topics, who in (("secret.*", ["ann"]), ("public.*", ["ann", "mallory"])):
+                rights = ["receive", "create"]
+                await root.ask("access.grant", destinations=f"topic:{topics}", users=who, rights=rights)
+            async with connect(url_of(server), user="ann", password="ann", client_id="anns") as ann:
+                await ann.consumer("topic:secret.plans", durable="secret")
+                await ann.consumer("topic:public.news", durable="both")
+                await ann.consumer("topic:glob:secret.*", durable="pattern")
+            async with connect(
+                url_of(server), user="mallory", password="mallory", client_id="anns"
+            ) as mallory:
+                assert await _names(mallory) == ["both"]
+                refused = await _ended(mallory, "never was")
+                assert refused[0] == "subscription-unknown"
+                for name in ("secret", "pattern"):
+                    assert await _ended(mallory, name) == refused
+            async with connect(url_of(server), user="root", password="root", client_id="anns") as other:
+                assert await _names(other) == names
+            async with connect(url_of(server), user="ann", password="ann", client_id="anns") as ann:
+                assert await _names(ann) == names
+                for name in ("secret", "both", "pattern"):
+                    assert await _ended(ann, name) == ("", "")
+                assert await _names(ann) == []
+
+    play(story())
+
+
+def test_a_clean_start_under_the_client_id_of_another_ends_nothing_where_it_has_no_right(
+    tmp_path: Path,
+) -> None:
+    """Also after a restart, which remembers no longer whose session it was."""
+    users = UserStore(tmp_path / "data" / "users.toml")
+    for name in ("root", "ann", "mallory"):
+        users.add(name, name, ["admin"] if name == "root" else [], cost=_CHEAP)
+
+    async def begin() -> None:
+        async with (
+            embedded(tmp_path) as server,
+            connect(url_of(server), user="root", password="root") as root,
+        ):
+            rights = ["receive", "create"]
+            await root.ask("access.grant", destinations="topic:news", users=["ann"], rights=rights)
+            await root.ask("access.grant", destinations="topic:x", users=["mallory"], rights=rights)
+            ann, answer = await _come(server.address[1], "ann")
+            assert answer == b"\x00\x00"
+            assert (await ann.say(packet(_SUBSCRIBE, 2, b"\x00\x01\x00", _text("news"), b"\x01")))[
+                0
+            ] == _SUBACK
+            ann.close()
+
+    async def go_on() -> None:
+        async with embedded(tmp_path) as server:
+            manager = server._clients
+            assert manager is not None
+            for clean in (False, True):
+                mallory, answer = await _come(server.address[1], "mallory", expiry=0, clean=clean)
+                assert answer == b"\x00\x00", "there is nothing of his"
+                mallory.close()
+                await until(lambda: not manager.connections, "he is gone")
+            ann, answer = await _come(server.address[1], "ann")
+            assert answer == b"\x01\x00", "her subscription is there"
+            ann.close()
+
+    play(begin())
+    play(go_on())

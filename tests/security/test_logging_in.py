@@ -38,6 +38,9 @@ class RawClient:
 
     async def say(self, message: frames.Control) -> frames.FromServer:
         self._writer.write(control_frame(message))
+        return await self.hear()
+
+    async def hear(self) -> frames.FromServer:
         while True:
             for _, _, _, payload in self._frames.feed(await self._reader.read(65536)):
                 return frames.decode_from_server(payload)
@@ -120,6 +123,39 @@ def test_a_proof_is_good_for_one_log_in(tmp_path: Path) -> None:
             await client.say(frames.Hello(mechanism="scram-sha-256", initial=proof.first))
             answer = await client.say(frames.Hello(mechanism="plain", user="ann", password="secret"))
             assert isinstance(answer, frames.Goodbye)
+            client.close()
+
+    play(story())
+
+
+@pytest.mark.parametrize("comes_again", [False, True])
+def test_a_log_in_that_began_before_the_users_changed_is_not_finished(
+    tmp_path: Path, comes_again: bool
+) -> None:
+    """The keys were taken when it was challenged: nobody comes in by them who is gone, or has another password."""
+    _users(tmp_path)
+    store = UserStore.load(tmp_path / "data" / "users.toml")
+    store.add("bob", "old", cost=_CHEAP)
+
+    async def story() -> None:
+        async with (
+            embedded(tmp_path) as server,
+            connect(url_of(server), user="ann", password="secret") as admin,
+        ):
+            proof = scram.Client("bob", "old", "nonce")
+            client = RawClient()
+            await client.connect(server.address[1])
+            challenge = await client.say(frames.Hello(mechanism="scram-sha-256", initial=proof.first))
+            assert isinstance(challenge, frames.Challenge)
+            await admin.ask("access.grant", destinations="queue:a", users=["ann"], rights=["send"])
+            await admin.ask("user.remove", name="bob")
+            if comes_again:
+                kept = store.users["ann"]
+                await admin.ask("user.add", name="bob", password=kept.password, scram=kept.scram, roles=[])
+            salt, rounds = proof.challenged(challenge.data)
+            answer = await client.say(frames.Response(proof.final(scram.stretched("old", salt, rounds))))
+            assert isinstance(answer, frames.Goodbye)
+            assert answer.code == "server-moved"
             client.close()
 
     play(story())

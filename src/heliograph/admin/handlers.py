@@ -72,8 +72,12 @@ class CatalogueHandlers:
         return Outcome(shown(destination_named(self._catalogue, arguments)))
 
     def _subscriptions_of(self, arguments: Arguments) -> Outcome:
+        client = argument(arguments, "client", str)
         return Outcome(
-            {"subscriptions": self._catalogue.subscriptions_of(argument(arguments, "client", str))}
+            {
+                "subscriptions": self._catalogue.subscriptions_of(client),
+                "places": [[name, str(address)] for name, address in self._catalogue.places_of(client)],
+            }
         )
 
     def _sessions(self, arguments: Arguments) -> Outcome:

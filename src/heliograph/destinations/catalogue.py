@@ -46,7 +46,7 @@ from heliograph.destinations.paths import Paths, encode_path
 from heliograph.destinations.pausing import Paused
 from heliograph.destinations.pipelines import Pipelines
 from heliograph.destinations.queue import Queue
-from heliograph.destinations.subscriptions import Terms
+from heliograph.destinations.subscriptions import FOR_OTHER_PARTS, Terms
 from heliograph.destinations.topic import Topic
 from heliograph.destinations.transactions import Transactions
 from heliograph.destinations.views import Views
@@ -73,7 +73,7 @@ from heliograph.model.limits import (
     MAX_KEPT_SESSIONS,
     MAX_REMEMBERED_SESSIONS,
 )
-from heliograph.model.patterns import SEPARATOR, name_at, parse_pattern, pattern_in
+from heliograph.model.patterns import SEPARATOR, name_at, no_such_subscription, parse_pattern, pattern_in
 from heliograph.model.policy import Policy
 from heliograph.model.policy_rules import NO_RULES, PolicyRules
 from heliograph.model.session_token import is_proven
@@ -451,13 +451,15 @@ class Catalogue:
                 return [*effects, Multicast(Answered(command.request, {}))]
         except ClientFault as fault:
             return [*effects, Multicast(Rejected(command.request, fault.code, fault.sentence))]
-        sentence = f"there is no durable subscription {command.subscription!r} of this client"
+        sentence = no_such_subscription(command.subscription)
         return [Multicast(Rejected(command.request, "subscription-unknown", sentence))]
 
     def _end_named(self, client: str, name: str, effects: list[AnyEffect]) -> bool:
         """Whether there was such a subscription. One to a pattern has a part at each of its topics. Raises
         ClientFault while it has a consumer."""
         found = False
+        if name == FOR_OTHER_PARTS.name:
+            return False  # it is the server's own
         written = self.by_address.get(PATTERNS)
         parts = [
             each.terms.name
@@ -476,17 +478,21 @@ class Catalogue:
     def subscriptions_of(self, client: str) -> list[str]:
         """The names of a client's durable subscriptions; one to a pattern has the pattern behind it."""
         return [
-            each.terms.name
-            for destination in self.by_number.values()
-            if isinstance(destination, Topic)
-            for each in destination.subscriptions.values()
-            if each.terms.durable
-            and each.terms.client == client
-            and (
-                destination.address == PATTERNS
-                or not each.terms.name.endswith(SEPARATOR + destination.address)
-            )
+            name
+            for name, address in self._durable_of(client)
+            if address == PATTERNS or not name.endswith(SEPARATOR + address)
         ]
+
+    def places_of(self, client: str) -> list[tuple[str, Address]]:
+        """The topics of a client's durable subscriptions, each with what the subscription is called there."""
+        return [each for each in self._durable_of(client) if each[1] != PATTERNS]
+
+    def _durable_of(self, client: str) -> Iterator[tuple[str, Address]]:
+        for destination in self.by_number.values():
+            if isinstance(destination, Topic):
+                for each in destination.subscriptions.values():
+                    if each.terms.durable and each.terms.client == client and not each.is_for_other_parts:
+                        yield each.terms.name, destination.address
 
     # ---- who is who
 

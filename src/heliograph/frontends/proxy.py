@@ -60,6 +60,7 @@ class Proxy:
         self._lanes: dict[tuple[str, bool], OutgoingLane] = {}
         self._numbered: dict[int, OutgoingLane] = {}
         self._last_lane = 0
+        self._unused_lanes: list[int] = []  # that were to lead somewhere, which was refused
         self._alerts: dict[str, tuple[int, int]] = {}  # by channel: lane, and the last sequence
         self._opening: dict[int, list[Callable[[Fail | None], None]]] = {}
         self._unsealed: dict[OutgoingLane, None] = {}
@@ -153,6 +154,9 @@ class Proxy:
         return lane is not None and bool(lane.blocked)
 
     def _new_lane(self) -> int:
+        """The number of one that never led anywhere: a lane and a sequence name one message for ever."""
+        if self._unused_lanes:
+            return self._unused_lanes.pop()
         if self._last_lane >= MAX_LANES_PER_SESSION:
             raise ClientFault(
                 f"a connection sends to at most {MAX_LANES_PER_SESSION} destinations", code="lane-invalid"
@@ -176,6 +180,7 @@ class Proxy:
     def _lane_answered(self, lane: OutgoingLane, answer: Answer | commands.LaneReady) -> None:
         waiting = self._opening.pop(lane.number, [])
         if isinstance(answer, Fail):
+            self._unused_lanes.append(lane.number)
             self._give_up(lane, answer)
         else:
             assert self._session is not None

@@ -485,6 +485,9 @@ MAX_HELD_TRANSACTIONS = 64
 STOMP_PULSE_SECONDS = 2.0
 # What a client may say while it is found out who it is: one read of a socket.
 MAX_EARLY_BYTES = 256 * KIB
+# Frames of a STOMP client that came along with its CONNECT: a few subscriptions. They are in memory, read already,
+# and take more room there than on their way.
+MAX_EARLY_FRAMES = 16
 # What clients left for the next time (MQTT): some hundred bytes each. The oldest ends when there are more.
 MAX_KEEPSAKES = 20_000
 # An MQTT packet has a message and what is said about it.
@@ -593,6 +596,9 @@ MAX_HTTP_BODY_BYTES = 1 * MIB
 HTTP_UNPROVED_BYTES = 64 * KIB
 # A client that asks again before it has its answer is not read from past this.
 HTTP_AHEAD_BYTES = 64 * KIB
+# One read can bring thousands of requests for a page that is larger than they are: when so much was answered, the
+# next waits until the network has that.
+HTTP_ANSWERED_BYTES = 1 * MIB
 # Who began a request finishes it by then; who has asked for nothing for so long is let go.
 HTTP_REQUEST_SECONDS = 20.0
 HTTP_IDLE_SECONDS = 75.0

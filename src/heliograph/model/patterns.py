@@ -104,6 +104,11 @@ SEPARATOR: Final = " → "
 of it."""
 
 
+def no_such_subscription(name: str) -> str:
+    """What is said of one that is not there, and of one that is somebody else's: the same."""
+    return f"there is no durable subscription {name!r} of this client"
+
+
 def name_at(subscription: str, address: str) -> str:
     """What a named subscription to a pattern is called at one of its topics; where it is written down, as it is."""
     return (

@@ -99,6 +99,8 @@ from heliograph.nodes.vigil import Vigil
 from heliograph.security.sasl import Channel, offered
 from heliograph.security.strangers import Strangers
 from heliograph.sessions.access import AccessControl, Identity, Right, Rule
+from heliograph.sessions.admission import Admission
+from heliograph.sessions.own_subscriptions import seen
 from heliograph.sessions.rule_changes import loses
 from heliograph.sessions.session import Session
 
@@ -132,6 +134,9 @@ class ClientManager:
         self._issuer = issuer
         self._access = access
         self._users = users
+        self._log_ins_by = (
+            users.users if users is not None else {}
+        )  # what log-ins under way are checked against
         self.certificates = certificates
         self._certificates_at = 0.0  # when it is looked again whether they have changed
         self.record = record
@@ -473,8 +478,21 @@ class ClientManager:
         if [rule.text for rule in users.rules] != [rule.text for rule in before]:
             self.record("rights-changed", version=users.version, rules=len(users.rules))
         self._access.replace(users.rules)
+        self._break_off_log_ins(users)
         # A moment later: one of them may be who changed it, and waits for the answer.
         self._loop.call_later(_ANSWER_FIRST_SECONDS, self._end_strangers, users, before)
+
+    def _break_off_log_ins(self, users: UserStore) -> None:
+        """What was begun with keys or passwords of yesterday must not be finished today. Nobody among them waits for
+        an answer, so they go at once, before one of them has come in."""
+        if users.users == self._log_ins_by:
+            return
+        self._log_ins_by = users.users
+        for connection in list(self.connections):
+            if connection.is_proving:
+                connection.break_off_proof(
+                    Unavailable("the users of the server have changed", code="server-moved")
+                )
 
     def _end_strangers(self, users: UserStore, before: Sequence[Rule]) -> None:
         """What a client has was allowed when it began: who lost a right comes again, and is asked anew for each."""
@@ -729,7 +747,7 @@ class ClientManager:
         future.add_done_callback(hashed)
 
     def _ask_own(self, connection: Connection, message: frames.Ask) -> None:
-        """A client may always know what is kept for it."""
+        """A client may know what is kept for it where its user may receive."""
         assert connection.user is not None
         if not self._access.allows_somewhere(connection.user, Right.RECEIVE):
             connection.send_control(frames.Answer(message.request, {"subscriptions": []}))
@@ -737,6 +755,14 @@ class ClientManager:
         own = {"client": connection.facts.client_id}
         request = self._request(_Question(self, connection, message))
         self._bus.multicast(Asked(request, OWN_SUBSCRIPTIONS, own))
+
+    def own_of(self, connection: Connection, body: dict[str, Any]) -> dict[str, Any]:
+        """Of what is kept for a client, what concerns its user: its name is one that anybody may give."""
+        assert connection.user is not None
+        admission = Admission(
+            connection.user, self._access, connection.facts, creates=False, distributions=self._distributions
+        )
+        return {"subscriptions": seen(body, admission)}
 
     def _ask_nodes(self, surveyor: Surveyor, connection: Connection, message: frames.Ask) -> None:
         """Raises HeliographError."""
@@ -834,6 +860,8 @@ class _Question:
             self.connection.send_control(frames.Failed(request, answer.code, answer.sentence))
             return
         body = answer.body
+        if self._message.subject == OWN_SUBSCRIPTIONS:
+            body = self._manager.own_of(self.connection, body)
         if self._message.subject == "server":
             body = {**self._manager.server_facts(), **body, "journal_bytes": body["journal"]["disk_bytes"]}
         self.connection.send_control(frames.Answer(request, body))

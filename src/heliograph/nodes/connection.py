@@ -403,6 +403,8 @@ class Connection(asyncio.Protocol):
         if caused:
             self._happen(caused)
             self._manager.tick.ask()
+        if not self._reading:
+            self._mind_window()  # it may have waited for just this
 
     def pause_writing(self) -> None:
         """The client does not read what it is sent: it is not read from until it does."""
@@ -440,12 +442,17 @@ class Connection(asyncio.Protocol):
         try:
             outcome = await proving
         except HeliographError as error:
+            if self._login is not login:
+                return
+            self._login = None
             user = login.claimed or hello.user
             self._manager.record("login-failed", address=self.peer, user=user, code=error.code)
             if isinstance(error, ClientFault):
                 self._manager.strangers.failed(self.host, self._loop.time())
             self.end(error)
             return
+        if self._login is not login:
+            return  # it was broken off meanwhile
         if isinstance(outcome, Challenge):
             self._outgoing.append(self._conversation.challenge(outcome.data))
             self.flush()
@@ -516,6 +523,16 @@ class Connection(asyncio.Protocol):
             self.send_control(frames.Move(seconds))
         else:
             self.end(Unavailable("the server is about to leave: try another", code="server-stopping"))
+
+    @property
+    def is_proving(self) -> bool:
+        """It is being found out who it is; by HTTP, perhaps once more."""
+        return self._login is not None
+
+    def break_off_proof(self, error: HeliographError) -> None:
+        """Whatever it proves from here on, it proves to nobody."""
+        self._login = self._hello = None
+        self.end(error)
 
     def give_way(self) -> None:
         """Others come who may mean it, and this one has not said who it is."""

@@ -183,6 +183,10 @@ class AccessControl:
             rule.names(user) and right in rule.rights for rule in self.rules
         )
 
+    def is_free(self, user: Identity) -> bool:
+        """Whether the user needs no rules."""
+        return self._administers(user)
+
     def _decide(self, user: Identity, right: Right, address: str) -> bool:
         if is_reserved(address):
             return self._decide_reserved(user, right, address)

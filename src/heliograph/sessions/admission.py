@@ -54,6 +54,11 @@ class Admission:
             return self._allows_retained(right, topic)
         return self._access.allows(self.user, right, self.plain(Address(address)))
 
+    @property
+    def is_free(self) -> bool:
+        """No rule restrains the user."""
+        return self._access.is_free(self.user)
+
     def check_subscriber(self) -> None:
         """Durable subscriptions go by a client's name, which anybody may give: only who receives from something can
         have any, and hears of them. Raises NotAllowed."""

@@ -23,10 +23,9 @@ from heliograph.bus.commands import (
     Recalled,
     Rejected,
     Settled,
-    SubscriptionEnded,
 )
 from heliograph.model.destination import Address, Kind, kind_of, of_messages
-from heliograph.model.errors import ClientFault, HeliographError, NotAllowed
+from heliograph.model.errors import ClientFault, HeliographError
 from heliograph.model.ids import ConsumerId, IdIssuer, SessionId
 from heliograph.model.limits import MAX_CONSUMER_NUMBER, MAX_CREDIT
 from heliograph.model.patterns import parse_pattern
@@ -40,7 +39,6 @@ from heliograph.sessions.commands import (
     Done,
     EndBrowse,
     EndConsumer,
-    EndSubscription,
     Fail,
     GrantCredit,
     Multicast,
@@ -103,7 +101,6 @@ class Consumers:
             Subscribe: self._subscribe,
             Unsubscribe: self._unsubscribe,
             Retire: self._retire,
-            EndSubscription: self._end_subscription,
             BrowseEnded: self._browse_ended,
             DestinationMade: self.many.destination_made,
             DestinationGone: self._destination_gone,
@@ -291,15 +288,6 @@ class Consumers:
             return [Fail(command.request, "consumer-unknown", f"there is no consumer {command.consumer}")]
         request = self._requests.ask(Unsubscribe, command.request, command.consumer, consumer.address)
         return [Multicast(ConsumerDetached(consumer.address, consumer.identity, request, command.seen))]
-
-    def _end_subscription(self, command: EndSubscription) -> list[AnySessionEffect]:
-        try:
-            self._admission.check_subscriber()
-        except NotAllowed as refusal:
-            return [Fail(command.request, refusal.code, refusal.sentence)]
-        request = self._requests.ask(EndSubscription, command.request)
-        client = "" if command.common else self._connection.client_id
-        return [Multicast(SubscriptionEnded(request, client, command.subscription))]
 
     def _destination_gone(self, news: DestinationGone) -> list[AnySessionEffect]:
         effects: list[AnySessionEffect] = []

@@ -69,6 +69,7 @@ from heliograph.sessions.commands import (
 from heliograph.sessions.connection_facts import ConnectionFacts
 from heliograph.sessions.consumers import Consumers, Resumption
 from heliograph.sessions.flow import Blocks
+from heliograph.sessions.own_subscriptions import Endings, is_looking
 from heliograph.sessions.requests import Request, Requests
 from heliograph.sessions.transactions import Transactions
 from heliograph.sessions.transfers import Transfers
@@ -106,6 +107,7 @@ class Session:
         self._transfers = Transfers(identity)
         self._alerts = Alerts(identity, admission=self._admission, requests=self._requests)
         # Made when there is something to handle: many a connection only holds its place, and these are most of it.
+        self._endings: Endings
         self._handlers: dict[type, Callable[..., list[AnySessionEffect]]] = {}
         self._answers: dict[type, Callable[[Request, dict[str, Any]], list[AnySessionEffect]]] = {}
 
@@ -116,6 +118,7 @@ class Session:
         return self._handlers[type(event)](event)
 
     def _make_handlers(self) -> None:
+        endings = self._endings = Endings(self._connection, self._admission, self._requests)
         self._handlers = {
             Publish: self._publish,
             Confirmed: self._confirmed,
@@ -132,6 +135,7 @@ class Session:
             EndUpload: self._end_upload,
             BeginFetch: self._begin_fetch,
             **self._consumers.handlers(),
+            **endings.handlers(),
             **self._transactions.handlers(),
             **self._transfers.handlers(),
             **self._alerts.handlers(),
@@ -147,6 +151,7 @@ class Session:
             MakeTemporary: lambda asked, _: [Tell(asked.request, {"destination": asked.address})],
             Resumption: lambda asked, body: [Tell(asked.request, {"resumed": False, **body})],
             **self._consumers.many.answers(),
+            **endings.answers(),
             **self._alerts.answers(),
         }
 
@@ -349,6 +354,8 @@ class Session:
             return self._consumers.many.attachment_refused(asked)
         if asked.purpose in (Subscribe, Resumption):
             return self._consumers.refused(asked, answer)
+        if is_looking(asked.purpose):
+            return self._endings.refused(asked, answer)
         if asked.purpose is AttachAlerts:
             return self._alerts.refused(asked, answer)
         if asked.purpose is Settle:

@@ -12,6 +12,7 @@ from heliograph.bus.commands import (
     SessionLost,
     SessionOpened,
     SessionResumed,
+    SubscriptionEnded,
 )
 from heliograph.cluster.partition_state import State
 from heliograph.destinations import catalogue as catalogues
@@ -20,6 +21,7 @@ from heliograph.destinations.effects import AnyEffect, Write
 from heliograph.destinations.queue import Queue
 from heliograph.destinations.recovery import CatalogueRecovery
 from heliograph.destinations.snapshot import snapshot_of
+from heliograph.destinations.subscriptions import FOR_OTHER_PARTS
 from heliograph.destinations.topic import Topic
 from heliograph.destinations.waiting import Residence
 from heliograph.journal.records import Record, RecordKind
@@ -78,6 +80,18 @@ def test_where_policy_forbids_it_nothing_is_made() -> None:
     effects = catalogue.wanted(DestinationWanted(2, ORDERS, False, lane_of(opened(catalogue), 1)))
     assert [each.code for each in told(effects, Rejected)] == ["destination-unknown"]
     assert not catalogue.by_address
+
+
+def test_what_is_kept_for_other_parts_is_no_clients_to_see_or_to_end() -> None:
+    catalogue = new_catalogue()
+    wanted(catalogue, opened(catalogue), PRICES)
+    topic = catalogue.by_address[PRICES]
+    assert isinstance(topic, Topic)
+    topic._make(FOR_OTHER_PARTS, [])
+    assert catalogue.subscriptions_of("") == []
+    effects = catalogue.end_subscription(SubscriptionEnded(4, "", FOR_OTHER_PARTS.name))
+    assert [answer.code for answer in told(effects, Rejected)] == ["subscription-unknown"]
+    assert topic.kept_list is not None
 
 
 def test_destinations_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:

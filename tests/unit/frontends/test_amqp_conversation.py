@@ -6,7 +6,7 @@ import random
 from typing import Any
 
 import pytest
-from proton import Delivery, Endpoint
+from proton import Delivery, Described, Endpoint, Terminus, symbol, ulong
 
 from fuzz.desk import Desk
 from heliograph.bus.commands import BY_POLICY, DEAD, UNSEEN
@@ -19,6 +19,7 @@ from heliograph.sessions.commands import AnyCommand, AnySessionEffect
 from tests.unit.frontends.amqp_client import Client
 
 pytestmark = pytest.mark.req("X1")
+_TRANSACTIONAL = 0x34
 
 
 class Deaf(Desk):
@@ -87,6 +88,80 @@ def test_what_a_client_says_of_messages_is_what_becomes_of_them() -> None:
         (True, [(3, 3)], UNSEEN),
         (True, [(4, 4)], BY_POLICY),
     ]
+
+
+def told(client: Client, coordinator: Any, word: str, value: list[Any]) -> Any:
+    """The coordinator's answer."""
+    delivery = client.send(coordinator, Described(symbol(f"amqp:{word}:list"), value), tag=word)
+    return delivery.remote
+
+
+@pytest.mark.parametrize("is_settled", [True, False])
+@pytest.mark.parametrize("fails", [True, False])
+def test_what_a_client_says_in_a_transaction_is_what_becomes_of_them_when_it_is_committed(
+    is_settled: bool, fails: bool
+) -> None:
+    client = Client(Desk(AmqpConversation(), delivers=6))
+    coordinator = client.session.sender("coordinator")
+    coordinator.target.type = Terminus.COORDINATOR
+    coordinator.open()
+    client.pump()
+    (transaction,) = told(client, coordinator, "declare", [None]).data
+    receiver = client.receiver("a")
+    why = Described(ulong(0x1D), [symbol("it:broke"), "badly"])
+    words: list[Any] = [
+        Described(ulong(Delivery.ACCEPTED), []),
+        Described(ulong(Delivery.REJECTED), [why]),
+        Described(symbol("amqp:released:list"), []),
+        Described(ulong(Delivery.MODIFIED), [True]),
+        Described(ulong(Delivery.MODIFIED), [False, True]),
+        None,
+    ]
+    deliveries = []
+    for word in words:
+        delivery = receiver.current
+        delivery.local.data = [transaction] if word is None else [transaction, word]
+        delivery.update(_TRANSACTIONAL)
+        receiver.advance()
+        if is_settled:
+            delivery.settle()
+        deliveries.append(delivery)
+    client.pump()
+    assert settled(client.desk) == []
+    told(client, coordinator, "discharge", [transaction, fails])
+    commits = [each.consumed for each in client.desk.commands if isinstance(each, commands.Commit)]
+    if fails:
+        assert commits == []
+        back = range(1, 7) if is_settled else ()
+        assert settled(client.desk) == [(True, [(tag, tag)], BY_POLICY) for tag in back]
+        return
+    assert commits == [[(1, [(1, 1), (6, 6)])]]
+    assert settled(client.desk) == [
+        (True, [(2, 2)], DEAD),
+        (True, [(3, 3)], UNSEEN),
+        (True, [(4, 4)], BY_POLICY),
+        (True, [(5, 5)], DEAD),
+    ]
+    errors = [each.error for each in client.desk.commands if isinstance(each, commands.Settle)]
+    assert "it:broke: badly" in errors
+    assert is_settled or all(delivery.settled for delivery in deliveries)
+
+
+def test_a_transaction_of_which_nothing_was_accepted_commits_nothing() -> None:
+    client = Client(Desk(AmqpConversation(), delivers=1))
+    coordinator = client.session.sender("coordinator")
+    coordinator.target.type = Terminus.COORDINATOR
+    coordinator.open()
+    client.pump()
+    (transaction,) = told(client, coordinator, "declare", [None]).data
+    delivery = client.receiver("a").current
+    delivery.local.data = [transaction, Described(ulong(Delivery.RELEASED), [])]
+    delivery.update(_TRANSACTIONAL)
+    client.pump()
+    told(client, coordinator, "discharge", [transaction, False])
+    assert not any(isinstance(each, commands.Commit) for each in client.desk.commands)
+    assert settled(client.desk) == [(True, [(1, 1)], UNSEEN)]
+    assert delivery.settled
 
 
 def test_more_comes_than_a_client_allows_and_it_waits() -> None:

@@ -28,6 +28,7 @@ from heliograph.frontends.websocket.conversation import WebSocketConversation
 from heliograph.model.errors import HeliographError, from_code
 from heliograph.model.limits import (
     HTTP_ANSWER_SECONDS,
+    HTTP_ANSWERED_BYTES,
     HTTP_REQUEST_SECONDS,
     HTTP_UNPROVED_BYTES,
     LOG_IN_IDLE_SECONDS,
@@ -255,6 +256,29 @@ def test_a_large_body_is_announced_and_welcome() -> None:
     assert isinstance(welcome, Answered)
     assert welcome.data == b"HTTP/1.1 100 Continue\r\n\r\n"
     assert said(act(conversation, body)) == [(200, ["/public", "later", ""])]
+
+
+def test_requests_of_one_read_are_answered_as_the_network_takes_the_answers() -> None:
+    """Or some bytes of a stranger would become as many megabytes."""
+    page = b"x" * 10_000
+
+    def answer(_request: Request, _call: Callable[..., Call]) -> Found:
+        def handle() -> Steps:
+            yield from ()
+            return Reply(200, page)
+
+        return Found(handle, is_public=True)
+
+    conversation = talk(FrontDesk(answer))
+    first = act(conversation, asks() * 1000)
+    assert sum(
+        len(each.data) for each in first if isinstance(each, Answered)
+    ) < HTTP_ANSWERED_BYTES + 2 * len(page)
+    answered = len(first)
+    while more := conversation.written():
+        assert len(more) <= len(first)
+        answered += len(more)
+    assert answered == 1000
 
 
 def test_a_websocket_is_still_one() -> None:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import pytest
 
 from fuzz.desk import OTHERS_LANE, Desk
+from heliograph.frontends.conversation import AnyHappening, Broken, Claimed, Keepsake
 from heliograph.frontends.mqtt import packets
 from heliograph.frontends.mqtt.conversation import MqttConversation
 from heliograph.model import block
 from heliograph.model.block import Span, parse_trusted, unpack
+from heliograph.model.limits import MAX_GREETING_BYTES
 from heliograph.sessions import commands
 from heliograph.sessions.commands import AnyCommand, AnySessionEffect
 
@@ -65,6 +67,72 @@ def test_what_one_read_brings_is_one_block_and_confirmed_when_it_is_stored() -> 
     desk.tell(commands.Confirm(1, 40))
     desk.receive(b"")
     assert b"".join(desk.said) == b"".join(b"\x40\x02" + number.to_bytes(2, "big") for number in range(1, 41))
+
+
+def test_what_a_stranger_says_behind_connect_is_kept_up_to_a_bound() -> None:
+    early = publish(b"early", 1)
+    desk = greeted(connect=CONNECT + early + b"\xc0\x00")
+    assert [type(command) for command in desk.commands] == [commands.OpenLane, commands.Publish]
+    conversation = MqttConversation()
+    *_, broken = conversation.receive(CONNECT + b"\xc0\x00" * (MAX_GREETING_BYTES // 2 + 1))
+    assert isinstance(broken, Broken)
+    assert broken.error.sentence == "wait for CONNACK with the rest"
+
+
+class Keeping(Desk):
+    """Has what an earlier connection left."""
+
+    keepsake: Keepsake | None = None
+
+    def _happen(self, happening: AnyHappening) -> None:
+        if isinstance(happening, Claimed):
+            self._waiting.extend(self.conversation.claimed(happening.name, self.keepsake))
+        else:
+            super()._happen(happening)
+
+
+def test_a_session_that_is_resumed_has_its_shared_subscriptions_and_queues_too() -> None:
+    connect = b"\x10\x0d\x00\x04MQTT\x04\x00\x00\x3c\x00\x01c"
+    earlier = greeted(connect=connect)
+    for packet_id, text in enumerate((b"$share/g/t/+", b"$queue/q", b"plain", b"a/+"), 1):
+        earlier.receive(
+            b"\x82" + bytes((5 + len(text), 0, packet_id)) + len(text).to_bytes(2, "big") + text + b"\x01"
+        )
+    desk = Keeping(MqttConversation(), delivers=0)
+    desk.keepsake = earlier.conversation.keepsake
+    desk.receive(connect)
+    assert b"".join(desk.said) == b"\x20\x02\x01\x00"
+    attached = [
+        (each.destination, each.subscription, each.shared, each.durable)
+        for each in desk.commands
+        if isinstance(each, commands.Subscribe)
+    ]
+    assert attached == [
+        ("topic:regex:^a/[^/]*$", "mqtt:1:a/+", False, True),
+        ("topic:regex:^t/[^/]*$", "mqtt:share:g:topic:regex:^t/[^/]*$", True, False),
+        ("queue:q", "", False, False),
+    ], "and of those that are its own what the server still has"
+
+
+class Refusing(Desk):
+    """Has only one destination that may be sent to."""
+
+    def _effects(self, command: AnyCommand) -> list[AnySessionEffect]:
+        if isinstance(command, commands.OpenLane) and command.destination != "topic:open":
+            return [commands.Fail(command.request, "not-allowed", "no")]
+        return super()._effects(command)
+
+
+def test_a_client_may_try_where_it_is_refused_as_often_as_it_likes() -> None:
+    """A connection has so many lanes, and what was refused took none."""
+    desk = greeted(Refusing, CONNECT_5)
+    for number in range(1, 4):
+        desk.receive(publish(b"x", number, properties=b"\x00"))
+    desk.receive(publish(b"x", 4, topic=b"\x00\x04open", properties=b"\x00"))
+    desk.receive(publish(b"x", 5, properties=b"\x00"))
+    opened = [(each.destination, each.lane) for each in desk.commands if isinstance(each, commands.OpenLane)]
+    assert opened == [*[("topic:t", 1)] * 3, ("topic:open", 1), ("topic:t", 2)]
+    assert not desk.is_over
 
 
 def test_quality_2_is_received_released_and_completed_once() -> None:

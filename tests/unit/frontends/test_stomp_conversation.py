@@ -5,12 +5,18 @@ from __future__ import annotations
 import pytest
 
 from fuzz.desk import OTHERS_LANE, Desk
+from heliograph.frontends.conversation import Broken
 from heliograph.frontends.stomp.conversation import StompConversation
 from heliograph.frontends.stomp.frames import encode
 from heliograph.model import block
 from heliograph.model.block import Span, parse_trusted, unpack
 from heliograph.model.ids import lane_number
-from heliograph.model.limits import MAX_HELD_TRANSACTIONS, MAX_TRANSACTION_BYTES
+from heliograph.model.limits import (
+    MAX_EARLY_FRAMES,
+    MAX_GREETING_BYTES,
+    MAX_HELD_TRANSACTIONS,
+    MAX_TRANSACTION_BYTES,
+)
 from heliograph.sessions import commands
 from heliograph.sessions.commands import AnyCommand, AnySessionEffect
 
@@ -102,6 +108,28 @@ def test_a_receipt_is_given_when_the_message_is_stored_and_not_before() -> None:
     assert desk.said == [b"RECEIPT\nreceipt-id:r\n\n\0"]
 
 
+def test_what_a_stranger_says_behind_connect_is_kept_up_to_a_bound() -> None:
+    early = [frame("SEND", b"%d" % number, destination="/queue/a") for number in range(MAX_EARLY_FRAMES)]
+    desk = Desk(StompConversation(), delivers=0)
+    desk.receive(frame("CONNECT", accept_version="1.2") + b"".join(early))
+    assert published(desk) == [(1, [b"%d" % number for number in range(MAX_EARLY_FRAMES)], False)]
+    *_, broken = StompConversation().receive(
+        frame("CONNECT", accept_version="1.2") + b"".join(early) + early[0]
+    )
+    assert isinstance(broken, Broken)
+    assert broken.error.code == "not-greeted"
+
+
+def test_a_stranger_has_room_for_a_greeting_and_a_client_for_its_headers() -> None:
+    long = "x" * MAX_GREETING_BYTES
+    (broken,) = StompConversation().receive(b"CONNECT\nlogin:" + long.encode())
+    assert isinstance(broken, Broken)
+    assert broken.error.code == "frame-too-long"
+    desk = greeted()
+    desk.receive(frame("SEND", b"x", destination="/queue/a", said=long))
+    assert published(desk) == [(1, [b"x"], False)]
+
+
 def test_a_client_that_leaves_is_let_go_when_all_is_stored() -> None:
     desk = greeted(Quiet)
     desk.receive(frame("SEND", b"x", destination="/queue/a") + frame("DISCONNECT", receipt="bye"))
@@ -148,6 +176,33 @@ def test_before_version_1_2_messages_are_acknowledged_by_their_id(version: str) 
     desk.receive(frame("ACK", **headers))
     desk.receive(frame("ACK", **headers))
     assert settled(desk) == [(1, [(1, 2)], False)]
+
+
+@pytest.mark.parametrize("mode", ["client", "client-individual"])
+def test_before_version_1_2_a_message_can_be_acknowledged_again_after_abort(mode: str) -> None:
+    desk = greeted(version="1.1")
+    desk.receive(frame("SUBSCRIBE", id="c", destination="/queue/a", ack=mode))
+    deliver(desk, 1, 1, 3)
+    first, second, third = (f"514.514.20202020202.33686018/1-{number}" for number in (1, 2, 3))
+
+    def ack(name: str, **headers: str) -> None:
+        desk.receive(frame("ACK", message_id=name, subscription="c", **headers))
+
+    for name in ("aborted", "committed"):
+        desk.receive(frame("BEGIN", transaction=name))
+    ack(first, transaction="aborted")
+    ack(second, transaction="committed")
+    ack(third)
+    assert settled(desk) == [(1, [(3, 3)], False)]
+    ack(first)  # it is in a transaction
+    desk.receive(frame("ABORT", transaction="aborted"))
+    desk.receive(frame("COMMIT", transaction="committed"))
+    ack(second)  # it was committed
+    ack(first, receipt="r")
+    assert settled(desk) == [(1, [(3, 3)], False), (1, [(1, 1)], False)]
+    assert desk.said[-1] == b"RECEIPT\nreceipt-id:r\n\n\0"
+    assert isinstance(desk.conversation, StompConversation)
+    assert desk.conversation._subscriptions.by_number[1].tags == {}, "nothing is kept for ever"
 
 
 def test_in_mode_auto_the_network_has_to_have_it() -> None:

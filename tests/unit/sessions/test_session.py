@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from heliograph.bus.commands import (
     Answered,
+    Asked,
     Confirmed,
     ConsumerAttached,
     ConsumerDetached,
@@ -21,6 +22,7 @@ from heliograph.bus.commands import (
     Refused,
     Rejected,
     Settled,
+    SubscriptionEnded,
 )
 from heliograph.model import block
 from heliograph.model.block import Span
@@ -40,6 +42,7 @@ from heliograph.sessions.commands import (
     Deliver,
     Done,
     EndConsumer,
+    EndSubscription,
     Fail,
     GrantCredit,
     LaneReady,
@@ -478,3 +481,48 @@ def test_answers_that_come_after_the_end_are_nobodys() -> None:
     list(story.session.farewell())
     assert story.do(Answered(request, {})) == []
     assert story.do(Rejected(request, "consumer-unknown", "gone")) == []
+
+
+# ---- durable subscriptions
+
+
+def asks_to_end(story: Story, name: str, *, common: bool = False) -> Asked:
+    assert story.do(EndSubscription(7, name, common)) == []
+    asked = story.sent(Asked)
+    assert asked.subject == "client.subscriptions"
+    return asked
+
+
+@pytest.mark.req("X2")
+def test_a_subscription_is_ended_by_who_may_receive_everywhere_where_it_is() -> None:
+    rule = Rule(destinations="topic:a*", rights=[Right.RECEIVE], users=["ann"])
+    story = Story(user=ANN, access=AccessControl([*RULES, rule]))
+    subscriptions = ["d", "p → topic:glob:*", "other"]
+    mine = [["d", "topic:a"], ["p → topic:glob:* → topic:a1", "topic:a1"]]
+    others = [["other", "topic:b"], ["p → topic:glob:* → topic:b", "topic:b"]]
+    for name, places, may in (
+        ("d", [*mine, *others], True),
+        ("other", [*mine, *others], False),
+        ("p", mine, True),
+        ("p", [*mine, *others], False),
+        ("never was", [*mine, *others], False),
+    ):
+        asked = asks_to_end(story, name)
+        said = story.do(Answered(asked.request, {"subscriptions": subscriptions, "places": places}))
+        if may:
+            ended = story.sent(SubscriptionEnded)
+            assert (said, ended.subscription) == ([], name)
+            assert story.do(Answered(ended.request, {})) == [Done(7)]
+        else:
+            sentence = f"there is no durable subscription {name!r} of this client"
+            assert said == [Fail(7, "subscription-unknown", sentence)]
+    asked = asks_to_end(story, "d", common=True)
+    assert story.do(Rejected(asked.request, "not-leading", "try again")) == [
+        Fail(7, "not-leading", "try again")
+    ]
+
+
+def test_who_needs_no_rules_ends_a_subscription_at_once() -> None:
+    story = Story()
+    assert story.do(EndSubscription(7, "d")) == []
+    assert story.sent(SubscriptionEnded).subscription == "d"

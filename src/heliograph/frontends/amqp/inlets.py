@@ -39,7 +39,7 @@ from heliograph.model.limits import (
     MAX_HEAD_BYTES,
     MAX_MESSAGE_BYTES,
 )
-from heliograph.sessions.commands import Fail
+from heliograph.sessions.commands import Done, Fail
 
 _DECLARE: Final = (0x31, "amqp:declare:list")
 _DISCHARGE: Final = (0x32, "amqp:discharge:list")
@@ -302,10 +302,12 @@ class Coordinator:
             if self.link.is_there:
                 self._engine.answer(delivery, ACCEPTED)
 
-        if transaction.messages or transaction.acknowledged:
-            self._proxy.commit(Sending(transaction.messages, transaction.consumed, answered))
+        taken = [(outlet, ranges) for outlet, ranges in transaction.acknowledged if outlet.takes(ranges)]
+        if transaction.messages or taken:
+            consumed = Transaction(transaction.messages, taken).consumed
+            self._proxy.commit(Sending(transaction.messages, consumed, answered))
         else:
-            self._engine.answer(delivery, ACCEPTED)
+            answered(Done(0))
 
     def _refuse(self, delivery: Any, error: HeliographError) -> None:
         if self.link.is_there:

@@ -9,6 +9,8 @@
 Credit is the client's: the destination is told of as much as the client allows, and when the client wants less, or
 all there is now (drain), what was granted is taken back. What was under way then waits here until the client allows
 it.
+
+In a transaction the word is kept: what was accepted is done with it, the rest has its fate when it is committed.
 """
 
 from __future__ import annotations
@@ -28,11 +30,20 @@ from heliograph.frontends.amqp.engine import (
 )
 from heliograph.frontends.amqp.messages import Encoder
 from heliograph.frontends.amqp.transfers import Download, Transfers
+from heliograph.frontends.amqp.values import Described
 from heliograph.frontends.held_tags import HeldTags, Ranges
 from heliograph.frontends.proxy import Proxy
 from heliograph.model.limits import AMQP_GRANTED
 from heliograph.sessions import commands
 
+Word = tuple[bool, int, str]
+"""Of a client on a message: whether it goes back, its fate, and why."""
+_NAMES: Final = {
+    "amqp:accepted:list": ACCEPTED,
+    "amqp:rejected:list": REJECTED,
+    "amqp:released:list": RELEASED,
+    "amqp:modified:list": MODIFIED,
+}
 # Rounds without anything new after which a link that wants all there is has it.
 _QUIET_ROUNDS: Final = 1
 
@@ -63,8 +74,9 @@ class Outlet:
         self._streamed: tuple[int, Download] | None = None  # what is sent as it is read; nothing overtakes it
         self._held = HeldTags()
         self._handed: Ranges = []  # of a link that is settled by us: what the network has not got yet
-        self._settled: dict[tuple[bool, int, str], Ranges] = {}
+        self._settled: dict[Word, Ranges] = {}
         self._unsettled: dict[int, Any] = {}  # the client has said what becomes of it, and waits for us
+        self._words: dict[int, Word] = {}  # in transactions, on what is not accepted there
         self._is_draining = False
         self._drain_count = 0
         self._quiet = 0
@@ -251,8 +263,8 @@ class Outlet:
             self._settle(word or (False, BY_POLICY, ""), [(tag, tag)], tag)
         return None
 
-    def _meaning(self, delivery: Any, state: int) -> tuple[bool, int, str] | None:
-        """Whether it goes back, its fate, and why; None: nothing was said."""
+    def _meaning(self, delivery: Any, state: int) -> Word | None:
+        """None: nothing was said."""
         if state == ACCEPTED:
             return False, BY_POLICY, ""
         if state == RELEASED:
@@ -260,10 +272,12 @@ class Outlet:
         if state == REJECTED:
             return True, DEAD, self._engine.reason(delivery)
         if state == MODIFIED:
-            failed, is_useless = self._engine.failing(delivery)
-            self.says_what_failed |= failed
-            return True, DEAD if is_useless else BY_POLICY if failed else UNSEEN, ""
+            return self._modified(*self._engine.failing(delivery))
         return None
+
+    def _modified(self, failed: bool, is_useless: bool) -> Word:
+        self.says_what_failed |= failed
+        return True, DEAD if is_useless else BY_POLICY if failed else UNSEEN, ""
 
     def flush(self) -> None:
         """What the client said in one go is said in one go."""
@@ -271,7 +285,7 @@ class Outlet:
         for word, ranges in settled.items():
             self._settle(word, sorted(ranges))
 
-    def _settle(self, word: tuple[bool, int, str], ranges: Ranges, unsettled: int | None = None) -> None:
+    def _settle(self, word: Word, ranges: Ranges, unsettled: int | None = None) -> None:
         returned, fate, error = word
         then = None if unsettled is None else (lambda: self._stored(unsettled))
         self._proxy.settle(
@@ -301,18 +315,46 @@ class Outlet:
         if not self._held.take(tag, tag):
             self._engine.settle(delivery)
             return None
+        word = self._provisional(details[1] if name and len(details) > 1 else None)
+        if word is not None:
+            self._words[tag] = word
         if is_settled:
             self._engine.settle(delivery)
         else:
             self._unsettled[tag] = delivery
         return name, tag
 
+    def _provisional(self, outcome: Any) -> Word | None:
+        """What is to become of it when the transaction is committed; None: it is accepted, as where nothing is said.
+        What says something else than there is goes back."""
+        if outcome is None:
+            return None
+        said = outcome.descriptor if isinstance(outcome, Described) else None
+        state = _NAMES.get(said) if isinstance(said, str) else said
+        fields = outcome.value if isinstance(outcome, Described) else None
+        fields = fields if isinstance(fields, list) else []
+        if state == ACCEPTED:
+            return None
+        if state == REJECTED:
+            return True, DEAD, _reason(fields)
+        if state == MODIFIED:
+            return self._modified(fields[:1] == [True], fields[1:2] == [True])
+        return True, UNSEEN if state == RELEASED else BY_POLICY, ""
+
+    def takes(self, ranges: Ranges) -> bool:
+        """Whether a commit is to take it, which the client said of in a transaction. It spoke of one at a time."""
+        return ranges[0][0] not in self._words
+
     def committed(self, ranges: Ranges) -> None:
-        """A transaction has taken them. The destination counts them as credit, which they are not."""
+        """A transaction has taken what was accepted. The destination counts it as credit, which it is not."""
         for first, last in ranges:
-            self.granted += last - first + 1
             for tag in range(first, last + 1):
-                self._stored(tag)
+                word = self._words.pop(tag, None)
+                if word is None:
+                    self.granted += 1
+                    self._stored(tag)
+                else:
+                    self._settle(word, [(tag, tag)], tag if tag in self._unsettled else None)
         self.balance()
 
     def rolled_back(self, ranges: Ranges) -> None:
@@ -320,6 +362,7 @@ class Outlet:
         back: Ranges = []
         for first, last in ranges:
             for tag in range(first, last + 1):
+                self._words.pop(tag, None)
                 if tag in self._unsettled:
                     del self._unsettled[tag]
                     self._held.add(tag, tag)
@@ -362,6 +405,13 @@ class Outlet:
             if keeps:
                 self._proxy.settle(self.number, self._held.ranges(), returned=True, replenish=False)
         self._unsettled.clear()
+
+
+def _reason(fields: list[Any]) -> str:
+    """Why a message is rejected: the error's condition and description."""
+    error = fields[0].value if fields and isinstance(fields[0], Described) else None
+    texts = [each for each in error[:2] if isinstance(each, str)] if isinstance(error, list) else []
+    return ": ".join(each for each in texts if each)
 
 
 def _extend(ranges: Ranges, tag: int) -> None:

@@ -45,6 +45,7 @@ from heliograph.model.errors import (
 from heliograph.model.limits import (
     HTTP_AHEAD_BYTES,
     HTTP_ANSWER_SECONDS,
+    HTTP_ANSWERED_BYTES,
     HTTP_IDLE_SECONDS,
     HTTP_REQUEST_SECONDS,
     MAX_HTTP_STREAMS,
@@ -81,6 +82,7 @@ class HttpConversation(Conversation):
         self._hello: native.Hello | None = None  # whom the shell takes this connection for
         self._user = ""
         self._proving: Callable[[], None] | None = None
+        self._unwritten = 0  # bytes of replies that the network may not have yet
         self._asked = 0
         self._waiting_for = 0  # the number of the question whose answer the handler waits for
         self._since = 0.0
@@ -100,7 +102,7 @@ class HttpConversation(Conversation):
 
     @property
     def is_waiting(self) -> bool:
-        is_busy = self._request is not None or self._proving is not None
+        is_busy = self._request is not None or self._proving is not None or self._is_unread
         return is_busy and self._reader.held > HTTP_AHEAD_BYTES
 
     @property
@@ -150,7 +152,12 @@ class HttpConversation(Conversation):
     @property
     def _is_free(self) -> bool:
         is_busy = self._request is not None or self._stream is not None or self._proving is not None
-        return not is_busy and not self._is_closed
+        return not is_busy and not self._is_unread and not self._is_closed
+
+    @property
+    def _is_unread(self) -> bool:
+        """The client has asked for more than it has taken."""
+        return self._unwritten > HTTP_ANSWERED_BYTES
 
     def _asks_who_comes(self) -> bool:
         """Whether somebody has to prove who they are before their body is taken in."""
@@ -343,7 +350,9 @@ class HttpConversation(Conversation):
         self._steps, self._waiting_for, self._proving = None, 0, None
         keeps_alive = request is not None and request.head.keeps_alive
         is_head = request is not None and request.head.method == "HEAD"
-        self._happenings.append(Answered(framed(reply, keeps_alive=keeps_alive, is_head=is_head)))
+        answer = framed(reply, keeps_alive=keeps_alive, is_head=is_head)
+        self._unwritten += len(answer)
+        self._happenings.append(Answered(answer))
         if not keeps_alive:
             self._leave()
 
@@ -399,7 +408,8 @@ class HttpConversation(Conversation):
     def written(self) -> Sequence[AnyHappening]:
         if self._stream is not None:
             self._stream.is_written = True
-        return NOTHING
+        was_unread, self._unwritten = self._is_unread, 0
+        return self._act(lambda: None) if was_unread and not self._is_closed else NOTHING
 
     # ---- time, and the end
 

@@ -60,6 +60,7 @@ from heliograph.frontends.mqtt.subscriptions import (
     Subscription,
     parse_name,
 )
+from heliograph.frontends.mqtt.topics import parse_channel, parse_filter
 from heliograph.frontends.native import frames as native
 from heliograph.frontends.prepared import id_of, opened
 from heliograph.frontends.proxy import Answer
@@ -111,7 +112,8 @@ class MqttConversation(Conversation):
         self._version = V3
         self._name = ""
         self._expiry = 0  # of the session, in seconds
-        self._early = b""
+        self._early: list[bytes] = []  # what came before it may be looked at
+        self._early_bytes = 0
         self._kept_options: dict[str, Options] = {}
         self._was_kept = False
         self._asked = 0  # the question for the client's subscriptions
@@ -184,10 +186,7 @@ class MqttConversation(Conversation):
     def receive(self, data: bytes, now: int = 0) -> Sequence[AnyHappening]:
         self._proxy.now = now
         if self._state is _State.PROVING:
-            self._early += data
-            if len(self._early) > MAX_EARLY_BYTES:
-                return [self.break_off(protocol_error("wait for CONNACK with the rest"))]
-            return NOTHING
+            return self._act(lambda: self._keep_early(data, MAX_EARLY_BYTES))
         if self._state in (_State.CLOSED, _State.LEAVING):
             return NOTHING
         return self._act(lambda: self._feed(data))
@@ -253,7 +252,13 @@ class MqttConversation(Conversation):
                 self._state = _State.PROVING
                 self._proxy.add(Responded(packets.read_authentication(body)))
             elif self._state is _State.PROVING:
-                self._early += packets.packet(kind, flags, body)
+                self._keep_early(packets.packet(kind, flags, body), MAX_GREETING_BYTES)
+
+    def _keep_early(self, data: bytes, most: int) -> None:
+        self._early.append(data)
+        self._early_bytes += len(data)
+        if self._early_bytes > most:
+            raise protocol_error("wait for CONNACK with the rest")
 
     # ---- the beginning
 
@@ -364,6 +369,7 @@ class MqttConversation(Conversation):
             for text, meaning, options, name in own:
                 kept = self._kept_options.get(text, options)
                 self._subscribing.attach(text, meaning, kept, name, self._resumed)
+            self._attach_shared()
             return
         left = [name for _, _, _, name in own]
         if not left:
@@ -376,6 +382,16 @@ class MqttConversation(Conversation):
 
         for name in list(left):
             self._proxy.command(commands.EndSubscription(self._proxy.ask(ended), name))
+
+    def _attach_shared(self) -> None:
+        """Those that are nobody's own, and by which nothing is kept for a client that is away: to queues, and shared
+        ones."""
+        for text, options in self._kept_options.items():
+            if text in self._subscribing.by_filter or parse_channel(text) is not None:
+                continue
+            meaning = parse_filter(text)
+            if meaning.share or meaning.is_queue:
+                self._subscribing.attach(text, meaning, options, "", self._resumed)
 
     def _resumed(self, answer: Answer) -> None:
         """A client that does not subscribe again must not go on without its subscriptions: it has to come again. Its
@@ -394,7 +410,7 @@ class MqttConversation(Conversation):
             self._has_will = True
             self._publishing.prepare_for(connect.will)
         if self._early:
-            early, self._early = self._early, b""
+            early, self._early, self._early_bytes = b"".join(self._early), [], 0
             self._feed(early)
 
     def _offer(self, connect: Connect) -> Properties:

@@ -59,8 +59,10 @@ from heliograph.model.ids import text_of
 from heliograph.model.limits import (
     HEARTBEAT_SECONDS,
     HEARTBEATS_MISSED,
+    MAX_EARLY_FRAMES,
     MAX_GREETING_BYTES,
     MAX_MESSAGE_BYTES,
+    MAX_STOMP_HEAD_BYTES,
     STOMP_PULSE_SECONDS,
 )
 from heliograph.sessions import commands
@@ -74,7 +76,7 @@ class StompConversation(ProxiedConversation):
 
     def __init__(self) -> None:
         super().__init__()
-        self._reader = FrameReader(MAX_GREETING_BYTES)
+        self._reader = FrameReader(MAX_GREETING_BYTES, MAX_GREETING_BYTES)
         self._frame_limit = MAX_MESSAGE_BYTES
         self._fetching = Fetching(self._proxy, self._address_of, self._deliver_fetched)
         self._subscriptions = Subscriptions(self._proxy.new_consumer)
@@ -132,7 +134,11 @@ class StompConversation(ProxiedConversation):
 
     def _feed(self, data: bytes) -> None:
         for frame in self._reader.feed(data):
-            if self._is_held or self._state is State.PROVING:
+            if self._is_held:
+                self._waiting.append(frame)
+            elif self._state is State.PROVING:
+                if len(self._waiting) >= MAX_EARLY_FRAMES:
+                    raise ProtocolFault("wait for CONNECTED with the rest", code="not-greeted")
                 self._waiting.append(frame)
             elif self._state is State.OPEN:
                 self._handle(frame)
@@ -197,7 +203,7 @@ class StompConversation(ProxiedConversation):
         if isinstance(message, native.SessionOpened) and self._state is State.PROVING:
             self._proxy.opened(message)
             self._state = State.OPEN
-            self._reader.limit = self._frame_limit
+            self._reader.limit, self._reader.head_limit = self._frame_limit, MAX_STOMP_HEAD_BYTES
             self._reader.version = self._version
             into.append(self._connected(message))
             return self._act(self._go_on)
@@ -365,8 +371,10 @@ class StompConversation(ProxiedConversation):
 
     def _acknowledge(self, frame: Frame, *, returned: bool) -> None:
         receipt = self._receipt
-        found = self._subscriptions.acknowledged(frame.headers, self._version)
         transaction = frame.headers.get("transaction")
+        found = self._subscriptions.acknowledged(
+            frame.headers, self._version, is_final=returned or transaction is None
+        )
         if found is not None and found[0].number in self._alerts.outlets:
             self._acknowledge_alerts(frame, *found, returned=returned)
         elif transaction is not None and not returned:
@@ -404,6 +412,9 @@ class StompConversation(ProxiedConversation):
         receipt = self._receipt
         transaction = self._transactions.end(_transaction(frame))
         consumed = transaction.consumed
+        for number, ranges in consumed:
+            if number in self._subscriptions.by_number:
+                self._subscriptions.by_number[number].committed(ranges)
         if not transaction.messages and not consumed:
             self._give_receipt(receipt)
             return

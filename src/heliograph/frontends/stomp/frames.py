@@ -60,8 +60,9 @@ def _malformed(sentence: str) -> ProtocolFault:
 class FrameReader:
     """Cuts a stream of bytes into frames. Holds at most one unfinished frame, made of what arrived."""
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, head_limit: int = MAX_STOMP_HEAD_BYTES) -> None:
         self.limit = limit  # bytes of a body
+        self.head_limit = head_limit
         self.version = V1_0
         self._pieces: list[bytes] = []
         self._size = 0
@@ -123,12 +124,12 @@ class FrameReader:
         scan = max(position, position + self._scanned - 2)
         end, after = _blank_line(data, scan)
         if end < 0:
-            if len(data) - position > MAX_STOMP_HEAD_BYTES:
-                raise _head_too_long()
+            if len(data) - position > self.head_limit:
+                raise self._head_too_long()
             self._scanned = len(data) - position
             return False
-        if end - position > MAX_STOMP_HEAD_BYTES:
-            raise _head_too_long()
+        if end - position > self.head_limit:
+            raise self._head_too_long()
         command, headers = self._parse_head(data[position:end])
         length = self._length(headers)
         self._head = command, headers, after - position, length
@@ -148,6 +149,9 @@ class FrameReader:
 
     def _too_long(self) -> ProtocolFault:
         return ProtocolFault(f"a body has at most {self.limit} bytes here", code="frame-too-long")
+
+    def _head_too_long(self) -> ProtocolFault:
+        return ProtocolFault(f"headers have at most {self.head_limit} bytes here", code="frame-too-long")
 
     def _parse_head(self, raw: bytes) -> tuple[str, dict[str, str]]:
         try:
@@ -173,10 +177,6 @@ class FrameReader:
                 name, value = name.strip(), value.strip()
             headers.setdefault(name, value)
         return command, headers
-
-
-def _head_too_long() -> ProtocolFault:
-    return ProtocolFault(f"headers have at most {MAX_STOMP_HEAD_BYTES} bytes", code="frame-too-long")
 
 
 def _skip_empty(data: bytes, position: int) -> int:

@@ -46,6 +46,7 @@ class Subscription:
         # Before 1.2 a message is acknowledged by its id.
         self.tags: dict[str, int] | None = {} if has_acks and version != V1_2 else None
         self.held = HeldTags()
+        self._pending = HeldTags()  # acknowledged by their ids in transactions that are open
         self.handed: Ranges = []  # of mode auto: what the network has not got yet
 
     @property
@@ -74,11 +75,41 @@ class Subscription:
     def put_back(self, ranges: Ranges) -> None:
         """A transaction was aborted: they can be acknowledged again."""
         for first, last in ranges:
+            self._pending.take(first, last)
             self.held.add(first, last)
 
     def recalled(self, ranges: Ranges) -> None:
         for first, last in ranges:
             self.held.take(first, last)
+
+    def committed(self, ranges: Ranges) -> None:
+        """What became of them in a transaction is final."""
+        for first, last in ranges:
+            self._pending.take(first, last)
+        self._forget(ranges[-1][1])
+
+    def by_name(self, name: str, *, is_final: bool) -> Ranges:
+        """What an ACK or NACK of this id is about. An id is forgotten when no transaction can be aborted that puts
+        its message back."""
+        assert self.tags is not None
+        tag = self.tags[name]
+        ranges = self.take(tag)
+        if not is_final:
+            for first, last in ranges:
+                self._pending.add(first, last)
+        elif self.mode == CLIENT:
+            self._forget(tag)
+        elif tag not in self._pending:
+            del self.tags[name]
+        return ranges
+
+    def _forget(self, last: int) -> None:
+        """The ids of what is settled, up to a tag."""
+        if self.tags:
+            held, pending = self.held, self._pending
+            self.tags = {
+                name: tag for name, tag in self.tags.items() if tag > last or tag in held or tag in pending
+            }
 
     def last_seen(self, headers: dict[str, str]) -> int:
         """What a client that leaves says of what it was sent: the last tag that reached the application. -1: nothing.
@@ -166,9 +197,11 @@ class Subscriptions:
         del self.by_number[found.number]
         return found
 
-    def acknowledged(self, headers: dict[str, str], version: str) -> tuple[Subscription, Ranges] | None:
-        """What an ACK or NACK is about. None: it was settled before, or its subscription is gone. Raises
-        ProtocolFault."""
+    def acknowledged(
+        self, headers: dict[str, str], version: str, *, is_final: bool
+    ) -> tuple[Subscription, Ranges] | None:
+        """What an ACK or NACK is about. None: it was settled before, or its subscription is gone. `is_final`: no
+        transaction can be aborted that puts it back. Raises ProtocolFault."""
         if version == V1_2:
             return self._by_tag(headers)
         name = headers.get("message-id")
@@ -180,10 +213,7 @@ class Subscriptions:
         wanted = list(self.by_number.values()) if key is None else [self._by_key.get(f"id:{key}")]
         for subscription in wanted:
             if subscription is not None and subscription.tags and name in subscription.tags:
-                tag = subscription.tags[name]
-                ranges = subscription.take(tag)
-                _forget(subscription, name, tag)
-                return subscription, ranges
+                return subscription, subscription.by_name(name, is_final=is_final)
         return None
 
     def _by_tag(self, headers: dict[str, str]) -> tuple[Subscription, Ranges] | None:
@@ -208,16 +238,6 @@ def fate_of(headers: dict[str, str]) -> int:
     if headers.get("requeue") == "false":
         return DEAD
     return UNSEEN if headers.get("delivered") == "false" else BY_POLICY
-
-
-def _forget(subscription: Subscription, name: str, tag: int) -> None:
-    """Ids of messages that are settled."""
-    tags = subscription.tags
-    assert tags is not None
-    if subscription.mode == CLIENT:
-        subscription.tags = {each: held for each, held in tags.items() if held > tag}
-    else:
-        del tags[name]
 
 
 def _key(headers: dict[str, str]) -> str:

@@ -1,0 +1,100 @@
+"""The durable subscriptions of a client, as a user may see and end them.
+
+They go by the client's name, which anybody may give, and nobody remembers whose they are. So who may receive where
+one is may hear of it, and who may receive everywhere where it is may end it; to anybody else it is not there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+from heliograph.bus.commands import Asked, Rejected, SubscriptionEnded
+from heliograph.model.errors import NotAllowed
+from heliograph.model.patterns import SEPARATOR, no_such_subscription
+from heliograph.sessions.access import Right
+from heliograph.sessions.admission import Admission
+from heliograph.sessions.commands import AnySessionEffect, EndSubscription, Fail, Multicast
+from heliograph.sessions.connection_facts import ConnectionFacts
+from heliograph.sessions.requests import Request, Requests
+
+_QUESTION: Final = "client.subscriptions"
+
+
+class _Looking:
+    """What is asked before a subscription is ended: where it is."""
+
+
+class Endings:
+    """Subscriptions that the client of one session wants no more."""
+
+    def __init__(self, connection: ConnectionFacts, admission: Admission, requests: Requests) -> None:
+        self._connection = connection
+        self._admission = admission
+        self._requests = requests
+        self._looking: dict[int, EndSubscription] = {}
+        self._last = 0
+
+    def handlers(self) -> dict[type, Callable[..., list[AnySessionEffect]]]:
+        return {EndSubscription: self._end}
+
+    def answers(self) -> dict[type, Callable[[Request, dict[str, Any]], list[AnySessionEffect]]]:
+        return {_Looking: self._found}
+
+    def _end(self, command: EndSubscription) -> list[AnySessionEffect]:
+        try:
+            self._admission.check_subscriber()
+        except NotAllowed as refusal:
+            return [Fail(command.request, refusal.code, refusal.sentence)]
+        if self._admission.is_free:
+            return self._end_now(command)
+        self._last += 1
+        self._looking[self._last] = command
+        request = self._requests.ask(_Looking, command.request, self._last)
+        return [Multicast(Asked(request, _QUESTION, {"client": self._client(command)}))]
+
+    def _found(self, asked: Request, body: dict[str, Any]) -> list[AnySessionEffect]:
+        command = self._looking.pop(asked.number)
+        if may_end(body, command.subscription, self._admission):
+            return self._end_now(command)
+        return [Fail(command.request, "subscription-unknown", no_such_subscription(command.subscription))]
+
+    def refused(self, asked: Request, answer: Rejected) -> list[AnySessionEffect]:
+        """Nobody said where it is."""
+        self._looking.pop(asked.number, None)
+        return [Fail(asked.request, answer.code, answer.sentence)]
+
+    def _end_now(self, command: EndSubscription) -> list[AnySessionEffect]:
+        request = self._requests.ask(EndSubscription, command.request)
+        return [Multicast(SubscriptionEnded(request, self._client(command), command.subscription))]
+
+    def _client(self, command: EndSubscription) -> str:
+        return "" if command.common else self._connection.client_id
+
+
+def is_looking(purpose: type) -> bool:
+    return purpose is _Looking
+
+
+def seen(body: dict[str, Any], admission: Admission) -> list[str]:
+    """Of the subscriptions of a client, those that a user may hear of. One to a pattern may mean no topic yet."""
+    found = []
+    for name in body["subscriptions"]:
+        places = list(_places(body, name, with_patterns=SEPARATOR in name))
+        if not places or any(admission.allows(Right.RECEIVE, place) for place in places):
+            found.append(name)
+    return found
+
+
+def may_end(body: dict[str, Any], name: str, admission: Admission) -> bool:
+    """Whether there is such a subscription as far as a user may know, and it is his to end."""
+    is_there = any(each == name or each.startswith(name + SEPARATOR) for each in body["subscriptions"])
+    places = _places(body, name, with_patterns=True)
+    return is_there and all(admission.allows(Right.RECEIVE, place) for place in places)
+
+
+def _places(body: dict[str, Any], name: str, *, with_patterns: bool) -> Iterator[str]:
+    """The topics where it is, and where those to patterns under it are. A node of an earlier version says none."""
+    for each, address in body.get("places", ()):
+        if each == name or (with_patterns and each.startswith(name + SEPARATOR)):
+            yield address
