@@ -62,7 +62,7 @@ def test_what_is_handed_out_is_not_touched(tmp_path: Path) -> None:
             assert await settles_at(connection, "queue:a", 1) == 1
             assert [message.body for message in held] == bodies(0, 5)
             await session.acknowledge(confirm=True)
-            last = await consumer.receive(timeout=10)
+            last = await consumer.receive(timeout=30)
             assert last is not None
             assert last.body == b"19"
 

@@ -133,7 +133,7 @@ async def dead_lettered(scene: Scene) -> Outcome:
         for worker in workers:
             if await worker.take(0.02) is not None:
                 await worker.fail()
-                dead = await (await scene.connection.consumer("queue:_DMQ")).receive(timeout=10)
+                dead = await (await scene.connection.consumer("queue:_DMQ")).receive(timeout=30)
                 assert dead is not None
                 assert dead.text == "ada-1"
                 return Outcome(order="112345", again="1")
