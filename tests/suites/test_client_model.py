@@ -530,21 +530,21 @@ def test_delayed_messages_come_when_it_is_time(tmp_path: Path) -> None:
     async def story() -> None:
         async with embedded(tmp_path) as server, heliograph.connect(url_of(server)) as connection:
             consumer = await connection.consumer("queue:a")
-            producer = await connection.producer("queue:a", delay=0.4)
+            producer = await connection.producer("queue:a", delay=2.0)
             begun = time.time()
             await producer.send(b"last")
-            await producer.send(b"middle", deliver_at=begun + 0.2)
+            await producer.send(b"middle", deliver_at=begun + 1.0)
             await producer.send(b"first", delay=0, group_id="g", group_sequence=2)
             messages = await some(consumer, 3)
             assert [message.body for message in messages] == [b"first", b"middle", b"last"]
-            assert time.time() - begun >= 0.4
+            assert time.time() - begun >= 2.0
             assert (messages[0].delivery_time, messages[0].group_id, messages[0].group_sequence) == (
                 0,
                 "g",
                 2,
             )
-            assert abs(messages[1].delivery_time - begun - 0.2) < 0.001
-            assert 0.4 <= messages[2].delivery_time - begun < 5
+            assert abs(messages[1].delivery_time - begun - 1.0) < 0.001
+            assert 2.0 <= messages[2].delivery_time - begun < 7
 
     play(story())
 

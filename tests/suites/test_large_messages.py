@@ -619,7 +619,7 @@ def test_an_upload_ends_with_its_session(tmp_path: Path) -> None:
 def test_an_upload_whose_client_stays_away_is_removed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(message_manager, "UPLOAD_MEMORY_SECONDS", 0.5)
+    monkeypatch.setattr(message_manager, "UPLOAD_MEMORY_SECONDS", 2.0)
     monkeypatch.setattr(message_manager, "_HOUSEKEEPING_SECONDS", 0.1)
 
     async def story() -> None:

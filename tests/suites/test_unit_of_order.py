@@ -117,8 +117,8 @@ async def rejected(scene: Scene) -> Outcome:
 async def expired(scene: Scene) -> Outcome:
     """The head's time passes while it is in hand, and the second's while it waits behind it."""
     scene.credit = 1
-    await scene.begin(time_to_live=0.2)
-    await until_time(time.time() + 0.2)
+    await scene.begin(time_to_live=1.0)  # it is in hand before that
+    await until_time(time.time() + 1.0)
     (message,) = scene.first.given_back()
     await message.return_()
     return Outcome(order="1345")

@@ -408,7 +408,7 @@ def test_a_unit_whose_head_failed_for_good_stops_where_the_policy_says_so(tmp_pa
             await send(connection, "ada-1", "ada-2")
             for _ in range(2):
                 for worker in workers:
-                    message = await worker.take(0.2)
+                    message = await worker.take(2.0)
                     if message is not None and message.text == "ada-1":
                         worker.given_back()
                         await message.reject("poison")
