@@ -20,9 +20,11 @@ from tests.suites.test_sub_clusters import BOTH, NAMES, _cut, kept_by, spread
 pytestmark = pytest.mark.req("M10")
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def doubts_are_short(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(preparing, "IN_DOUBT_SECONDS", 1.0)
+    """For a story that waits for their end. In any other, a machine that is busy would be taken for a client manager
+    that is gone."""
+    monkeypatch.setattr(preparing, "IN_DOUBT_SECONDS", 2.0)
     monkeypatch.setattr(preparing, "ASK_AGAIN_SECONDS", 0.5)
 
 
@@ -160,6 +162,7 @@ def test_a_commit_goes_on_at_another_client_manager(before: type, tmp_path: Path
     spread(tmp_path, story, clients=2)
 
 
+@pytest.mark.usefixtures("doubts_are_short")
 def test_what_a_client_manager_left_behind_is_ended_by_another(tmp_path: Path) -> None:
     """All are prepared; then client and client manager are no more."""
 
