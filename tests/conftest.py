@@ -5,15 +5,17 @@ import os
 from collections.abc import Generator
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from tests.debian import install, needs_of, skip_without
 from tests.missing import as_failed
 
 # Whoever changes something is told what that broke, and not what was never tried before: examples are the same in
 # every run. `make nightly` looks for new ones.
-settings.register_profile("same", derandomize=True, deadline=None)
-settings.register_profile("new", derandomize=False, deadline=None)
+# How long an example takes to make says how busy the machine is.
+_PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("same", _PATIENT, derandomize=True)
+settings.register_profile("new", _PATIENT, derandomize=False)
 settings.load_profile(os.environ.get("HELIO_EXAMPLES", "same"))
 
 pytest_plugins = ["tests.requirements_coverage"]

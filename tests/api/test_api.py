@@ -40,7 +40,7 @@ def test_send_look_peek_and_receive(stage: Stage, visitor: Visitor) -> None:
     async def receive() -> list[Any]:
         async with heliograph.connect(stage.url) as connection:
             consumer = await connection.consumer("queue:api.talk")
-            return [message.body for message in await consumer.receive_batch(3, timeout=5)]
+            return [message.body for message in await consumer.receive_batch(3, timeout=30)]
 
     assert stage.run(receive()) == [{"price": 3}, "grüezi <b>", b"\x00\xff"]
 
@@ -77,7 +77,7 @@ def test_a_trace_goes_on_with_the_message(stage: Stage, visitor: Visitor) -> Non
             producer, consumer = await connection.producer(name), await connection.consumer(name)
             await producer.send("by our client", properties=properties)
             for _ in range(2):
-                message = await consumer.receive(timeout=5)
+                message = await consumer.receive(timeout=30)
                 assert message is not None
                 with tracing.processing(message, name):
                     pass
@@ -130,7 +130,7 @@ def test_a_dead_message_goes_again_once(stage: Stage, visitor: Visitor) -> None:
                 await producer.send_confirmed({"n": number}, properties={"n": number})
             consumer = await session.consumer("queue:api.poison")
             for _ in range(3):
-                message = await consumer.receive(timeout=5)
+                message = await consumer.receive(timeout=30)
                 assert message is not None
                 await message.reject("no room")
 
@@ -197,7 +197,7 @@ def test_who_consumes_and_which_units_wait(stage: Stage, visitor: Visitor) -> No
         for number in range(3):
             await producer.send_confirmed(str(number), unit_of_order="account-17")
         consumer = await session.consumer("queue:api.units")
-        message = await consumer.receive(timeout=5)
+        message = await consumer.receive(timeout=30)
         assert message is not None
         await message.reject("no")
         return connection, consumer

@@ -65,7 +65,7 @@ async def kill(cluster: Cluster) -> None:
         for name in ELEVEN:
             await connection.ask("destination.set", destination=name, policy={"redelivery_limit": 1})
             consumer = await session.consumer(name, credit=1)
-            message = await consumer.receive(timeout=5)
+            message = await consumer.receive(timeout=30)
             assert message is not None
             await message.reject("it is ill")
             await consumer.close()

@@ -13,7 +13,7 @@ class Visitor:
     """Asks one server, over one connection as long as that holds."""
 
     def __init__(self, port: int, *, user: str = "", password: str = "", host: str = "127.0.0.1") -> None:
-        self._connection = http.client.HTTPConnection(host, port, timeout=20)
+        self._connection = http.client.HTTPConnection(host, port, timeout=60)
         self.headers: dict[str, str] = {"X-Heliograph": "1"}
         if user:
             self.headers["Authorization"] = "Basic " + b64encode(f"{user}:{password}".encode()).decode()

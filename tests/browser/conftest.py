@@ -36,7 +36,7 @@ def browser() -> Iterator[Any]:
     from playwright.sync_api import expect, sync_playwright
 
     path = chromium()
-    expect.set_options(timeout=20_000)
+    expect.set_options(timeout=60_000)
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
         yield browser
@@ -50,7 +50,7 @@ class Window:
         viewport = {"width": width, "height": height}
         self._context = browser.new_context(viewport=viewport, color_scheme=scheme)
         self.page = self._context.new_page()
-        self.page.set_default_timeout(20_000)
+        self.page.set_default_timeout(60_000)
         self.complaints: list[str] = []
         self.expected: list[str] = []
         self.page.on("console", self._said)

@@ -75,7 +75,7 @@ class Shop(Stage):
             await producer.send_confirmed(body, properties={"n": number}, **options)
         consumer = await session.consumer(name)
         for _ in range(count):
-            message = await consumer.receive(timeout=5)
+            message = await consumer.receive(timeout=30)
             assert message is not None
             await message.reject(why)
         await consumer.close()

@@ -16,7 +16,7 @@ import heliograph
 from tests.browser.conftest import Window
 from tests.interop.stage import Stage
 
-pytestmark = [pytest.mark.req("X1"), pytest.mark.timeout(120, func_only=True)]
+pytestmark = [pytest.mark.req("X1"), pytest.mark.timeout(300, func_only=True)]
 # Two names of the machine are two origins. A browser lets no page from the network connect to its own machine.
 SHOP, STRANGER = "127.0.0.1", "localhost"
 QUESTION, ANSWER = "grüezi ✓ from a page", "answer ✓ to a page"

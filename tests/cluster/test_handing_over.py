@@ -62,6 +62,5 @@ async def lead_in_turns(cluster: DevCluster) -> None:
 
 
 @pytest.mark.req("M9", "M13")
-@pytest.mark.timeout(120)
 def test_the_lead_is_handed_over_by_order_and_not_missed(cluster: DevCluster) -> None:
     play(lead_in_turns(cluster), 110)

@@ -167,7 +167,6 @@ async def kill_whoever_leads(cluster: DevCluster, seed: int) -> None:
 
 
 @pytest.mark.req("M8", "M9", "J3", "J4")
-@pytest.mark.timeout(120)
 def test_killed_nodes_are_not_missed(cluster: DevCluster, seed: int) -> None:
     play(kill_whoever_leads(cluster, seed), 110)
 

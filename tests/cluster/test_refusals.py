@@ -101,7 +101,6 @@ def host(tmp_path: Path) -> Iterator[Host]:
         yield host
 
 
-@pytest.mark.timeout(120)
 def test_a_node_that_does_not_belong_ends_and_says_what_to_do(host: Host, tmp_path: Path) -> None:
     foreign = Node(host, tmp_path / "foreign", 9)
     until(lambda: foreign.is_ready, "a cluster of the same name, once")
@@ -131,7 +130,6 @@ def test_a_node_that_does_not_belong_ends_and_says_what_to_do(host: Host, tmp_pa
         first.kill()
 
 
-@pytest.mark.timeout(120)
 def test_a_node_with_a_stale_users_file_is_not_refused_but_gets_the_right_one(
     host: Host, tmp_path: Path
 ) -> None:
@@ -155,7 +153,6 @@ def test_a_node_with_a_stale_users_file_is_not_refused_but_gets_the_right_one(
             node.kill()
 
 
-@pytest.mark.timeout(120)
 def test_a_node_whose_host_has_another_key_never_comes_in_and_says_what_to_compare(tmp_path: Path) -> None:
     require_corosync()
     network = Network(tmp_path / "hosts", 2, subnet=f"10.{os.getpid() % 200 + 20}.7")

@@ -45,6 +45,5 @@ async def restart(story: Killing, node: Node) -> None:
 
 
 @pytest.mark.req("M9")
-@pytest.mark.timeout(120)
 def test_a_rolling_restart_is_not_noticed(cluster: DevCluster) -> None:
     play(restart_all(cluster), 110)

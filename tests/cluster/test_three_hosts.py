@@ -99,7 +99,6 @@ def sites(network: Network, tmp_path: Path) -> Iterator[list[Site]]:
 
 
 @pytest.mark.req("M2", "M9", "M16")
-@pytest.mark.timeout(120)
 def test_messages_outlive_a_host_that_loses_power(network: Network, sites: list[Site]) -> None:
     async def story() -> None:
         url = f"helio://ann:lamp@{network.address(2)}:7700"

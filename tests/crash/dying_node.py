@@ -44,7 +44,7 @@ from heliograph.nodes.tick import Step, Tick
 ORDERS = Address("queue:orders")
 BILLS = Address("queue:bills")
 NEWS = Address("topic:news")
-SECONDS = 10.0
+SECONDS = 60.0
 SEGMENT = 1 << 20
 
 Tell = Callable[["Node", "Guillotine"], Coroutine[Any, Any, None]]

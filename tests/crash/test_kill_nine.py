@@ -49,7 +49,7 @@ async def kill_again_and_again(folder: Path, seed: int, kills: int) -> None:
                 await server.restart()
             print(f"{kills} kills in {time.monotonic() - began:.0f} s: {load.ledger.summary()}")
             await load.stop_sending(60)
-            await load.drain(20)
+            await load.drain(60)
             print(f"at the end: {load.ledger.summary()}")
             load.ledger.check()
             assert not load.errors
@@ -61,9 +61,9 @@ async def kill_again_and_again(folder: Path, seed: int, kills: int) -> None:
 
 
 @pytest.mark.req("J3", "J4", "J11", "J12")
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_nothing_is_lost_doubled_or_reordered_by_fifty_kills(tmp_path: Path, seed: int) -> None:
-    play(kill_again_and_again(tmp_path, seed, KILLS), 280)
+    play(kill_again_and_again(tmp_path, seed, KILLS), 580)
 
 
 async def stop_under_load(folder: Path, seed: int, stops: int) -> None:
@@ -89,6 +89,6 @@ async def stop_under_load(folder: Path, seed: int, stops: int) -> None:
 
 
 @pytest.mark.req("J3", "J12")
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(300)
 def test_a_clean_stop_under_load_loses_nothing_and_ends_with_zero(tmp_path: Path, seed: int) -> None:
-    play(stop_under_load(tmp_path, seed, stops=8), 110)
+    play(stop_under_load(tmp_path, seed, stops=8), 280)

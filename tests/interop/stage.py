@@ -19,7 +19,7 @@ from heliograph.nodes.configuration import load
 from heliograph.nodes.embedded import EmbeddedServer
 from tests.suites.cluster_in_process import CLIENTS, Cluster
 
-SECONDS = 20.0
+SECONDS = 60.0
 on_a_single_server = pytest.mark.parametrize("stage", ["single"], indirect=True)
 """For stories in which the server is restarted: the stage does so with single ones only."""
 T = TypeVar("T")

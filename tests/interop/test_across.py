@@ -174,7 +174,7 @@ def test_clients_of_four_protocols_exchange_messages(stage: Stage) -> None:
     async def story() -> None:
         await asyncio.gather(*[exchange(stage, CLIENTS, f"across-{group}") for group in range(2)])
 
-    asyncio.run(asyncio.wait_for(story(), 50))
+    asyncio.run(asyncio.wait_for(story(), 150))
 
 
 @pytest.mark.nightly
@@ -189,7 +189,7 @@ def test_a_thousand_clients_of_mixed_protocols_exchange_messages(stage: Stage) -
 
 
 def test_clients_of_four_protocols_share_one_topic(stage: Stage) -> None:
-    asyncio.run(asyncio.wait_for(exchange(stage, 60, "shared-by-all", senders=4), 50))
+    asyncio.run(asyncio.wait_for(exchange(stage, 60, "shared-by-all", senders=4), 150))
 
 
 @pytest.mark.nightly
@@ -228,4 +228,4 @@ def test_very_large_messages_reach_other_protocols_if_they_can_be_said_there(sta
             assert dead is not None
             assert dead.is_large
 
-    asyncio.run(asyncio.wait_for(story(), 40))
+    asyncio.run(asyncio.wait_for(story(), 150))

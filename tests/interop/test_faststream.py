@@ -11,7 +11,7 @@ from tests.interop.stage import Stage
 
 pytest.importorskip("faststream_stomp", reason="pip install faststream-stomp")
 pytestmark = [pytest.mark.req("X1"), pytest.mark.slow]
-SECONDS = 20.0
+SECONDS = 60.0
 
 
 def test_a_service_of_faststream_answers_orders_with_invoices(stage: Stage) -> None:

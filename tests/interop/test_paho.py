@@ -480,7 +480,7 @@ def test_queues_are_for_mqtt_clients_too_and_messages_cross_protocols(stage: Sta
             1,
             properties={"PayloadFormatIndicator": 1, "UserProperty": ("x", "y")},
         )
-        message = ours.consumer("queue:from-mqtt").receive(timeout=10)
+        message = ours.consumer("queue:from-mqtt").receive(timeout=30)
         assert message is not None
         assert (message.body, message.properties["x"], message.persistent) == ("grüezi", "y", True)
 

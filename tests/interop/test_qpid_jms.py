@@ -11,7 +11,7 @@ import pytest
 from tests.conformance.jms.qpid_bridge import Bridge, needs_java
 from tests.interop.stage import SECONDS, Stage, on_a_single_server
 
-pytestmark = [pytest.mark.req("X1"), pytest.mark.slow, pytest.mark.timeout(120), needs_java]
+pytestmark = [pytest.mark.req("X1"), pytest.mark.slow, needs_java]
 _TRANSACTED, _AUTO, _CLIENT = 0, 1, 2  # javax.jms.Session
 
 

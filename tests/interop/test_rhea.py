@@ -53,28 +53,23 @@ def told(stage: Stage, modules: Path, story: str) -> Any:
                 process.kill()
 
 
-@pytest.mark.timeout(60)
 def test_messages_go_both_ways_and_are_accepted(stage: Stage, modules: Path) -> None:
     assert told(stage, modules, "plain") == [[number, number] for number in range(1, 51)]
 
 
-@pytest.mark.timeout(60)
 def test_released_and_failed_messages_come_again(stage: Stage, modules: Path) -> None:
     assert told(stage, modules, "outcomes") == [0, 0, 1]
 
 
-@pytest.mark.timeout(60)
 def test_a_durable_subscription_waits(stage: Stage, modules: Path) -> None:
     assert told(stage, modules, "durable") == ["meanwhile"]
 
 
 @on_a_single_server
-@pytest.mark.timeout(60)
 def test_a_client_comes_back_after_a_restart(stage: Stage, modules: Path) -> None:
     assert told(stage, modules, "reconnect") == 100
 
 
-@pytest.mark.timeout(60)
 def test_what_is_sent_and_taken_in_a_transaction_takes_effect_when_it_is_committed(
     stage: Stage, modules: Path
 ) -> None:
@@ -82,7 +77,6 @@ def test_what_is_sent_and_taken_in_a_transaction_takes_effect_when_it_is_committ
     assert told(stage, modules, "transactions") == [[2, 0], [2, 1]], "nothing was left"
 
 
-@pytest.mark.timeout(60)
 @pytest.mark.req("A8")
 def test_an_alert_is_published_and_received(stage: Stage, modules: Path) -> None:
     assert told(stage, modules, "alerts") == ["TAG:pump", "hot", 7]

@@ -232,7 +232,7 @@ def test_priority_expiry_delay_and_unit_of_order_are_headers(stage: Stage) -> No
     with connected(stage) as (connection, heard):
         now = int(time.time() * 1000)
         connection.send("/queue/headers", "expired", headers={"expires": str(now - 1000)})
-        connection.send("/queue/headers", "late", headers={"delay": "300"})
+        connection.send("/queue/headers", "late", headers={"delay": "2000"})
         connection.send(
             "/queue/headers", "usual", headers={"unit-of-order": "u", "expires": str(now + 60_000)}
         )
@@ -338,6 +338,6 @@ def test_our_own_clients_and_stomps_exchange_messages(stage: Stage) -> None:
             "/queue/from-stomp", "grüezi", content_type="text/plain", headers={"a": "b"}, receipt="r"
         )
         heard.await_receipt("r")
-        message = session.consumer("queue:from-stomp").receive(timeout=10)
+        message = session.consumer("queue:from-stomp").receive(timeout=30)
         assert message is not None
         assert (message.body, message.properties["a"]) == ("grüezi", "b")

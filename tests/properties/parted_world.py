@@ -15,7 +15,7 @@ from tests.properties.replicated_desk import Desk, Sender
 from tests.properties.replicated_judge import Judge, Violation
 from tests.properties.replicated_managers import Node, knowledge
 
-PATIENCE_SECONDS = 15.0
+PATIENCE_SECONDS = 40.0
 
 
 class Parts:

@@ -17,7 +17,7 @@ from tests.properties.replicated_desk import Desk
 from tests.properties.replicated_judge import Judge, Violation
 from tests.properties.replicated_managers import Node, knowledge
 
-PATIENCE_SECONDS = 10.0
+PATIENCE_SECONDS = 40.0
 QUEUES = {
     "queue:plain": ("plain", "auto", True),
     "queue:shared": ("mixed", "client", False),

@@ -24,7 +24,6 @@ SIZES = [(clients, managers) for clients in (1, 2, 3) for managers in (1, 2, 3)]
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(120)
 def test_three_steps_of_three_and_three_show_every_way_and_never_two_unrestricted_parts() -> None:
     cluster = Cluster(3, 3, windows=False)
     walked = walk(cluster, cluster.whole(), 3)
@@ -40,7 +39,6 @@ def test_three_steps_of_three_and_three_show_every_way_and_never_two_unrestricte
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(120)
 @pytest.mark.parametrize(("clients", "managers"), [size for size in SIZES if size != (3, 3)])
 def test_three_steps_of_smaller_clusters(clients: int, managers: int) -> None:
     cluster = Cluster(clients, managers, windows=False)
@@ -49,7 +47,6 @@ def test_three_steps_of_smaller_clusters(clients: int, managers: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(120)
 @pytest.mark.parametrize(
     ("clients", "managers", "depth"), [(1, 2, 3), (2, 1, 3), (2, 2, 2), (1, 3, 2), (3, 1, 2)]
 )
@@ -59,7 +56,6 @@ def test_with_every_window_before_a_view_is_in_force(clients: int, managers: int
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(120)
 @pytest.mark.parametrize(
     ("processes", "windows", "depth"), [(2, False, 10), (3, False, 4), (2, True, 4), (3, True, 3)]
 )
@@ -70,7 +66,6 @@ def test_where_each_process_is_both(processes: int, windows: bool, depth: int) -
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(120)
 @pytest.mark.parametrize(("clients", "managers", "depth"), [(2, 2, 3), (3, 2, 3), (3, 3, 2)])
 def test_while_a_message_manager_is_taken_out_of_the_configuration(
     clients: int, managers: int, depth: int

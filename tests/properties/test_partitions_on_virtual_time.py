@@ -49,7 +49,6 @@ def test_whatever_happens_to_machines_on_an_odd_bus_promises_are_kept() -> None:
     assert summary.counts["marked"] > 0
 
 
-@pytest.mark.timeout(120)
 def test_nothing_of_a_world_stays_behind_when_it_is_over() -> None:
     """A server that owns its process has the collector pass over all that is there: here, over the others."""
     try:

@@ -46,7 +46,6 @@ def test_ten_thousand_seeds(thousand: int) -> None:
 _AT_NIGHT = ("a hello from before the view", "every view takes what came before it")
 
 
-@pytest.mark.timeout(120)
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=[pytest.mark.nightly] * (name in _AT_NIGHT)) for name in PLANTS]
 )

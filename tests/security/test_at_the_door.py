@@ -52,7 +52,7 @@ class Work:
                 self.took.append((began, perf_counter_ns() - began))
             consumer = await connection.consumer("queue:work")
             for _ in self.took:
-                assert await consumer.receive(timeout=10) is not None
+                assert await consumer.receive(timeout=30) is not None
 
     def end(self) -> None:
         self._is_over = True
@@ -160,7 +160,6 @@ def room_for_ten_thousand() -> Iterator[None]:
 
 
 @pytest.mark.alone
-@pytest.mark.timeout(110)
 def test_a_thousand_who_never_greet_disturb_nobody(tmp_path: Path) -> None:
     """They have to go after three seconds, and come again."""
     watch = play(_beside_the_door(tmp_path, 1_000, {"handshake_seconds": 3.0}), 100)
@@ -205,7 +204,7 @@ def test_when_there_are_too_many_the_oldest_gives_way(tmp_path: Path) -> None:
             silent = [await asyncio.open_connection(*server.address) for _ in range(20)]
             async with connect(url_of(server)) as connection:  # it takes the place of the first
                 assert connection.user == "guest"
-                async with asyncio.timeout(5):
+                async with asyncio.timeout(8):
                     assert await silent[0][0].read() == b""
                 assert not silent[-1][0].at_eof()
             for _, writer in silent:
@@ -262,7 +261,7 @@ def test_a_client_that_sends_too_fast_is_slowed_down_and_loses_nothing(tmp_path:
                 took = time.monotonic() - began
                 consumer = await connection.consumer("queue:q")
                 for _ in range(30):
-                    assert await consumer.receive(timeout=10) is not None
+                    assert await consumer.receive(timeout=30) is not None
             assert took > 1.5, "3 MB at 1 MB/s, of which the first is free"
 
     play(story())
@@ -311,7 +310,7 @@ def test_a_stranger_gets_four_kibibytes_and_ten_seconds(tmp_path: Path) -> None:
             loop = asyncio.get_running_loop()
             await loop.sock_sendall(line, PREAMBLE + b"\x00\x10\x00\x00\x01\x00\x00\x00" + bytes(4095))
             began = time.monotonic()
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(8):
                 with suppress(ConnectionError):
                     while await loop.sock_recv(line, 1000):
                         pass

@@ -39,7 +39,7 @@ def test_what_concerns_security_is_in_the_log(tmp_path: Path) -> None:
                 while event not in seen or any(
                     seen[event].get(word) != value for word, value in said.items()
                 ):
-                    message = await log.receive(timeout=10)
+                    message = await log.receive(timeout=30)
                     assert message is not None, f"{event} did not come; {seen}"
                     found = message.body
                     assert isinstance(found, dict)

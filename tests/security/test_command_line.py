@@ -95,7 +95,7 @@ def test_from_the_first_user_to_a_new_certificate(tmp_path: Path) -> None:
             assert server.is_running
             await helio("send", "queue:q", "still there", "--ca", authority.ca, given=ann)
 
-    play(story(), 110)
+    play(story())
 
 
 def test_a_server_that_others_could_reach_does_not_start_without_users(tmp_path: Path) -> None:

@@ -68,7 +68,7 @@ async def _exchange(url: str, **options: Any) -> None:
             await producer.send(body)
         consumer = await connection.consumer("queue:q")
         for body in bodies:
-            message = await consumer.receive(timeout=10)
+            message = await consumer.receive(timeout=30)
             assert message is not None
             assert message.body == body
 

@@ -48,7 +48,7 @@ async def _told(address: tuple[str, int], words: bytes, tls: ssl.SSLContext | No
     """The first that is answered."""
     reader, writer = await asyncio.open_connection(*address, ssl=tls)
     writer.write(words)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         said = await reader.read(4000)
     writer.close()
     return said

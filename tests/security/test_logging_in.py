@@ -201,12 +201,12 @@ def test_an_unknown_user_takes_as_long_as_a_wrong_password(tmp_path: Path) -> No
     unknown: list[int] = []
     for _ in range(400):
         for name, times in (("ann", known), ("bob", unknown)):
-            began = time.perf_counter_ns()
+            began = time.thread_time_ns()
             proof = scram.Server("nonce")
             keys = store.keys(proof.greeted(b"n,,n=%s,r=abc" % name.encode()))
             proof.challenge(keys)
             assert proof.final(b"c=biws,r=abcnonce,p=" + b"A" * 43 + b"=") is None
-            times.append(time.perf_counter_ns() - began)
+            times.append(time.thread_time_ns() - began)
     # Some microseconds, which nobody can measure over a network.
     assert abs(statistics.median(known) - statistics.median(unknown)) < 100_000
 

@@ -263,7 +263,7 @@ class Mqtt:
         subscribe = b"\0\2" + (b"\0" if self._level == 5 else b"") + b"\0\4none\0"
         self._writer.write(bytes((0x82, len(subscribe))) + subscribe)
         said = b""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while b"\x90" not in said:
                 piece = await self._reader.read(1000)
                 if not piece:

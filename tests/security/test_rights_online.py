@@ -51,7 +51,7 @@ async def may(connection: Connection, destination: str) -> bool:
 
 async def _send_on(producer: Producer) -> None:
     """Until somebody minds."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while True:
             await producer.send_confirmed(b"two")
             await asyncio.sleep(0.05)
@@ -94,7 +94,7 @@ def test_who_loses_a_right_loses_what_it_has_by_it(tmp_path: Path) -> None:
             producer = await connection.producer("queue:orders.new")
             consumer = await connection.consumer("queue:orders.new")
             await producer.send_confirmed(b"one")
-            assert await consumer.receive(timeout=5) is not None
+            assert await consumer.receive(timeout=30) is not None
             await admin.ask("access.revoke", **ORDERS)
             with pytest.raises(NotAllowed):
                 await _send_on(producer)
@@ -107,7 +107,7 @@ def test_who_loses_a_right_loses_what_it_has_by_it(tmp_path: Path) -> None:
             assert b"secret" not in seen
             assert not await may(connection, "queue:orders.new")
 
-    play(story(), 60)
+    play(story())
 
 
 def test_what_is_ordered_is_in_the_log_with_who_ordered_it(tmp_path: Path) -> None:
@@ -120,7 +120,7 @@ def test_what_is_ordered_is_in_the_log_with_who_ordered_it(tmp_path: Path) -> No
             await admin.ask("access.revoke", **ORDERS, rights=["send"])
             seen: list[dict[str, Any]] = []
             while len(seen) < 2:
-                message = await log.receive(timeout=10)
+                message = await log.receive(timeout=30)
                 assert message is not None
                 assert isinstance(message.body, dict)
                 if message.body["event"].startswith("access-"):

@@ -117,7 +117,7 @@ def told(base: Path, story: Callable[[Cluster], Awaitable[None]]) -> None:
         finally:
             await cluster.stop()
 
-    play(whole(), 60)
+    play(whole())
 
 
 def url(cluster: Cluster, node: int = 1) -> str:

@@ -17,7 +17,7 @@ from heliograph import Connection, Consumer, Message, Session
 from tests.servers import until
 
 BY_ITSELF = ("auto", "dups-ok")
-SECONDS = 10.0
+SECONDS = 60.0
 _GLANCE_SECONDS = 0.02
 
 

@@ -90,4 +90,4 @@ def parted(
         finally:
             await cluster.stop()
 
-    play(whole(), 60)
+    play(whole())

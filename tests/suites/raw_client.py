@@ -10,7 +10,7 @@ from heliograph.frontends.native import frames
 from heliograph.model import block
 from heliograph.model.ids import LaneId, SessionId, lane_of
 
-SECONDS = 10.0
+SECONDS = 60.0
 R = TypeVar("R", bound=frames.Control)
 
 

@@ -64,10 +64,10 @@ def test_a_policy_that_was_set_holds_at_once_and_after_a_restart(tmp_path: Path)
             session = await connection.session(acknowledge="individual")
             consumer = await session.consumer("queue:a")
             for _ in range(2):
-                message = await consumer.receive(timeout=10)
+                message = await consumer.receive(timeout=30)
                 assert message is not None
                 await message.reject("cannot be read")
-            dead = await (await connection.consumer("queue:_DMQ")).receive(timeout=10)
+            dead = await (await connection.consumer("queue:_DMQ")).receive(timeout=30)
             assert dead is not None
             assert dead.properties["JMS_helio_reason"] == "redelivery-limit"
         async with embedded(tmp_path) as server, heliograph.connect(url_of(server)) as connection:
@@ -119,7 +119,7 @@ def test_a_purged_queue_is_empty_and_stays_so_while_consumers_keep_what_they_hav
             await producer.flush()
             session = await connection.session(acknowledge="individual")
             consumer = await session.consumer("queue:a", credit=4)
-            held = [await consumer.receive(timeout=10) for _ in range(4)]
+            held = [await consumer.receive(timeout=30) for _ in range(4)]
             for message in (held[0], held[2]):
                 assert message is not None
                 await message.acknowledge(confirm=True)
@@ -130,7 +130,7 @@ def test_a_purged_queue_is_empty_and_stays_so_while_consumers_keep_what_they_hav
             assert (figures["depth"], figures["in_flight"]) == (1, 4)
         async with embedded(tmp_path) as server, heliograph.connect(url_of(server)) as connection:
             again = await connection.consumer("queue:a")
-            bodies = [(await again.receive(timeout=10)) for _ in range(5)]
+            bodies = [(await again.receive(timeout=30)) for _ in range(5)]
             assert [message.body for message in bodies if message] == [b"1", b"3", b"4", b"5", b"new"]
             assert await again.receive(timeout=0.2) is None
 
@@ -150,7 +150,7 @@ def test_a_purge_reaches_durable_subscriptions_and_no_more_than_waits(tmp_path: 
                 await producer.flush()
                 seen = 0
                 while seen < 5000:
-                    seen += len(await quick.receive_batch(timeout=10))
+                    seen += len(await quick.receive_batch(timeout=30))
                 await quick.close()
                 assert (await connection.ask("destination.purge", destination="topic:t"))["messages"] == 5000
                 await producer.send_confirmed(b"after")
@@ -160,7 +160,7 @@ def test_a_purge_reaches_durable_subscriptions_and_no_more_than_waits(tmp_path: 
         ):
             for name in ("slow", "quick"):
                 consumer = await connection.consumer("topic:t", durable=name)
-                message = await consumer.receive(timeout=10)
+                message = await consumer.receive(timeout=30)
                 assert message is not None
                 assert message.body == b"after"
                 assert await consumer.receive(timeout=0.1) is None
@@ -176,14 +176,14 @@ def test_a_subscriber_in_the_middle_of_a_topic_goes_on_behind_a_purge(tmp_path: 
             producer = await connection.producer("topic:t")
             for n in range(10):
                 await producer.send_confirmed(b"%d" % n)
-            assert [(await consumer.receive(timeout=10)).body for _ in range(2)] == [b"0", b"1"]  # type: ignore[union-attr]
+            assert [(await consumer.receive(timeout=30)).body for _ in range(2)] == [b"0", b"1"]  # type: ignore[union-attr]
             assert (await connection.ask("destination.purge", destination="topic:t"))["messages"] == 8
             for n in range(10, 20):
                 await producer.send_confirmed(b"%d" % n)
             found: list[object] = []
             while len(found) < 10:
                 await session.acknowledge()
-                found += [message.body for message in await consumer.receive_batch(2, timeout=10)]
+                found += [message.body for message in await consumer.receive_batch(2, timeout=30)]
             assert found == [b"%d" % n for n in range(10, 20)]
 
     play(story())
@@ -219,7 +219,7 @@ def test_a_command_by_message_is_answered_to_its_reply_to(tmp_path: Path) -> Non
         async with embedded(tmp_path) as server, heliograph.connect(url_of(server)) as connection:
 
             async def command(body: Any) -> dict[str, Any]:
-                reply = await connection.request("topic:_ADMIN", body, timeout=10)
+                reply = await connection.request("topic:_ADMIN", body, timeout=30)
                 assert isinstance(reply.body, dict)
                 assert reply.body["expected"] == 1
                 answer: dict[str, Any] = reply.body["replies"][0]
@@ -241,7 +241,7 @@ def test_a_command_by_message_is_answered_to_its_reply_to(tmp_path: Path) -> Non
             assert (await command(b"{"))["error"]["code"] == "command-malformed"
             assert (await command({"command": "node"}))["body"]["client-manager"]["connections"] == 1
             several = {"command": "policies", "nodes": ["1.1", "2.2", "1.1"]}
-            reply = await connection.request("topic:_ADMIN", several, timeout=10)
+            reply = await connection.request("topic:_ADMIN", several, timeout=30)
             assert isinstance(reply.body, dict)
             here, elsewhere = reply.body["replies"]
             assert (reply.body["expected"], here["node"], here["ok"]) == (2, "1.1", True)
@@ -337,7 +337,7 @@ def test_events_reach_the_file_and_whoever_watches_without_secrets(tmp_path: Pat
                 producer = await connection.producer("queue:a")
                 await producer.send_confirmed(b"a secret body")
                 session = await connection.session(acknowledge="individual")
-                message = await (await session.consumer("queue:a")).receive(timeout=10)
+                message = await (await session.consumer("queue:a")).receive(timeout=30)
                 assert message is not None
                 await message.reject("no")
             kinds = ["destination-created", "policy-changed", "message-dead", "connection-closed"]

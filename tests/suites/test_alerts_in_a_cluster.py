@@ -39,7 +39,7 @@ def test_a_channel_goes_on_when_the_one_that_leads_dies(tmp_path: Path) -> None:
                     expected.append(f"{number}.{more}")
                     await ops.publish("TAG:load", expected[-1])
                 for _ in range(5):
-                    await nameless.receive(10)
+                    await nameless.receive(30)
                 led = cluster.leader()
                 cluster.crash(led)
                 expected.append(f"after {number}")

@@ -23,9 +23,8 @@ def check(folder: Path, messages: int, *, lone: bool, seconds: float) -> None:
 
 
 @pytest.mark.alone
-@pytest.mark.timeout(120)
 def test_half_a_million_messages_in_blocks_wait(tmp_path: Path) -> None:
-    check(tmp_path, MESSAGES, lone=False, seconds=110)
+    check(tmp_path, MESSAGES, lone=False, seconds=170)
 
 
 @pytest.mark.alone

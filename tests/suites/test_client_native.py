@@ -29,7 +29,7 @@ def test_what_a_sender_says_is_what_a_receiver_reads(tmp_path: Path) -> None:
                 type="order",
                 time_to_live=60,
             )
-            message = await consumer.receive(timeout=10)
+            message = await consumer.receive(timeout=30)
             assert message is not None
             assert (message.body, message.id, message.destination) == ({"total": 5}, identity, "queue:a")
             assert message.properties == {"city": "Zürich", "paid": True, "raw": b"\x00"}

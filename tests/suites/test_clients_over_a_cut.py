@@ -36,7 +36,7 @@ class Senders:
 
     async def have_sent(self, more: int) -> None:
         goal = sum(self.confirmed.values()) + more
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while sum(self.confirmed.values()) < goal:
                 await asyncio.sleep(0)
 
@@ -219,7 +219,7 @@ def test_what_was_done_in_a_restricted_part_goes_to_nobody_when_its_client_manag
             consumer = await session.consumer("queue:orders", credit=1)
             async with heliograph.connect(url(cluster, 1)) as connection:
                 await (await connection.producer("queue:orders")).send_confirmed(b"once")
-                message = await consumer.receive(timeout=10)
+                message = await consumer.receive(timeout=30)
                 assert message is not None
                 await cut(cluster)
                 await message.acknowledge(confirm=True)

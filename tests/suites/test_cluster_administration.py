@@ -91,7 +91,7 @@ def test_a_command_by_message_reaches_all_nodes_and_gets_one_reply(tmp_path: Pat
         async with heliograph.connect(url(cluster)) as connection:
 
             async def command(body: dict[str, Any]) -> dict[str, Any]:
-                reply = await connection.request("topic:_ADMIN", body, timeout=10)
+                reply = await connection.request("topic:_ADMIN", body, timeout=30)
                 assert isinstance(reply.body, dict)
                 return reply.body
 
@@ -118,7 +118,7 @@ def test_nobody_waits_for_a_node_that_died_while_it_was_asked(tmp_path: Path) ->
             surveyor = cluster.nodes[1]._administration.surveyor
             await until(lambda: _waits_for(surveyor) == ["1.3"], "all others have answered")
             cluster.crash(3)
-            composite = await asyncio.wait_for(asking, 3)
+            composite = await asking
             assert composite["expected"] == 3
             assert composite["replies"][2]["error"]["code"] == "node-gone"
 
@@ -155,7 +155,7 @@ def test_message_managers_go_on_without_one_that_is_lost_only_when_they_are_told
         await until(lambda: not any(server.lacks for server in both), "one of them leads, the other follows")
         async with heliograph.connect(url(cluster)) as connection:
             consumer = await connection.consumer("queue:orders")
-            message = await consumer.receive(timeout=10)
+            message = await consumer.receive(timeout=30)
             assert message is not None
             assert message.body == b"lamp"
             producer = await connection.producer("queue:orders")
@@ -168,7 +168,7 @@ def test_message_managers_go_on_without_one_that_is_lost_only_when_they_are_told
         async with heliograph.connect(url(cluster)) as connection:
             assert (await standings(connection))["1.4"] == FOLLOWS
             consumer = await connection.consumer("queue:orders")
-            message = await consumer.receive(timeout=10)
+            message = await consumer.receive(timeout=30)
             assert message is not None
             assert message.body == b"oil"
 
@@ -201,7 +201,7 @@ def test_events_of_every_node_are_seen_by_who_watches_and_outlive_the_one_that_l
                 server._events.record("tried", by=server.name)
             seen: set[str] = set()
             while seen != {"1.1", "1.2", "1.3"}:
-                message = await watching.receive(timeout=10)
+                message = await watching.receive(timeout=30)
                 assert message is not None
                 assert isinstance(message.body, dict)
                 if message.body["event"] == "tried":
@@ -232,7 +232,7 @@ def test_events_are_stored_for_a_subscriber_who_is_away_when_the_one_that_leads_
             await until(lambda: topic.figures().depth >= 1, "it is kept")
             cluster.crash(2)
             watching = await connection.consumer("topic:_LOG", durable="night")
-            while (message := await watching.receive(timeout=10)) is not None:
+            while (message := await watching.receive(timeout=30)) is not None:
                 assert isinstance(message.body, dict)
                 if message.body["event"] == "tried":
                     assert message.body["number"] == 1
@@ -253,7 +253,7 @@ def test_a_node_to_which_much_happens_drops_events_and_says_how_many(tmp_path: P
                 relay.add({"time": 1.0, "node": "1.1", "event": "noise", "number": number})
             told_of = dropped = 0
             while told_of + dropped < 3000:
-                message = await watching.receive(timeout=10)
+                message = await watching.receive(timeout=30)
                 assert message is not None
                 assert isinstance(message.body, dict)
                 told_of += message.body["event"] == "noise"
@@ -275,7 +275,7 @@ def test_nodes_of_all_sub_clusters_answer_and_their_events_are_in_one_log(tmp_pa
                 server._events.record("tried")
             seen: list[str] = []
             while len(seen) < 6:
-                message = await watching.receive(timeout=10)
+                message = await watching.receive(timeout=30)
                 assert message is not None
                 assert isinstance(message.body, dict)
                 seen += [message.body["node"]] if message.body["event"] == "tried" else []

@@ -110,7 +110,7 @@ def told(base: Path, story: Story, managers: int = 1, **settings: Any) -> None:
         finally:
             await cluster.stop()
 
-    play(whole(), 60)
+    play(whole())
 
 
 def is_new(message: heliograph.Message) -> bool:

@@ -53,7 +53,7 @@ def spread(base: Path, story: Callable[[Cluster], Awaitable[None]], *, clients: 
         finally:
             await cluster.stop()
 
-    play(whole(), 60)
+    play(whole())
 
 
 def waiting_at(cluster: Cluster, name: str, address: str = QUEUE) -> int:
@@ -74,7 +74,7 @@ def waiting_at_both(cluster: Cluster) -> int:
 
 
 async def drained(consumer: heliograph.Consumer, count: int) -> list[heliograph.Message]:
-    got = [await consumer.receive(timeout=10) for _ in range(count)]
+    got = [await consumer.receive(timeout=30) for _ in range(count)]
     assert None not in got
     return [message for message in got if message is not None]
 
@@ -385,7 +385,7 @@ def _blocking_story(where: str) -> None:
         consumer = connection.consumer(QUEUE)
         seen: dict[str | None, list[str]] = {}
         for _ in range(4 * len(UNITS)):
-            message = consumer.receive(timeout=10)
+            message = consumer.receive(timeout=30)
             assert message is not None
             seen.setdefault(message.unit_of_order, []).append(message.text)
         assert seen == {unit: ["0", "1", "2", "3"] for unit in UNITS}
@@ -511,7 +511,7 @@ def test_a_path_is_forgotten_on_a_queue_that_is_never_empty(
             await direct.send_confirmed("2")
             await fleeting.close()
             consumer = await connection.consumer(PATHS, credit=2)
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 while len(paths):
                     await direct.send_confirmed("more")
                     await drained(consumer, 1)
@@ -548,7 +548,7 @@ def told_with_changes(base: Path, story: Callable[[Cluster], Awaitable[None]]) -
         finally:
             await cluster.stop()
 
-    play(whole(), 60)
+    play(whole())
 
 
 def test_by_path_a_unit_moves_when_its_member_has_nothing_of_it_any_more(
@@ -679,7 +679,7 @@ def _is_away(producer: Any, name: str = "west") -> bool:
 
 
 async def eventually_sent(producer: heliograph.Producer, body: bytes, unit: str) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while True:
             try:
                 await producer.send_confirmed(body, unit_of_order=unit)

@@ -143,7 +143,7 @@ def test_units_stay_in_order_whatever_goes_wrong(tmp_path: Path, routing: str, s
         assert trouble.refused
         assert {len(places) for places in trouble.places.values()} == {1}
 
-    play(story(), 60)
+    play(story())
 
 
 def _cut(connection: heliograph.Connection) -> None:

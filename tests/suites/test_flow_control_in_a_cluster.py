@@ -195,6 +195,7 @@ class Watch:
             await asyncio.sleep(0)
 
 
+@pytest.mark.alone
 def test_a_client_that_sends_regardless_is_not_read_from_and_slows_nobody_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

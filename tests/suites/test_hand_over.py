@@ -25,7 +25,7 @@ def test_messages_come_through_while_a_node_that_handed_over_is_away(tmp_path: P
                 await stop(cluster, node)
                 await load.flows()
                 server = await cluster.add(node, ROLES[node], server__port=ports[node])
-                await asyncio.wait_for(server.wait_ready(), 20)
+                await asyncio.wait_for(server.wait_ready(), 60)
                 await load.flows()
 
     told(tmp_path, story)

@@ -39,7 +39,7 @@ def test_whoever_leads_lets_another_lead_and_stays_as_a_backup(tmp_path: Path) -
             await producer.send_confirmed(b"after")
             consumer = await connection.consumer("queue:orders")
             for words in (b"before", b"between", b"after"):
-                message = await consumer.receive(timeout=10)
+                message = await consumer.receive(timeout=30)
                 assert message is not None
                 assert (message.body, message.redelivered) == (words, False)
 
@@ -48,7 +48,7 @@ def test_whoever_leads_lets_another_lead_and_stays_as_a_backup(tmp_path: Path) -
 
 async def who_ordered(connection: heliograph.Connection) -> list[tuple[str, str, str]]:
     """As those have it who watch the log of the cluster."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while True:
             events = (await connection.ask("log", events=["hand-over-ordered"]))["events"]
             if events:

@@ -14,7 +14,7 @@ import pytest
 from heliograph.client import connect
 from tests.servers import ServerProcess, helper, play
 
-pytestmark = [pytest.mark.slow, pytest.mark.alone, pytest.mark.req("M4"), pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.slow, pytest.mark.alone, pytest.mark.req("M4")]
 
 P99_MILLISECONDS = 20.0
 RATE = 300.0

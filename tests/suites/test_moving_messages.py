@@ -232,7 +232,7 @@ def test_a_large_message_is_moved_with_its_content(tmp_path: Path) -> None:
             await connection.ask("message.move", destination="queue:a", target="queue:b")
         async with embedded(tmp_path) as server, heliograph.connect(url_of(server)) as connection:
             consumer = await connection.consumer("queue:b")
-            message = await consumer.receive(timeout=10)
+            message = await consumer.receive(timeout=30)
             assert message is not None
             async with message.open() as stream:
                 assert await stream.read() == content
@@ -280,5 +280,5 @@ def test_the_command_line_moves_and_deletes(tmp_path: Path) -> None:
         assert moved.stdout == b"1 message moved from queue:a to queue:b\n"
         deleted = server.run("admin", "message", "delete", "queue:a", "--limit", "5")
         assert deleted.stdout == b"1 message deleted from queue:a\n"
-        received = server.run("receive", "queue:b", "--bodies-only", "--timeout", "0.4")
+        received = server.run("receive", "queue:b", "--bodies-only", "--timeout", "1.5")
         assert received.stdout == b"zero\none\n"

@@ -46,7 +46,7 @@ async def send(url: str, destination: str, *bodies: bytes, **options: Any) -> No
 
 
 async def taken(consumer: heliograph.Consumer, count: int) -> list[heliograph.Message]:
-    messages = [await consumer.receive(timeout=10) for _ in range(count)]
+    messages = [await consumer.receive(timeout=30) for _ in range(count)]
     assert all(message is not None for message in messages), messages
     return [message for message in messages if message is not None]
 
@@ -60,6 +60,15 @@ async def cut_and_back(proxy: CuttingProxy, connection: heliograph.Connection) -
     former = connection._link.wire
     proxy.cut()
     await until(lambda: connection._link.wire not in (None, former), "the client is back")
+
+
+async def cut_and_gone(proxy: CuttingProxy, connection: heliograph.Connection) -> tuple[str, int]:
+    """The connection breaks, and there is no server until the proxy has its target again, which is returned: a client
+    that found one at once would be back before anybody has seen it gone."""
+    target, proxy.target = proxy.target, ("127.0.0.1", 9)
+    proxy.cut()
+    await until(lambda: connection._link.wire is None, "the connection is gone")
+    return target
 
 
 async def figures(server: EmbeddedServer, destination: str) -> dict[str, Any]:
@@ -196,9 +205,11 @@ def test_an_acknowledgement_made_while_there_is_no_server_is_confirmed_by_the_ne
                 session = await connection.session(acknowledge=mode)
                 consumer = await session.consumer("queue:a")
                 [message] = await taken(consumer, 1)
-                proxy.cut()
-                await until(lambda: connection._link.wire is None, "the connection is gone")
-                await message.acknowledge(confirm=True)
+                target = await cut_and_gone(proxy, connection)
+                acknowledging = asyncio.create_task(message.acknowledge(confirm=True))
+                await asyncio.sleep(0)
+                proxy.target = target
+                await acknowledging
                 assert shown(await taken(consumer, 1)) == [(b"2", False)]
             left = await figures(server, "queue:a")
             assert (left["settled"], left["depth"], left["in_flight"]) == (1, 1, 0)
@@ -215,9 +226,9 @@ def test_who_closes_while_connections_keep_breaking_still_says_what_is_done(tmp_
                 consumer = await session.consumer("queue:a")
                 [message] = await taken(consumer, 1)
                 proxy.carries = lambda: WELCOME_BYTES
-                proxy.cut()
-                await until(lambda: connection._link.wire is None, "the connection is gone")
+                target = await cut_and_gone(proxy, connection)
                 await message.acknowledge()
+                proxy.target = target
                 closing = asyncio.create_task(session.close())
                 await asyncio.sleep(CLOSE_RECONNECT_SECONDS + 1)
                 assert proxy.cuts > 2, "servers were reached, and no session was"
@@ -243,7 +254,7 @@ def test_who_closes_while_there_is_no_server_does_not_wait_long(tmp_path: Path) 
                 await message.acknowledge()
                 began = time.monotonic()
                 await session.close()
-                assert time.monotonic() - began < CLOSE_RECONNECT_SECONDS + 1
+                assert time.monotonic() - began < CLOSE_RECONNECT_SECONDS + 20, "and not for five minutes"
 
     play(story())
 
@@ -310,7 +321,7 @@ def test_a_client_that_leaves_on_purpose_has_no_lease(tmp_path: Path) -> None:
             async with heliograph.connect(url) as here:
                 began = time.monotonic()
                 assert shown(await taken(await here.consumer("queue:a"), 2)) == [(b"1", True), (b"2", True)]
-                assert time.monotonic() - began < 5
+                assert time.monotonic() - began < 30, "its lease is a minute"
             await leaving.close()
 
     play(story())
@@ -397,7 +408,7 @@ def test_a_durable_subscriber_that_was_killed_takes_its_subscription_over_at_onc
             async with heliograph.connect(url, client_id="till") as again:
                 consumer = await again.consumer("topic:t", durable="d")
                 assert [message.body for message in await taken(consumer, 2)] == [b"1", b"2"]
-            assert time.monotonic() - began < 5
+            assert time.monotonic() - began < 30, "its lease is a minute"
             await killed.close()
 
     play(story())
@@ -436,9 +447,9 @@ def test_a_message_given_back_while_there_is_no_server_goes_back(tmp_path: Path)
                 session = await connection.session(acknowledge="individual")
                 consumer = await session.consumer("queue:a")
                 [message] = await taken(consumer, 1)
-                proxy.cut()
-                await until(lambda: connection._link.wire is None, "it is away")
+                target = await cut_and_gone(proxy, connection)
                 await message.reject("not now")
+                proxy.target = target
                 assert shown(await taken(consumer, 2)) == [(b"1", True), (b"2", False)]
 
     play(story())
@@ -452,9 +463,11 @@ def test_a_consumer_closed_while_there_is_no_server_gives_back_what_it_never_sho
             async with heliograph.connect(proxy.url) as connection, heliograph.connect(url) as here:
                 consumer = await connection.consumer("queue:a")
                 await taken(consumer, 1)
-                proxy.cut()
-                await until(lambda: connection._link.wire is None, "it is away")
-                await consumer.close()
+                target = await cut_and_gone(proxy, connection)
+                closing = asyncio.create_task(consumer.close())
+                await asyncio.sleep(0)
+                proxy.target = target
+                await closing
                 second = await here.consumer("queue:a")
                 assert shown(await taken(second, 2)) == [(b"2", False), (b"3", False)]
 

@@ -33,7 +33,7 @@ async def taken(cluster: PartedCluster, at: int, count: int) -> list[bytes]:
         consumer = await connection.consumer("queue:orders")
         found: list[bytes] = []
         while len(found) < count:
-            message = await consumer.receive(timeout=10)
+            message = await consumer.receive(timeout=30)
             assert message is not None, found
             found.append(bytes(message.body))  # type: ignore[arg-type]
         assert await consumer.receive(timeout=0.2) is None
@@ -98,7 +98,7 @@ def test_a_view_that_is_not_in_force_says_who_is_awaited(tmp_path: Path) -> None
 
 async def event(cluster: PartedCluster, at: int, name: str) -> dict[str, Any]:
     """As those have it who watch the log of the cluster."""
-    async with heliograph.connect(url(cluster, at)) as connection, asyncio.timeout(10):
+    async with heliograph.connect(url(cluster, at)) as connection, asyncio.timeout(60):
         while True:
             found = (await connection.ask("log"))["events"]
             named = [event for event in found if event["event"] == name]

@@ -89,7 +89,7 @@ def test_a_pause_outlives_a_restart_with_and_without_a_snapshot(tmp_path: Path) 
             await until(lambda: producer.is_blocked, "the producer is told as it comes")
             assert await consumer.receive(timeout=0.1) is None
             await connection.ask("destination.resume", destination="queue:a", consumption=True)
-            message = await consumer.receive(timeout=10)
+            message = await consumer.receive(timeout=30)
             assert message is not None
             assert producer.is_blocked, "only consumers go on"
 
@@ -128,4 +128,4 @@ def test_the_command_line_pauses_and_shows_it(tmp_path: Path) -> None:
         assert server.run("receive", "queue:a", "--timeout", "0.2", "--bodies-only").stdout == b""
         resumed = server.run("admin", "destination", "resume", "queue:a")
         assert resumed.stdout == b"queue:a: nothing is paused\n"
-        assert server.run("receive", "queue:a", "--timeout", "0.5", "--bodies-only").stdout == b"x\n"
+        assert server.run("receive", "queue:a", "--timeout", "1.5", "--bodies-only").stdout == b"x\n"

@@ -139,7 +139,7 @@ def test_what_was_open_when_the_server_died_is_in_no_later_transaction_of_its_se
             places = [fields[3] for fields, _ in blocks]
             assert places == [1, 2], "each says the number of its first message"
 
-    play(story(), 90)
+    play(story())
 
 
 def test_what_is_held_stays_and_what_is_not_held_goes(tmp_path: Path) -> None:
@@ -211,7 +211,7 @@ def test_a_lease_is_the_same_however_often_it_is_read_and_after_a_crash(tmp_path
                 assert [message.body for message in messages] == bodies(range(60, 100))
                 assert all(message.redelivered for message in messages)
 
-    play(story(), 90)
+    play(story())
 
 
 def test_who_asks_for_nothing_learns_whether_it_was_lent_before(tmp_path: Path) -> None:
@@ -379,4 +379,4 @@ def test_what_was_staged_and_what_was_published_outlives_a_crash(tmp_path: Path)
                 assert await publish(connection, 0, parts) is False
                 assert (await depth(connection, "queue:out"))[0] == 3
 
-    play(story(), 90)
+    play(story())

@@ -46,8 +46,9 @@ async def raised(
 async def live(connection: Connection, channel: str = "fraud") -> list[str]:
     """Their texts, in the order in which they came."""
     consumer = await connection.alerts(channel).subscribe("TAG:card")
-    found = []
-    while (alert := await consumer.receive(0.2)) is not None:
+    listed = await connection.alerts(channel).list()
+    found: list[str] = []
+    while (alert := await consumer.receive(20 if len(found) < len(listed) else 0.2)) is not None:
         found.append(alert.text)
     await consumer.close()
     return found

@@ -39,7 +39,7 @@ def test_clients_notice_nothing_when_the_one_that_leads_dies_and_when_it_returns
                 await producer.send_confirmed(b"after %d" % number)
                 expected.append(b"after %d" % number)
                 await cluster.add(led)
-            got = [await consumer.receive(timeout=10) for _ in expected]
+            got = [await consumer.receive(timeout=30) for _ in expected]
             assert [message.body for message in got if message is not None] == expected
             assert not any(message.redelivered for message in got if message is not None)
 
@@ -161,7 +161,7 @@ def test_a_primary_whose_disk_is_full_lets_a_backup_lead_and_counts_again_when_i
             assert cluster.leader() == 2
             await producer.send_confirmed(b"60 ")
             consumer = await session.consumer("queue:orders")
-            got = [await consumer.receive(timeout=10) for _ in range(61)]
+            got = [await consumer.receive(timeout=30) for _ in range(61)]
             numbers = [bytes(message.body).partition(b" ")[0] for message in got if message is not None]  # type: ignore[arg-type]
             assert numbers == [b"first", *(b"%d" % number for number in range(1, 61))]
             assert not any(message.redelivered for message in got if message is not None)

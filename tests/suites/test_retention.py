@@ -62,7 +62,7 @@ def test_what_is_handed_out_is_not_touched(tmp_path: Path) -> None:
             assert await settles_at(connection, "queue:a", 1) == 1
             assert [message.body for message in held] == bodies(0, 5)
             await session.acknowledge(confirm=True)
-            last = await consumer.receive(timeout=10)
+            last = await consumer.receive(timeout=30)
             assert last is not None
             assert last.body == b"19"
 
@@ -114,7 +114,7 @@ def test_each_subscription_keeps_for_itself_and_the_dead_say_why(tmp_path: Path)
 def test_what_waits_too_long_goes_whatever_its_priority(tmp_path: Path, selective: bool) -> None:
     async def story() -> None:
         async with embedded(tmp_path) as server, heliograph.connect(url_of(server)) as connection:
-            await keep(connection, "queue:a", retention_seconds=0.5)
+            await keep(connection, "queue:a", retention_seconds=3.0)
             if selective:
                 await connection.consumer("queue:a", selector="colour = 'red'")
             for priority in (9, 4, 0):

@@ -66,13 +66,13 @@ def test_a_rolling_upgrade_under_load_loses_nothing_and_brings_the_new_when_all_
                 await stop(cluster, node)
                 await load.flows()
                 server = await cluster.add(node, ROLES[node], server__port=ports[node])
-                await asyncio.wait_for(server.wait_ready(), 20)
+                await asyncio.wait_for(server.wait_ready(), 60)
                 await load.flows()
                 assert not any(each.failed.done() for each in cluster.nodes.values())
             async with heliograph.connect(url(cluster)) as connection:
                 consumer = await connection.alerts("ops").subscribe("TAG:.*")
                 await connection.alerts("ops").publish("TAG:new", "now")
-                alert = await consumer.receive(10)
+                alert = await consumer.receive(30)
                 assert alert is not None
                 assert alert.text == "now"
             await load.flows()
@@ -101,7 +101,7 @@ def test_who_comes_late_with_an_earlier_version_is_refused_also_after_all_were_d
         bus = EarlierVersion(cluster._bus, NEW, knows_levels=True)
         late = ClusterServer(cluster.settings(5, MESSAGES), bus)
         await late.start()
-        error = await asyncio.wait_for(late.wait_failed(), 10)
+        error = await asyncio.wait_for(late.wait_failed(), 60)
         assert error.code == "node-too-old"
         assert "Upgrade it to the version of the others" in error.sentence
         await late.stop()
@@ -122,7 +122,7 @@ def test_who_hears_what_it_does_not_know_leaves_and_has_lost_nothing(
             async with heliograph.connect(url(cluster)) as connection:
                 await connection.alerts("ops").publish("TAG:new", "heard")
             late = cluster.nodes.pop(4)
-            error = await asyncio.wait_for(late.wait_failed(), 10)
+            error = await asyncio.wait_for(late.wait_failed(), 60)
             assert error.code == "node-too-old"
             assert "which this version does not know" in error.sentence
             assert "Upgrade it to the version of the others" in error.sentence

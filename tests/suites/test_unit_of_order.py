@@ -117,8 +117,8 @@ async def rejected(scene: Scene) -> Outcome:
 async def expired(scene: Scene) -> Outcome:
     """The head's time passes while it is in hand, and the second's while it waits behind it."""
     scene.credit = 1
-    await scene.begin(time_to_live=0.2)
-    await until_time(time.time() + 0.2)
+    await scene.begin(time_to_live=1.0)  # it is in hand before that
+    await until_time(time.time() + 1.0)
     (message,) = scene.first.given_back()
     await message.return_()
     return Outcome(order="1345")
@@ -133,7 +133,7 @@ async def dead_lettered(scene: Scene) -> Outcome:
         for worker in workers:
             if await worker.take(0.02) is not None:
                 await worker.fail()
-                dead = await (await scene.connection.consumer("queue:_DMQ")).receive(timeout=10)
+                dead = await (await scene.connection.consumer("queue:_DMQ")).receive(timeout=30)
                 assert dead is not None
                 assert dead.text == "ada-1"
                 return Outcome(order="112345", again="1")

@@ -63,7 +63,7 @@ def test_parts_nodes_and_settings(pytester: pytest.Pytester) -> None:
             cluster.start(1)
             assert cluster.states() == {1: "A", 2: "A", 3: "A"}
             with heliograph.connect_blocking(cluster.url(1)) as connection:
-                assert connection.session().consumer("queue:a").receive(timeout=5).body == b"before"
+                assert connection.session().consumer("queue:a").receive(timeout=30).body == b"before"
 
         def test_three_parts_of_five_and_the_rest(heliograph_cluster):
             cluster = heliograph_cluster(5)
@@ -89,7 +89,7 @@ def test_parts_nodes_and_settings(pytester: pytest.Pytester) -> None:
                 session = connection.session()
                 session.producer("queue:a").send_confirmed(b"later", delay=120)
                 heliograph_clock.advance(121)
-                assert session.consumer("queue:a").receive(timeout=5).body == b"later"
+                assert session.consumer("queue:a").receive(timeout=30).body == b"later"
             assert set(cluster.states().values()) == {"A"}
             events = [event["event"] for event in asyncio.run(events_of(cluster))]
             assert "connection-lost" not in events
@@ -108,7 +108,7 @@ def test_parts_nodes_and_settings(pytester: pytest.Pytester) -> None:
                     await producer.send_confirmed(b"x")
                     await asyncio.to_thread(cluster.heal)
                     consumer = await session.consumer("queue:a")
-                    assert (await consumer.receive(timeout=5)).body == b"x"
+                    assert (await consumer.receive(timeout=30)).body == b"x"
             asyncio.run(story())
         """
     )

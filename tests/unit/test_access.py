@@ -142,9 +142,9 @@ def test_a_rule_for_nobody_or_of_nothing_is_refused() -> None:
 
 def test_no_pattern_can_stall_the_server() -> None:
     control = AccessControl([rule("queue:" + "*a" * 120, Right.SEND)])
-    began = time.monotonic()
+    began = time.process_time()
     assert not control.allows(ANN, Right.SEND, "queue:" + "a" * 255 + "b")
-    assert time.monotonic() - began < 1, "a backtracking matcher would take longer than the universe"
+    assert time.process_time() - began < 1, "a backtracking matcher would take longer than the universe"
 
 
 def test_clients_that_try_names_without_end_do_not_fill_the_memory() -> None:

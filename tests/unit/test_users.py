@@ -73,9 +73,9 @@ def test_a_user_who_does_not_exist_takes_as_long_as_one_who_does(tmp_path: Path)
     def typical(name: str) -> float:
         times = []
         for _ in range(5):
-            began = time.perf_counter()
+            began = time.thread_time()
             assert store.verify(name, "wrong") is None
-            times.append(time.perf_counter() - began)
+            times.append(time.thread_time() - began)
         return statistics.median(times)
 
     # Without the work a refusal takes microseconds, a thousand times less.

@@ -46,7 +46,7 @@ _JARS = (
     ),
 )
 needs_java = pytest.mark.debian({"javac": "default-jdk-headless"})
-_CALL_SECONDS = 40.0
+_CALL_SECONDS = 100.0
 _DOWNLOAD_SECONDS = 60.0
 
 
@@ -152,8 +152,8 @@ class Bridge:
         assert self._process.stdin is not None
         self._process.stdin.close()
         try:
-            self._process.wait(10)
+            self._process.wait(60)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
-        self._reader.join(10)
+        self._reader.join(60)

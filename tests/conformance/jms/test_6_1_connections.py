@@ -180,10 +180,10 @@ def test_6_1_5_a_waiting_receive_goes_on_when_the_connection_is_started(stage: S
     connection = stage.connect(started=False)
     consumer = connection.session().consumer(queue)
     received: list[Message | None] = []
-    waiting = threading.Thread(target=lambda: received.append(consumer.receive(10)))
+    waiting = threading.Thread(target=lambda: received.append(consumer.receive(30)))
     waiting.start()
     connection.start()
-    waiting.join(10)
+    waiting.join(60)
     assert bodies_of(message for message in received if message is not None) == ["at last"]
 
 
@@ -292,7 +292,7 @@ def test_6_1_8_closing_ends_a_waiting_receive(stage: Stage) -> None:
     waiting.start()
     _until_waiting(waiting)
     connection.close()
-    waiting.join(10)
+    waiting.join(60)
     assert outcome == [None]
 
 

@@ -410,7 +410,7 @@ def test_6_2_14_a_session_that_waits_does_not_hold_up_another(stage: Stage) -> N
     stage.send(busy, "a")
     assert next_of(stage.session().consumer(busy)).body == "a"
     stage.send(quiet, "b")
-    waiting.join(10)
+    waiting.join(60)
     assert bodies_of(message for message in received if message is not None) == ["b"]
 
 
@@ -485,7 +485,7 @@ def test_6_2_15_closing_ends_a_waiting_receive(stage: Stage) -> None:
     waiting.start()
     waiting.join(0.05)  # a moment to come to its receive
     session.close()
-    waiting.join(10)
+    waiting.join(60)
     assert outcome == [None]
 
 

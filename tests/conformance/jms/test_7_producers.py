@@ -82,7 +82,7 @@ def test_7_3_1_the_listener_is_not_told_before_the_message_is_there(stage: Stage
     queue = stage.queue()
     done = threading.Event()
     stage.session().producer(queue).send_async("there", lambda _error: done.set())
-    assert done.wait(10)
+    assert done.wait(60)
     assert bodies_of(stage.left_in(queue)) == ["there"]
 
 

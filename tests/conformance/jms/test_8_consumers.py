@@ -511,7 +511,7 @@ def test_8_5_receive_waits_for_a_message(stage: Stage) -> None:
     waiting = threading.Thread(target=lambda: received.append(consumer.receive()))
     waiting.start()
     stage.send(queue, "a")
-    waiting.join(10)
+    waiting.join(60)
     assert bodies_of(message for message in received if message is not None) == ["a"]
 
 
@@ -589,7 +589,7 @@ def test_8_8_closing_ends_a_waiting_receive(stage: Stage) -> None:
     waiting.start()
     waiting.join(0.05)  # a moment to come to its receive
     consumer.close()
-    waiting.join(10)
+    waiting.join(60)
     assert outcome == [None]
 
 

@@ -63,7 +63,7 @@ def test_lines_of_a_pipe_come_as_they_are_written_and_the_pipe_is_left_as_it_was
                 os.close(writing)
         return seen
 
-    assert uvloop.run(asyncio.wait_for(story(), 10)) == [b"one", b"two"]
+    assert uvloop.run(asyncio.wait_for(story(), 60)) == [b"one", b"two"]
     assert os.get_blocking(reading)
     os.close(reading)
 

@@ -24,7 +24,7 @@ from heliograph.frontends.native.frames import (
 from heliograph.model import block
 from heliograph.model.ids import IdIssuer, SessionId, lane_number
 
-DEADLINE_SECONDS = 10.0
+DEADLINE_SECONDS = 30.0
 T = TypeVar("T")
 
 

@@ -48,7 +48,7 @@ def upload_of(content: Content) -> Upload:
 
 def told(story: Callable[[], Awaitable[None]]) -> None:
     async def limited() -> None:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await story()
 
     asyncio.run(limited())

@@ -401,7 +401,7 @@ async def test_requests_that_were_under_way_are_asked_again() -> None:
         peer.line.cut()
         consumer = await making
         deliver(peer, 1, 1)
-        assert await consumer.receive(timeout=5) is not None
+        assert await consumer.receive(timeout=30) is not None
         asked = [message for message in peer.lines[1].received if isinstance(message, frames.Subscribe)]
         assert len(asked) == 1
 

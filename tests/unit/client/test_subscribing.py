@@ -189,9 +189,9 @@ def block_head(contents: block.Contents) -> Head:
 @story
 async def test_questions_share_a_temporary_queue_and_find_their_own_replies() -> None:
     async with listening() as peer, connect(peer.url) as connection:
-        first = asyncio.create_task(connection.request("queue:ask", b"one", timeout=10))
+        first = asyncio.create_task(connection.request("queue:ask", b"one", timeout=30))
         await peer.until(lambda: len(peer.line.published) == 1)
-        second = asyncio.create_task(connection.request("queue:ask", b"two", timeout=10, type="t"))
+        second = asyncio.create_task(connection.request("queue:ask", b"two", timeout=30, type="t"))
         await peer.until(lambda: len(peer.line.published) == 2)
         [temporary] = peer.asked(frames.MakeTemporary)
         heads = [block_head(contents) for _, _, contents in peer.line.published]
@@ -213,10 +213,10 @@ async def test_a_question_without_a_reply_says_so() -> None:
         with pytest.raises(Unavailable) as caught:
             await connection.request("queue:ask", b"hello?", timeout=0.05)
         assert caught.value.code == "no-reply"
-        asking = asyncio.create_task(connection.request("queue:ask", b"?", timeout=10, correlation_id="mine"))
+        asking = asyncio.create_task(connection.request("queue:ask", b"?", timeout=30, correlation_id="mine"))
         await peer.until(lambda: len(peer.line.published) == 2)
         with pytest.raises(ClientFault):
-            await connection.request("queue:ask", b"?", timeout=10, correlation_id="mine")
+            await connection.request("queue:ask", b"?", timeout=30, correlation_id="mine")
         asking.cancel()
         await asyncio.gather(asking, return_exceptions=True)
 
@@ -226,7 +226,7 @@ async def test_a_question_without_a_reply_says_so() -> None:
 async def test_a_refused_question_is_not_waited_for() -> None:
     async with listening() as peer, connect(peer.url, on_error=lambda _: None) as connection:
         peer.confirms = False
-        asking = asyncio.create_task(connection.request("queue:ask", b"?", timeout=10))
+        asking = asyncio.create_task(connection.request("queue:ask", b"?", timeout=30))
         await peer.until(lambda: peer.line.published)
         number = peer.line.published[0][0]
         peer.line.send(frames.Refused(number, 1, 1, "not-allowed", "you may not"))
@@ -239,13 +239,13 @@ async def test_a_refused_question_is_not_waited_for() -> None:
 async def test_a_lost_connection_loses_replies_and_the_next_question_works() -> None:
     async with listening() as peer, connect(peer.url, on_error=lambda _: None) as connection:
         remember(peer)
-        asking = asyncio.create_task(connection.request("queue:ask", b"1", timeout=10))
+        asking = asyncio.create_task(connection.request("queue:ask", b"1", timeout=30))
         await peer.until(lambda: peer.line.published)
         peer.line.cut()
         with pytest.raises(ConnectionLost) as caught:
             await asking
         assert caught.value.code == "reply-lost"
-        asking = asyncio.create_task(connection.request("queue:ask", b"2", timeout=10))
+        asking = asyncio.create_task(connection.request("queue:ask", b"2", timeout=30))
         await peer.until(lambda: b"2" in bodies(peer.line))
         reply_to(peer, session=peer.asked(frames.Subscribe)[-1].number)
         assert (await asking).body == b"2"

@@ -29,7 +29,7 @@ def run(story: Coroutine[Any, Any, None]) -> None:
         runner.run(story)
 
 
-async def until(condition: Callable[[], bool], seconds: float = 10.0) -> None:
+async def until(condition: Callable[[], bool], seconds: float = 60.0) -> None:
     """Wait for a condition of the real world, with a deadline."""
     async with asyncio.timeout(seconds):
         while not condition():

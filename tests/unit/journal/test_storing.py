@@ -124,18 +124,14 @@ def test_large_batches_and_slow_disks_go_to_the_thread(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def story() -> None:
+        real = os.fdatasync
+        monkeypatch.setattr(os, "fdatasync", lambda _: None)  # however slow the disk here is
         node = Opened(tmp_path, JournalSettings(inline_sync_seconds=0.02))
         await node.store(block(1))
         assert node.journal.stats()["syncs_inline"] == 1
         await node.store(block(2, size=70 * KIB))
         assert node.journal.stats()["syncs_on_thread"] == 1
-        real = os.fdatasync
-
-        def slow(descriptor: int) -> None:
-            time.sleep(0.6)
-            real(descriptor)
-
-        monkeypatch.setattr(os, "fdatasync", slow)
+        monkeypatch.setattr(os, "fdatasync", lambda _: time.sleep(0.6))
         await node.store(block(3))  # in the loop, for nothing was slow so far
         await node.store(block(4))
         assert node.journal.stats()["syncs_on_thread"] == 2

@@ -29,7 +29,9 @@ def run(log_folder: Path, *, events: int, published: list[dict[str, Any]]) -> Ev
             log.record("something-happened", number=number)
             if not number % 100:
                 await asyncio.sleep(0)
-        await asyncio.sleep(0.05)
+        async with asyncio.timeout(60):
+            while len(published) < events:
+                await asyncio.sleep(0.001)
         log.record("the-last")
         await log.stop()
         return log
