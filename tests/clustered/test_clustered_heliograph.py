@@ -10,10 +10,11 @@ import pytest
 
 import heliograph
 from heliograph.clustered import ClusteredConsumer, ClusteredMessage, Delivery
+from heliograph.clustered.holding import Holding
 from heliograph.clustered.on_heliograph import Heliograph
 from heliograph.model.errors import ClientFault
 from tests.clustered.test_clustered_more import TERMS, HardOfHearing, members
-from tests.servers import embedded, play, until, url_of
+from tests.servers import ServerProcess, embedded, play, until, url_of
 
 LARGE = bytes(range(256)) * 4096 * 3
 
@@ -170,5 +171,31 @@ def test_an_on_result_that_fails_does_no_harm(tmp_path: Path) -> None:
             await asyncio.sleep(0)
             assert [each.figures.incarnations for each in consumers.values()] == [1, 1]
             assert sum(each.figures.processed for each in consumers.values()) == 20
+
+    play(story())
+
+
+@pytest.mark.slow
+@pytest.mark.req("H2", "H4")
+def test_what_was_held_while_the_server_started_again_is_acknowledged(tmp_path: Path) -> None:
+    """Ada holds a message that is another's. The server starts again within her lease and sends it once more: when
+    it is done, nothing waits for her any more."""
+
+    async def story() -> None:
+        async with ServerProcess(tmp_path) as server:
+            ada = Heliograph(server.url, "topic:orders", reconnect_seconds=30)
+            await ada.connect("billing", ("ada", 1))
+            await ada.subscribe(is_fresh=False)
+            async with heliograph.connect(server.url) as connection:
+                await (await connection.producer("topic:orders")).send_confirmed(b"one")
+            holding = Holding()
+            for life in range(2):
+                (copy,) = await ada.receive()
+                assert holding.receive(copy, 5, 0.0)
+                if not life:
+                    await server.restart()
+            await ada.acknowledge(holding.done([copy.id]))
+            await ada.caught_up()
+            await ada.close(keeps_copies=False)
 
     play(story())

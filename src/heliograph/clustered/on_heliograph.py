@@ -134,8 +134,9 @@ class Heliograph:
 
     async def acknowledge(self, deliveries: list[Delivery]) -> None:
         for delivery in deliveries:
-            self._unacknowledged.pop(delivery.handle.id, None)
-            self._acknowledged += 1
+            if delivery.handle.id in self._unacknowledged:  # of several copies of one, it counts once
+                del self._unacknowledged[delivery.handle.id]
+                self._acknowledged += 1
             await delivery.handle.acknowledge()
 
     async def set_aside(self, deliveries: list[Delivery]) -> None:
