@@ -12,6 +12,7 @@ import heliograph
 from heliograph.clustered import ClusteredConsumer, ClusteredMessage, Delivery
 from heliograph.clustered.holding import Holding
 from heliograph.clustered.on_heliograph import Heliograph
+from heliograph.model import limits
 from heliograph.model.errors import ClientFault
 from tests.clustered.test_clustered_more import TERMS, HardOfHearing, members
 from tests.servers import ServerProcess, embedded, play, until, url_of
@@ -119,6 +120,35 @@ def test_a_message_of_a_queue_is_what_it_was_there(tmp_path: Path) -> None:
         assert found.redelivered
         # The copy itself expires then, not a minute after it was moved.
         assert abs(found.handle.expiration - found.expiration) < 0.5
+
+    play(story())
+
+
+@pytest.mark.req("H1")
+def test_a_message_of_a_queue_that_is_as_large_as_it_may_be_is_moved_without_what_it_was_there(
+    tmp_path: Path,
+) -> None:
+    """One has no room in its head, the other none beside its body. Whoever comes behind them is what it was."""
+    seen: dict[str, Delivery] = {}
+
+    async def handle(message: ClusteredMessage) -> None:
+        seen[str(message.delivery.type)] = message.delivery
+
+    async def story() -> None:
+        async with embedded(tmp_path) as server, heliograph.connect(url_of(server)) as connection:
+            producer = await connection.producer("queue:orders")
+            size = limits.MAX_HEAD_BYTES - 30
+            await producer.send_confirmed(b"one", properties={"city": "g" * size}, type="head")
+            await producer.send_confirmed(b"g" * (limits.MAX_MESSAGE_BYTES - 20), type="body")
+            small = await producer.send_confirmed(b"three", type="small")
+            async with members(
+                url_of(server), {"ada": handle, "bob": handle}, source="queue:orders"
+            ) as consumers:
+                await until(lambda: len(seen) == 3, "all are processed")
+                assert [each.figures.incarnations for each in consumers.values()] == [1, 1]
+        assert len(seen["head"].properties["city"]) == size
+        assert len(seen["body"].body) == limits.MAX_MESSAGE_BYTES - 20
+        assert (seen["small"].id, seen["small"].destination) == (small, "queue:orders")
 
     play(story())
 
