@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 import heliograph
-from heliograph.clustered import ClusteredConsumer, ClusteredMessage, Delivery
+from heliograph.clustered import ClusteredConsumer, ClusteredMessage, Delivery, Table
+from heliograph.clustered.hashing import VALUES, value_of_text
 from heliograph.clustered.holding import Holding
 from heliograph.clustered.on_heliograph import Heliograph
 from heliograph.model import limits
@@ -87,6 +88,47 @@ def test_a_large_message_that_its_owner_never_got_is_read_by_it_all_the_same(tmp
     play(story())
     assert read["ada"]
     assert all(each == LARGE for each in read["ada"] + read["bob"])
+
+
+@pytest.mark.req("H1")
+@pytest.mark.slow
+def test_a_message_as_large_as_may_be_is_sent_to_an_owner_that_never_got_it(tmp_path: Path) -> None:
+    """No control word could have it whole."""
+    done: dict[str, list[bytes]] = {"ada": [], "bob": []}
+    body = LARGE[: limits.MAX_MESSAGE_BYTES - 100].ljust(limits.MAX_MESSAGE_BYTES - 100, b".")
+    unit = next(name for name in map(str, range(100)) if value_of_text(name) < VALUES // 2)
+
+    async def story() -> None:
+        async with embedded(tmp_path) as server:
+            url = url_of(server)
+
+            def consumer(name: str, adapter: type[Heliograph]) -> ClusteredConsumer:
+                async def handle(message: ClusteredMessage) -> None:
+                    done[name].append(message.body)
+
+                return ClusteredConsumer(
+                    lambda: adapter(url, "topic:orders"),
+                    cluster="billing",
+                    name=name,
+                    handler=handle,
+                    fields=["property:unit"],
+                    policy=Table({"ada": [(0, VALUES // 2)], "bob": [(VALUES // 2, VALUES)]}),
+                    terms=TERMS,
+                )
+
+            async with (
+                consumer("ada", HardOfHearing) as ada,
+                consumer("bob", Heliograph) as bob,
+                heliograph.connect(url) as connection,
+            ):
+                await until(lambda: ada.ranges.size == bob.ranges.size == VALUES // 2, "each owns a half")
+                producer = await connection.producer("topic:orders")
+                await producer.send_confirmed(body, properties={"unit": unit})
+                await until(lambda: bool(done["ada"]), "it is processed", 40)
+                assert [each.figures.incarnations for each in (ada, bob)] == [1, 1]
+
+    play(story())
+    assert [each == body for each in done["ada"]] == [True]
 
 
 @pytest.mark.req("H1")

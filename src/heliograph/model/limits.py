@@ -436,6 +436,9 @@ CLUSTERED_DONE_IDS = 256
 # A shared result, and how many of them are in one word: together no more than middleware takes without being asked.
 CLUSTERED_RESULT_BYTES = 16 * KIB
 CLUSTERED_RESULTS = 16
+# A copy that another member sends goes in one control word up to so many bytes, and in pieces of so many beyond: all
+# middleware takes that, as it was installed.
+CLUSTERED_PIECE_BYTES = 128 * KIB
 # How long finished messages gather before the others are told.
 CLUSTERED_DONE_SECONDS = 0.02
 # A copy that its owner has not spoken of for so long is asked about; then after twice as long, and so on.
