@@ -183,6 +183,41 @@ def test_partitions_that_are_added_later_are_read_from_their_beginning(tmp_path:
 @pytest.mark.timeout(180)
 @needs("kafka")
 @pytest.mark.req("H4")
+def test_a_member_whose_place_was_deleted_goes_on_with_what_is_left(tmp_path: Path) -> None:
+    """Ada was away while Kafka deleted the oldest of what waited for her. She gets the rest, not only what is new."""
+
+    async def story() -> None:
+        from aiokafka import AIOKafkaProducer
+        from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
+        from aiokafka.structs import TopicPartition
+
+        async with ALL["kafka"].running(tmp_path) as url:
+            away = Kafka(url, "orders")
+            await away.connect("billing", ADA)
+            await away.subscribe(is_fresh=False)
+            await away.close(keeps_copies=True)
+            producer = AIOKafkaProducer(bootstrap_servers=url)
+            await producer.start()
+            for number in range(5):
+                await producer.send_and_wait("orders", b"%d" % number, partition=0)
+            await producer.stop()
+            admin = AIOKafkaAdminClient(bootstrap_servers=url)
+            await admin.start()
+            await admin.delete_records({TopicPartition("orders", 0): RecordsToDelete(before_offset=3)})
+            await admin.close()
+            back = Kafka(url, "orders")
+            await back.connect("billing", ("ada", 2))
+            await back.subscribe(is_fresh=False)
+            assert [each.body for each in await _received(back, 2)] == [b"3", b"4"]
+            await back.close(keeps_copies=False)
+
+    play(story(), 170)
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(180)
+@needs("kafka")
+@pytest.mark.req("H4")
 def test_a_member_on_kafka_that_cannot_commit_any_more_closes_all_its_connections(tmp_path: Path) -> None:
     async def story() -> None:
         from aiokafka.errors import IllegalStateError
