@@ -13,8 +13,9 @@ import pytest
 from heliograph.clustered.adapter import Delivery
 from heliograph.clustered.on_kafka import Kafka
 from heliograph.clustered.on_mqtt import Mqtt
+from heliograph.clustered.on_nats import NatsJetStream
 from heliograph.clustered.on_redis import RedisStream
-from tests.clustered.middleware import ALL, OnMqtt, body_of, needs
+from tests.clustered.middleware import ALL, OnMqtt, OnNats, body_of, needs
 from tests.servers import play, until
 
 ADA = ("ada", 1)
@@ -246,6 +247,82 @@ class _Closed(OnMqtt):
         settings.write_text(f"listener {port} 127.0.0.1\nallow_anonymous false\n")
         command = [program("mosquitto"), "-c", str(settings)]
         return Server(command, folder=folder, name=self.key).wait_until(port_answers(port))
+
+
+class _ReadOnly(OnMqtt):
+    """A broker on which everybody may listen, and nobody publish."""
+
+    def start(self, folder: Path, port: int) -> Any:
+        from benchmarks.peers.interface import program
+        from benchmarks.processes import Server, port_answers
+
+        rights, settings = folder / "rights", folder / "mosquitto.conf"
+        rights.write_text("topic read #\n")
+        rights.chmod(0o600)
+        settings.write_text(
+            f"listener {port} 127.0.0.1\nallow_anonymous true\nacl_file {rights}\nuser root\n"
+        )
+        command = [program("mosquitto"), "-c", str(settings)]
+        return Server(command, folder=folder, name=self.key).wait_until(port_answers(port))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(60)
+@needs("mqtt")
+@pytest.mark.req("H4")
+def test_who_may_not_publish_on_mqtt_is_told_so(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with _ReadOnly().running(tmp_path) as url:
+            adapter = Mqtt("127.0.0.1", int(url), "orders")
+            await adapter.connect("billing", ADA)
+            await adapter.say(b"here I am")
+            with pytest.raises(ConnectionError, match=r"refused a word .*: Not authorized"):
+                await adapter.hear()
+            await adapter.close(keeps_copies=True)
+
+    play(story(), 50)
+
+
+class _ReadOnlyNats(OnNats):
+    """A server on which members may say nothing to each other."""
+
+    def start(self, folder: Path, port: int) -> Any:
+        from benchmarks.peers.interface import program
+        from benchmarks.processes import Server, port_answers
+
+        settings = folder / "nats.conf"
+        rights = '{publish: {deny: ["clustered.>", "$JS.API.CONSUMER.DELETE.>"]}}'
+        settings.write_text(
+            f'listen: "127.0.0.1:{port}"\njetstream {{store_dir: "{folder}"}}\nno_auth_user: ada\n'
+            f'authorization {{users: [{{user: ada, password: "secret", permissions: {rights}}}]}}\n'
+        )
+        return Server([program("nats-server"), "-c", str(settings)], folder=folder, name=self.key).wait_until(
+            port_answers(port)
+        )
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(60)
+@needs("nats")
+@pytest.mark.req("H4")
+def test_who_may_not_publish_on_nats_is_told_so(tmp_path: Path) -> None:
+    """That she may not throw away the copies of somebody who is gone is no reason to end."""
+
+    async def story() -> None:
+        async with _ReadOnlyNats().running(tmp_path) as url:
+            adapter = NatsJetStream(url, "orders")
+            await adapter.connect("billing", ADA)
+            with pytest.raises(TimeoutError):
+                await adapter.discard("bob")
+            hearing = asyncio.create_task(adapter.hear())
+            await asyncio.sleep(0)
+            assert not hearing.done()
+            await adapter.say(b"here I am")
+            with pytest.raises(ConnectionError, match=r"(?i)refused .*permissions violation for publish"):
+                await hearing
+            await adapter.close(keeps_copies=True)
+
+    play(story(), 50)
 
 
 def _threads_of_paho() -> list[str]:

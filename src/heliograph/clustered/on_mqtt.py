@@ -77,6 +77,7 @@ class Mqtt:
         answered: asyncio.Future[Any] = self._loop.create_future()
         client.on_connect = lambda _c, _u, _f, reason, _p: self._threadsafe(_settle, answered, reason)
         client.on_message = lambda _c, _u, message: self._threadsafe(on_message, message)
+        client.on_publish = lambda _c, _u, _m, reason, _p: self._threadsafe(self._published, reason)
         client.on_disconnect = lambda *_: self._threadsafe(self._lost)
         terms = Properties(PacketTypes.CONNECT)
         terms.ReceiveMaximum = _RECEIVE_MAXIMUM
@@ -117,9 +118,17 @@ class Mqtt:
                 if reason.is_failure:
                     raise ConnectionError(f"the broker refused the subscription to {topic}: {reason}")
 
+    def _published(self, reason: Any) -> None:
+        """Whoever may not publish would wait without end to hear itself."""
+        if reason.is_failure:
+            self._end_all(f"the broker refused a word or a mark of this member: {reason}")
+
     def _lost(self) -> None:
+        self._end_all("the connection to the broker was lost")
+
+    def _end_all(self, sentence: str) -> None:
         if not self._is_closing:
-            error = ConnectionError("the connection to the broker was lost")
+            error = ConnectionError(sentence)
             self._words.end(error)
             self._copies.end(error)
 
