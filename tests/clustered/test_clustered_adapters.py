@@ -14,7 +14,9 @@ from heliograph.clustered.adapter import Delivery
 from heliograph.clustered.on_kafka import Kafka
 from heliograph.clustered.on_mqtt import Mqtt
 from heliograph.clustered.on_nats import NatsJetStream
+from heliograph.clustered.on_rabbitmq import RabbitMQ
 from heliograph.clustered.on_redis import RedisStream
+from heliograph.model import limits
 from tests.clustered.middleware import ALL, OnMqtt, OnNats, body_of, needs
 from tests.servers import play, until
 
@@ -323,6 +325,87 @@ def test_who_may_not_publish_on_nats_is_told_so(tmp_path: Path) -> None:
             await adapter.close(keeps_copies=True)
 
     play(story(), 50)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(60)
+@needs("mqtt-qos0")
+@pytest.mark.req("H4")
+def test_a_member_that_takes_nothing_ends_where_the_broker_waits_for_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "CLUSTERED_HELD_MESSAGES", 50)
+    middleware = ALL["mqtt-qos0"]
+
+    async def story() -> None:
+        async with middleware.running(tmp_path) as url:
+            adapter = Mqtt("127.0.0.1", int(url), "orders", qos=0)
+            await adapter.connect("billing", ADA)
+            await adapter.subscribe(is_fresh=False)
+            await middleware.publish(url, 0, 200)
+            with pytest.raises(ConnectionError, match="50 copies wait for this member"):
+                await adapter.hear()
+            assert len(await _received(adapter, 50)) == 50
+            with pytest.raises(ConnectionError, match="50 copies"):
+                await adapter.receive()
+            await adapter.close(keeps_copies=True)
+
+    play(story(), 50)
+
+
+@pytest.mark.req("H1", "H4")
+@pytest.mark.parametrize(
+    ("data", "found"), [(b"order-5", "order-5"), (b"\xff5", "\ufffd5"), (None, "by the property")]
+)
+def test_the_correlation_data_of_mqtt_are_the_correlation_id(data: bytes | None, found: str) -> None:
+    from paho.mqtt.client import MQTTMessage
+    from paho.mqtt.packettypes import PacketTypes
+    from paho.mqtt.properties import Properties
+
+    message = MQTTMessage(topic=b"orders")
+    message.properties = Properties(PacketTypes.PUBLISH)
+    message.properties.UserProperty = [("message-id", "m-5"), ("correlation_id", "by the property")]
+    if data is not None:
+        message.properties.CorrelationData = data
+    assert Mqtt("localhost", 1, "orders")._delivery(message).correlation_id == found
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(90)
+@needs("rabbitmq")
+@pytest.mark.req("H4")
+def test_rabbitmq_sends_no_more_ahead_to_who_does_not_acknowledge(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ada takes nothing for a while. Then she takes all, and nothing is left for her at the broker."""
+    monkeypatch.setattr(limits, "CLUSTERED_HELD_MESSAGES", 50)
+    middleware = ALL["rabbitmq"]
+
+    async def story() -> None:
+        import aio_pika
+
+        async with middleware.running(tmp_path) as url, await aio_pika.connect(url) as connection:
+            channel = await connection.channel()
+
+            async def waiting() -> int:
+                queue = await channel.declare_queue("clustered.billing.ada", durable=True, passive=True)
+                return int(queue.declaration_result.message_count or 0)
+
+            adapter = RabbitMQ(url, "orders", acknowledges=False)
+            await adapter.connect("billing", ADA)
+            await adapter.subscribe(is_fresh=False)
+            await middleware.publish(url, 0, 200)
+            await until(lambda: len(adapter._copies) >= 50, "some have come")
+            async with asyncio.timeout(BROKER_SECONDS):
+                while await waiting() != 150:
+                    await asyncio.sleep(0.05)
+            found = await _received(adapter, 200)
+            assert [each.body for each in found] == [body_of(number) for number in range(200)]
+            assert await _caught_up(adapter) == []
+            await adapter.close(keeps_copies=True)
+            assert await waiting() == 0
+
+    play(story(), 80)
 
 
 def _threads_of_paho() -> list[str]:

@@ -163,6 +163,12 @@ class Mqtt:
             if message.payload in self._marks:
                 self._copies.add_mark(self._marks[message.payload])
             return
+        if not self.redelivers and len(self._copies) >= limits.CLUSTERED_HELD_MESSAGES:
+            self._end_all(
+                f"{limits.CLUSTERED_HELD_MESSAGES} copies wait for this member, and with quality of service 0 the"
+                " broker waits for nobody"
+            )
+            return
         self._copies.add(made(self._delivery, message, body=message.payload, handle=message))
 
     async def receive(self) -> list[Delivery]:
@@ -208,6 +214,7 @@ class Mqtt:
             persistent=message.qos > 0,
             type=properties.get("type"),
             unit_of_order=properties.get("unit_of_order"),
+            correlation_id=_correlation(message) or properties.get("correlation_id"),
             properties=properties,
             redelivered=bool(message.dup),
             handle=message,
@@ -217,6 +224,12 @@ class Mqtt:
 def _settle(future: asyncio.Future[Any], outcome: Any) -> None:
     if not future.done():
         future.set_result(outcome)
+
+
+def _correlation(message: Any) -> str | None:
+    """MQTT's own, which is bytes."""
+    data = getattr(message.properties, "CorrelationData", None)
+    return None if data is None else data.decode(errors="replace")
 
 
 def _message_id(message: Any) -> str:
