@@ -13,8 +13,11 @@ import pytest
 from heliograph.clustered.adapter import Delivery
 from heliograph.clustered.on_kafka import Kafka
 from heliograph.clustered.on_mqtt import Mqtt
+from heliograph.clustered.on_nats import NatsJetStream
+from heliograph.clustered.on_rabbitmq import RabbitMQ
 from heliograph.clustered.on_redis import RedisStream
-from tests.clustered.middleware import ALL, OnMqtt, body_of, needs
+from heliograph.model import limits
+from tests.clustered.middleware import ALL, OnMqtt, OnNats, body_of, needs
 from tests.servers import play, until
 
 ADA = ("ada", 1)
@@ -183,6 +186,41 @@ def test_partitions_that_are_added_later_are_read_from_their_beginning(tmp_path:
 @pytest.mark.timeout(180)
 @needs("kafka")
 @pytest.mark.req("H4")
+def test_a_member_whose_place_was_deleted_goes_on_with_what_is_left(tmp_path: Path) -> None:
+    """Ada was away while Kafka deleted the oldest of what waited for her. She gets the rest, not only what is new."""
+
+    async def story() -> None:
+        from aiokafka import AIOKafkaProducer
+        from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
+        from aiokafka.structs import TopicPartition
+
+        async with ALL["kafka"].running(tmp_path) as url:
+            away = Kafka(url, "orders")
+            await away.connect("billing", ADA)
+            await away.subscribe(is_fresh=False)
+            await away.close(keeps_copies=True)
+            producer = AIOKafkaProducer(bootstrap_servers=url)
+            await producer.start()
+            for number in range(5):
+                await producer.send_and_wait("orders", b"%d" % number, partition=0)
+            await producer.stop()
+            admin = AIOKafkaAdminClient(bootstrap_servers=url)
+            await admin.start()
+            await admin.delete_records({TopicPartition("orders", 0): RecordsToDelete(before_offset=3)})
+            await admin.close()
+            back = Kafka(url, "orders")
+            await back.connect("billing", ("ada", 2))
+            await back.subscribe(is_fresh=False)
+            assert [each.body for each in await _received(back, 2)] == [b"3", b"4"]
+            await back.close(keeps_copies=False)
+
+    play(story(), 170)
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(180)
+@needs("kafka")
+@pytest.mark.req("H4")
 def test_a_member_on_kafka_that_cannot_commit_any_more_closes_all_its_connections(tmp_path: Path) -> None:
     async def story() -> None:
         from aiokafka.errors import IllegalStateError
@@ -211,6 +249,163 @@ class _Closed(OnMqtt):
         settings.write_text(f"listener {port} 127.0.0.1\nallow_anonymous false\n")
         command = [program("mosquitto"), "-c", str(settings)]
         return Server(command, folder=folder, name=self.key).wait_until(port_answers(port))
+
+
+class _ReadOnly(OnMqtt):
+    """A broker on which everybody may listen, and nobody publish."""
+
+    def start(self, folder: Path, port: int) -> Any:
+        from benchmarks.peers.interface import program
+        from benchmarks.processes import Server, port_answers
+
+        rights, settings = folder / "rights", folder / "mosquitto.conf"
+        rights.write_text("topic read #\n")
+        rights.chmod(0o600)
+        settings.write_text(
+            f"listener {port} 127.0.0.1\nallow_anonymous true\nacl_file {rights}\nuser root\n"
+        )
+        command = [program("mosquitto"), "-c", str(settings)]
+        return Server(command, folder=folder, name=self.key).wait_until(port_answers(port))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(60)
+@needs("mqtt")
+@pytest.mark.req("H4")
+def test_who_may_not_publish_on_mqtt_is_told_so(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with _ReadOnly().running(tmp_path) as url:
+            adapter = Mqtt("127.0.0.1", int(url), "orders")
+            await adapter.connect("billing", ADA)
+            await adapter.say(b"here I am")
+            with pytest.raises(ConnectionError, match=r"refused a word .*: Not authorized"):
+                await adapter.hear()
+            await adapter.close(keeps_copies=True)
+
+    play(story(), 50)
+
+
+class _ReadOnlyNats(OnNats):
+    """A server on which members may say nothing to each other."""
+
+    def start(self, folder: Path, port: int) -> Any:
+        from benchmarks.peers.interface import program
+        from benchmarks.processes import Server, port_answers
+
+        settings = folder / "nats.conf"
+        rights = '{publish: {deny: ["clustered.>", "$JS.API.CONSUMER.DELETE.>"]}}'
+        settings.write_text(
+            f'listen: "127.0.0.1:{port}"\njetstream {{store_dir: "{folder}"}}\nno_auth_user: ada\n'
+            f'authorization {{users: [{{user: ada, password: "secret", permissions: {rights}}}]}}\n'
+        )
+        return Server([program("nats-server"), "-c", str(settings)], folder=folder, name=self.key).wait_until(
+            port_answers(port)
+        )
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(60)
+@needs("nats")
+@pytest.mark.req("H4")
+def test_who_may_not_publish_on_nats_is_told_so(tmp_path: Path) -> None:
+    """That she may not throw away the copies of somebody who is gone is no reason to end."""
+
+    async def story() -> None:
+        async with _ReadOnlyNats().running(tmp_path) as url:
+            adapter = NatsJetStream(url, "orders")
+            await adapter.connect("billing", ADA)
+            with pytest.raises(TimeoutError):
+                await adapter.discard("bob")
+            hearing = asyncio.create_task(adapter.hear())
+            await asyncio.sleep(0)
+            assert not hearing.done()
+            await adapter.say(b"here I am")
+            with pytest.raises(ConnectionError, match=r"(?i)refused .*permissions violation for publish"):
+                await hearing
+            await adapter.close(keeps_copies=True)
+
+    play(story(), 50)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(60)
+@needs("mqtt-qos0")
+@pytest.mark.req("H4")
+def test_a_member_that_takes_nothing_ends_where_the_broker_waits_for_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "CLUSTERED_HELD_MESSAGES", 50)
+    middleware = ALL["mqtt-qos0"]
+
+    async def story() -> None:
+        async with middleware.running(tmp_path) as url:
+            adapter = Mqtt("127.0.0.1", int(url), "orders", qos=0)
+            await adapter.connect("billing", ADA)
+            await adapter.subscribe(is_fresh=False)
+            await middleware.publish(url, 0, 200)
+            with pytest.raises(ConnectionError, match="50 copies wait for this member"):
+                await adapter.hear()
+            assert len(await _received(adapter, 50)) == 50
+            with pytest.raises(ConnectionError, match="50 copies"):
+                await adapter.receive()
+            await adapter.close(keeps_copies=True)
+
+    play(story(), 50)
+
+
+@pytest.mark.req("H1", "H4")
+@pytest.mark.parametrize(
+    ("data", "found"), [(b"order-5", "order-5"), (b"\xff5", "\ufffd5"), (None, "by the property")]
+)
+def test_the_correlation_data_of_mqtt_are_the_correlation_id(data: bytes | None, found: str) -> None:
+    from paho.mqtt.client import MQTTMessage
+    from paho.mqtt.packettypes import PacketTypes
+    from paho.mqtt.properties import Properties
+
+    message = MQTTMessage(topic=b"orders")
+    message.properties = Properties(PacketTypes.PUBLISH)
+    message.properties.UserProperty = [("message-id", "m-5"), ("correlation_id", "by the property")]
+    if data is not None:
+        message.properties.CorrelationData = data
+    assert Mqtt("localhost", 1, "orders")._delivery(message).correlation_id == found
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(90)
+@needs("rabbitmq")
+@pytest.mark.req("H4")
+def test_rabbitmq_sends_no_more_ahead_to_who_does_not_acknowledge(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ada takes nothing for a while. Then she takes all, and nothing is left for her at the broker."""
+    monkeypatch.setattr(limits, "CLUSTERED_HELD_MESSAGES", 50)
+    middleware = ALL["rabbitmq"]
+
+    async def story() -> None:
+        import aio_pika
+
+        async with middleware.running(tmp_path) as url, await aio_pika.connect(url) as connection:
+            channel = await connection.channel()
+
+            async def waiting() -> int:
+                queue = await channel.declare_queue("clustered.billing.ada", durable=True, passive=True)
+                return int(queue.declaration_result.message_count or 0)
+
+            adapter = RabbitMQ(url, "orders", acknowledges=False)
+            await adapter.connect("billing", ADA)
+            await adapter.subscribe(is_fresh=False)
+            await middleware.publish(url, 0, 200)
+            await until(lambda: len(adapter._copies) >= 50, "some have come")
+            async with asyncio.timeout(BROKER_SECONDS):
+                while await waiting() != 150:
+                    await asyncio.sleep(0.05)
+            found = await _received(adapter, 200)
+            assert [each.body for each in found] == [body_of(number) for number in range(200)]
+            assert await _caught_up(adapter) == []
+            await adapter.close(keeps_copies=True)
+            assert await waiting() == 0
+
+    play(story(), 80)
 
 
 def _threads_of_paho() -> list[str]:

@@ -9,11 +9,14 @@ from pathlib import Path
 import pytest
 
 import heliograph
-from heliograph.clustered import ClusteredConsumer, ClusteredMessage, Delivery
+from heliograph.clustered import ClusteredConsumer, ClusteredMessage, Delivery, Table
+from heliograph.clustered.hashing import VALUES, value_of_text
+from heliograph.clustered.holding import Holding
 from heliograph.clustered.on_heliograph import Heliograph
+from heliograph.model import limits
 from heliograph.model.errors import ClientFault
 from tests.clustered.test_clustered_more import TERMS, HardOfHearing, members
-from tests.servers import embedded, play, until, url_of
+from tests.servers import ServerProcess, embedded, play, until, url_of
 
 LARGE = bytes(range(256)) * 4096 * 3
 
@@ -88,6 +91,47 @@ def test_a_large_message_that_its_owner_never_got_is_read_by_it_all_the_same(tmp
 
 
 @pytest.mark.req("H1")
+@pytest.mark.slow
+def test_a_message_as_large_as_may_be_is_sent_to_an_owner_that_never_got_it(tmp_path: Path) -> None:
+    """No control word could have it whole."""
+    done: dict[str, list[bytes]] = {"ada": [], "bob": []}
+    body = LARGE[: limits.MAX_MESSAGE_BYTES - 100].ljust(limits.MAX_MESSAGE_BYTES - 100, b".")
+    unit = next(name for name in map(str, range(100)) if value_of_text(name) < VALUES // 2)
+
+    async def story() -> None:
+        async with embedded(tmp_path) as server:
+            url = url_of(server)
+
+            def consumer(name: str, adapter: type[Heliograph]) -> ClusteredConsumer:
+                async def handle(message: ClusteredMessage) -> None:
+                    done[name].append(message.body)
+
+                return ClusteredConsumer(
+                    lambda: adapter(url, "topic:orders"),
+                    cluster="billing",
+                    name=name,
+                    handler=handle,
+                    fields=["property:unit"],
+                    policy=Table({"ada": [(0, VALUES // 2)], "bob": [(VALUES // 2, VALUES)]}),
+                    terms=TERMS,
+                )
+
+            async with (
+                consumer("ada", HardOfHearing) as ada,
+                consumer("bob", Heliograph) as bob,
+                heliograph.connect(url) as connection,
+            ):
+                await until(lambda: ada.ranges.size == bob.ranges.size == VALUES // 2, "each owns a half")
+                producer = await connection.producer("topic:orders")
+                await producer.send_confirmed(body, properties={"unit": unit})
+                await until(lambda: bool(done["ada"]), "it is processed", 40)
+                assert [each.figures.incarnations for each in (ada, bob)] == [1, 1]
+
+    play(story())
+    assert [each == body for each in done["ada"]] == [True]
+
+
+@pytest.mark.req("H1")
 def test_a_message_of_a_queue_is_what_it_was_there(tmp_path: Path) -> None:
     """It waited for a while before anybody consumed the queue, and somebody had had it in hand."""
     seen: list[Delivery] = []
@@ -118,6 +162,35 @@ def test_a_message_of_a_queue_is_what_it_was_there(tmp_path: Path) -> None:
         assert found.redelivered
         # The copy itself expires then, not a minute after it was moved.
         assert abs(found.handle.expiration - found.expiration) < 0.5
+
+    play(story())
+
+
+@pytest.mark.req("H1")
+def test_a_message_of_a_queue_that_is_as_large_as_it_may_be_is_moved_without_what_it_was_there(
+    tmp_path: Path,
+) -> None:
+    """One has no room in its head, the other none beside its body. Whoever comes behind them is what it was."""
+    seen: dict[str, Delivery] = {}
+
+    async def handle(message: ClusteredMessage) -> None:
+        seen[str(message.delivery.type)] = message.delivery
+
+    async def story() -> None:
+        async with embedded(tmp_path) as server, heliograph.connect(url_of(server)) as connection:
+            producer = await connection.producer("queue:orders")
+            size = limits.MAX_HEAD_BYTES - 30
+            await producer.send_confirmed(b"one", properties={"city": "g" * size}, type="head")
+            await producer.send_confirmed(b"g" * (limits.MAX_MESSAGE_BYTES - 20), type="body")
+            small = await producer.send_confirmed(b"three", type="small")
+            async with members(
+                url_of(server), {"ada": handle, "bob": handle}, source="queue:orders"
+            ) as consumers:
+                await until(lambda: len(seen) == 3, "all are processed")
+                assert [each.figures.incarnations for each in consumers.values()] == [1, 1]
+        assert len(seen["head"].properties["city"]) == size
+        assert len(seen["body"].body) == limits.MAX_MESSAGE_BYTES - 20
+        assert (seen["small"].id, seen["small"].destination) == (small, "queue:orders")
 
     play(story())
 
@@ -170,5 +243,31 @@ def test_an_on_result_that_fails_does_no_harm(tmp_path: Path) -> None:
             await asyncio.sleep(0)
             assert [each.figures.incarnations for each in consumers.values()] == [1, 1]
             assert sum(each.figures.processed for each in consumers.values()) == 20
+
+    play(story())
+
+
+@pytest.mark.slow
+@pytest.mark.req("H2", "H4")
+def test_what_was_held_while_the_server_started_again_is_acknowledged(tmp_path: Path) -> None:
+    """Ada holds a message that is another's. The server starts again within her lease and sends it once more: when
+    it is done, nothing waits for her any more."""
+
+    async def story() -> None:
+        async with ServerProcess(tmp_path) as server:
+            ada = Heliograph(server.url, "topic:orders", reconnect_seconds=30)
+            await ada.connect("billing", ("ada", 1))
+            await ada.subscribe(is_fresh=False)
+            async with heliograph.connect(server.url) as connection:
+                await (await connection.producer("topic:orders")).send_confirmed(b"one")
+            holding = Holding()
+            for life in range(2):
+                (copy,) = await ada.receive()
+                assert holding.receive(copy, 5, 0.0)
+                if not life:
+                    await server.restart()
+            await ada.acknowledge(holding.done([copy.id]))
+            await ada.caught_up()
+            await ada.close(keeps_copies=False)
 
     play(story())

@@ -101,6 +101,53 @@ def test_results_are_shared_with_the_other_members(tmp_path: Path) -> None:
     play(story())
 
 
+@pytest.mark.slow
+@pytest.mark.req("H3")
+@pytest.mark.parametrize("transacted", [False, True])
+def test_a_result_that_cannot_be_shared_ends_its_member_alone_with_a_sentence(
+    transacted: bool, tmp_path: Path
+) -> None:
+    """Bob's handler returns a text. Ada would not understand the word, and begin again as if she had missed it."""
+    done: list[bytes] = []
+
+    async def handle(message: ClusteredMessage) -> bytes:
+        done.append(message.body)
+        return b"done"
+
+    async def handle_badly(_message: ClusteredMessage) -> bytes:
+        return "done"  # type: ignore[return-value]
+
+    async def story() -> None:
+        async with embedded(tmp_path) as server, heliograph.connect(url_of(server)) as connection:
+            producer = await connection.producer("topic:orders")
+            options: dict[str, Any] = {
+                "cluster": "billing",
+                "fields": ["property:unit"],
+                "policy": Table({"ada": [(0, VALUES // 2)], "bob": [(VALUES // 2, VALUES)]}),
+                "shares_results": True,
+                "terms": TERMS,
+            }
+
+            def adapter() -> Heliograph:
+                return Heliograph(url_of(server), "topic:orders", transacted=transacted)
+
+            async def bob_works(ada: ClusteredConsumer) -> None:
+                async with ClusteredConsumer(adapter, name="bob", handler=handle_badly, **options) as bob:
+                    await until(lambda: ada.ranges and bob.ranges, "each owns a half")
+                    unit = next(n for n in map(str, range(100)) if value_of_text(n) >= VALUES // 2)
+                    await producer.send_confirmed(b"something", properties={"unit": unit})
+                    await bob.wait()
+
+            async with ClusteredConsumer(adapter, name="ada", handler=handle, **options) as ada:
+                with pytest.raises(ClientFault, match="shared is bytes or None, not str") as error:
+                    await bob_works(ada)
+                assert error.value.code == "result-invalid"
+                await until(lambda: done == [b"something"], "ada has taken over")
+                assert ada.figures.incarnations == 1
+
+    play(story())
+
+
 @pytest.mark.req("H1", "H2")
 def test_a_newcomer_that_was_told_otherwise_is_refused_and_the_others_go_on(tmp_path: Path) -> None:
     done: list[bytes] = []

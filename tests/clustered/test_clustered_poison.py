@@ -14,6 +14,7 @@ from heliograph.clustered import Adapter, ClusteredConsumer, ClusteredMessage, D
 from heliograph.clustered.adapter import made
 from heliograph.clustered.on_kafka import Kafka
 from heliograph.clustered.on_rabbitmq import RabbitMQ
+from heliograph.clustered.on_redis import RedisChannel
 from tests.clustered.middleware import ALL, needs
 from tests.servers import play, until
 
@@ -126,6 +127,32 @@ def test_a_header_of_kafka_may_be_empty() -> None:
     )
     delivery = Kafka("localhost", "orders")._delivery(record)
     assert delivery.properties == {"unit": None, "city": "Graz"}
+
+
+@pytest.mark.req("H1", "H4")
+@pytest.mark.parametrize(
+    ("identity", "sentence"),
+    [
+        (5, "an id is a text, not int"),
+        (None, "an id is a text, not NoneType"),
+        (b"m-5", "an id is a text, not bytes"),
+        ("", "an id has 1 to 256 bytes, and this one 0"),
+        ("é" * 129, "an id has 1 to 256 bytes, and this one 258"),
+        ("\ud800", "surrogates not allowed"),
+    ],
+)
+def test_an_id_that_cannot_be_told_to_others_is_poison(identity: Any, sentence: str) -> None:
+    """As an identity of the application's may find it."""
+    adapter = RedisChannel("redis://localhost", "orders", identity=lambda _body: identity)
+    delivery = made(adapter._delivery, b"x", body=b"x", handle=None)
+    assert delivery.fault is not None
+    assert sentence in delivery.fault
+
+
+@pytest.mark.req("H1", "H4")
+def test_the_longest_id_is_one() -> None:
+    adapter = RedisChannel("redis://localhost", "orders", identity=bytes.decode)
+    assert made(adapter._delivery, b"m" * 256, body=b"", handle=None).fault is None
 
 
 @pytest.mark.req("H1", "H4")

@@ -12,6 +12,8 @@ from enum import Enum
 from typing import Any, Protocol, runtime_checkable
 
 from heliograph.clustered.words import MemberKey
+from heliograph.model import limits
+from heliograph.model.errors import ClientFault
 
 
 class Acknowledge(Enum):
@@ -57,9 +59,25 @@ def made(make: Callable[[Any], Delivery], message: Any, *, body: bytes, handle: 
     """What `make` makes of a message of the middleware, or one with a fault: whatever a producer sends, the consumer
     goes on."""
     try:
-        return make(message)
+        delivery = make(message)
+        _check_id(delivery.id)
+        return delivery
     except Exception as error:
         return Delivery(id="", body=body, handle=handle, fault=str(error) or repr(error))
+
+
+def _check_id(identity: Any) -> None:
+    """It travels in control words, so what is no text of some bytes would end whoever says or hears it."""
+    if not isinstance(identity, str):
+        raise ClientFault(
+            f"an id is a text, not {type(identity).__name__}: give an identity that makes one",
+            code="message-without-id",
+        )
+    if not 0 < len(identity.encode()) <= limits.CLUSTERED_ID_BYTES:
+        raise ClientFault(
+            f"an id has 1 to {limits.CLUSTERED_ID_BYTES} bytes, and this one {len(identity.encode())}",
+            code="message-without-id",
+        )
 
 
 Identity = Callable[[Any], str]

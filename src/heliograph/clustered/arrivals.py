@@ -11,12 +11,16 @@ _AT_ONCE = 500
 
 
 class Arrivals(Generic[T]):
-    """Of one loop. It has no bound of its own: a middleware sends no more ahead than may be unacknowledged."""
+    """Of one loop. It has no bound of its own: a middleware sends no more ahead than may be unacknowledged. Where
+    there are no acknowledgements, whoever adds looks at how many wait."""
 
     def __init__(self) -> None:
         self._waiting: deque[T | asyncio.Event] = deque()
         self._is_there = asyncio.Event()
         self._error: Exception | None = None
+
+    def __len__(self) -> int:
+        return len(self._waiting)
 
     def add(self, item: T) -> None:
         self._waiting.append(item)

@@ -40,8 +40,10 @@ _KIND_OF_INTEGER = np.uint64(KIND_INTEGER * KEY_KIND & MASK)
 _KEPT = np.array([(1 << 8 * count) - 1 for count in range(9)], dtype=np.uint64)
 
 
-def sums_of_texts(buffer: bytes | memoryview, offsets: NDArray[np.int64]) -> Words:
-    """Of the texts `buffer[offsets[i]:offsets[i + 1]]`, in UTF-8."""
+def sums_of_texts(buffer: bytes | memoryview, offsets: NDArray[Any]) -> Words:
+    """Of the texts `buffer[offsets[i]:offsets[i + 1]]`, in UTF-8. The offsets may be of any type of whole numbers."""
+    # Without a sign, what is left of a short text would be far more than nothing, and its words not its own.
+    offsets = np.asarray(offsets, dtype=np.int64)
     # Eight bytes more let the last word of the last text be read whole. A word may begin at any byte.
     raw = bytes(buffer) + bytes(8)
     word_at: Words = np.ndarray(shape=(len(raw) - 7,), dtype=_LITTLE, buffer=raw, strides=(1,))
@@ -97,7 +99,7 @@ def values_of(columns: Sequence[Words]) -> NDArray[np.uint32]:
     return (number >> _HALF).astype(np.uint32)
 
 
-def values_of_texts(buffer: bytes | memoryview, offsets: NDArray[np.int64]) -> NDArray[np.uint32]:
+def values_of_texts(buffer: bytes | memoryview, offsets: NDArray[Any]) -> NDArray[np.uint32]:
     """The values of one text each."""
     return values_of([sums_of_texts(buffer, offsets)])
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import OrderedDict, deque
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from heliograph.clustered.adapter import Delivery
 from heliograph.clustered.ranges import Ranges
@@ -28,6 +28,19 @@ class Held:
     asked: float = 0.0
     pause: float = limits.CLUSTERED_ASK_SECONDS
     failures: int = 0
+    again: list[Delivery] = field(default_factory=list)
+    """Copies of it that came later, each to be acknowledged with it: the earlier one may belong to a connection that
+    is lost, or the producer sent it twice."""
+
+    def comes_again(self, delivery: Delivery) -> None:
+        """One that another member sent has no handle; the middleware's own copy brings it."""
+        if delivery.handle is None:
+            return
+        if self.delivery.handle is None:
+            self.delivery.handle = delivery.handle
+        else:
+            self.again.append(delivery)
+            del self.again[: -limits.CLUSTERED_COPIES_OF_ONE]
 
 
 class Holding:
@@ -57,10 +70,12 @@ class Holding:
     # ---- messages come and go
 
     def receive(self, delivery: Delivery, value: int, now: float) -> bool:
-        """False: it is done already, and this copy can be acknowledged. One that is here already is passed over."""
+        """False: it is done already, and this copy can be acknowledged. One that is here already is
+        not processed again, but acknowledged with it."""
         if delivery.id in self._done:
             return False
         if delivery.id in self.held:
+            self.held[delivery.id].comes_again(delivery)
             return True
         if value in self._doubtful:
             delivery.redelivered = True
@@ -105,7 +120,7 @@ class Holding:
             held = self.held.pop(identity, None)
             if held is not None:
                 self.bytes -= len(held.delivery.body)
-                gone.append(held.delivery)
+                gone += [held.delivery, *held.again]
         while len(self._done) > limits.CLUSTERED_REMEMBERED_IDS:
             self._done.popitem(last=False)
         return gone

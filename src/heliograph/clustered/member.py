@@ -43,10 +43,23 @@ from heliograph.clustered.events import (
 )
 from heliograph.clustered.holding import Holding
 from heliograph.clustered.membership import Membership
+from heliograph.clustered.pieces import Pieces, cut
 from heliograph.clustered.ranges import EVERYTHING, Policy
 from heliograph.clustered.settling import Settling
 from heliograph.clustered.verifier import MessageVerifier
-from heliograph.clustered.words import Answer, Ask, Beat, Copy, Done, MemberKey, View, Word, decoded, encoded
+from heliograph.clustered.words import (
+    Answer,
+    Ask,
+    Beat,
+    Copy,
+    Done,
+    MemberKey,
+    Piece,
+    View,
+    Word,
+    decoded,
+    encoded,
+)
 from heliograph.clustered.working import Figures, Handler, Working
 from heliograph.model import limits
 from heliograph.model.errors import ClientFault
@@ -168,6 +181,7 @@ class MemberRun:
         )
         self.holding = Holding(lanes=settings.lanes, known=known)
         self._outgoing: asyncio.Queue[Word] = asyncio.Queue()
+        self._pieces = Pieces()
         self._working = Working(
             settings.handler,
             self.membership,
@@ -351,6 +365,10 @@ class MemberRun:
                 self._send_copies(name, wanted)
             case Copy(to=to) if to == self._settings.name:
                 self._take_copy(word)
+            case Piece(to=to) if to == self._settings.name:
+                copy = self._pieces.take(word)
+                if copy is not None:
+                    self._take_copy(copy)
             case _:
                 pass
 
@@ -520,6 +538,18 @@ class MemberRun:
             if delivery.reference:
                 fields["reference"] = delivery.reference
             word = Copy(self._settings.name, owner, delivery.id, held.value, delivery.body, fields)
+            self._send_copy(word)
+
+    def _send_copy(self, copy: Copy) -> None:
+        """One that cannot be sent waits here until its owner has it otherwise."""
+        try:
+            words = list(cut(copy))
+        except Exception as error:  # whatever a producer put there
+            log.warning("message %r cannot be sent to %s: %s", copy.id, copy.to, error)
+            return
+        if not words:
+            log.warning("message %r is too large to be sent to %s", copy.id, copy.to)
+        for word in words:
             self._outgoing.put_nowait(word)
 
     def _take_copy(self, word: Copy) -> None:

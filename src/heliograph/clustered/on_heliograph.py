@@ -134,8 +134,9 @@ class Heliograph:
 
     async def acknowledge(self, deliveries: list[Delivery]) -> None:
         for delivery in deliveries:
-            self._unacknowledged.pop(delivery.handle.id, None)
-            self._acknowledged += 1
+            if delivery.handle.id in self._unacknowledged:  # of several copies of one, it counts once
+                del self._unacknowledged[delivery.handle.id]
+                self._acknowledged += 1
             await delivery.handle.acknowledge()
 
     async def set_aside(self, deliveries: list[Delivery]) -> None:
@@ -228,7 +229,7 @@ class Heliograph:
             producer = await session.producer(self._topic)
             while True:
                 for message in await consumer.receive_batch(_BATCH):
-                    await producer.send(message.body, **_options_of(message, time.time()))
+                    await _send_on(message, producer)
                 with suppress(HeliographError):  # rolled back: it comes again
                     await session.commit()
 
@@ -318,6 +319,20 @@ def _delivery(message: Message) -> Delivery:
         reference=b"" if reference is None else encode_reference(reference),
         open=None if reference is None else message.open,
     )
+
+
+async def _send_on(message: Message, producer: Producer) -> None:
+    """With as much of what it was as there is room for: it may have been as large as a message may be."""
+    options = _options_of(message, time.time())
+    for left_out in (ORIGIN, ORIGINAL):
+        try:
+            await producer.send(message.body, **options)
+            return
+        except ClientFault as fault:
+            if fault.code not in ("head-too-large", "message-too-large"):
+                raise
+            del options["properties"][left_out]
+    await producer.send(message.body, **options)
 
 
 def _options_of(message: Message, now: float) -> dict[str, Any]:

@@ -88,6 +88,7 @@ class Kafka:
             **self._options,
             group_id=self._group,
             enable_auto_commit=False,
+            auto_offset_reset="earliest",  # where my position is not there any more, with what is left
             isolation_level=self._isolation_level,
         )
         await self._copies.start()

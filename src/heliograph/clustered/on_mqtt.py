@@ -77,6 +77,7 @@ class Mqtt:
         answered: asyncio.Future[Any] = self._loop.create_future()
         client.on_connect = lambda _c, _u, _f, reason, _p: self._threadsafe(_settle, answered, reason)
         client.on_message = lambda _c, _u, message: self._threadsafe(on_message, message)
+        client.on_publish = lambda _c, _u, _m, reason, _p: self._threadsafe(self._published, reason)
         client.on_disconnect = lambda *_: self._threadsafe(self._lost)
         terms = Properties(PacketTypes.CONNECT)
         terms.ReceiveMaximum = _RECEIVE_MAXIMUM
@@ -117,9 +118,17 @@ class Mqtt:
                 if reason.is_failure:
                     raise ConnectionError(f"the broker refused the subscription to {topic}: {reason}")
 
+    def _published(self, reason: Any) -> None:
+        """Whoever may not publish would wait without end to hear itself."""
+        if reason.is_failure:
+            self._end_all(f"the broker refused a word or a mark of this member: {reason}")
+
     def _lost(self) -> None:
+        self._end_all("the connection to the broker was lost")
+
+    def _end_all(self, sentence: str) -> None:
         if not self._is_closing:
-            error = ConnectionError("the connection to the broker was lost")
+            error = ConnectionError(sentence)
             self._words.end(error)
             self._copies.end(error)
 
@@ -153,6 +162,12 @@ class Mqtt:
             self._receiving.ack(message.mid, message.qos)
             if message.payload in self._marks:
                 self._copies.add_mark(self._marks[message.payload])
+            return
+        if not self.redelivers and len(self._copies) >= limits.CLUSTERED_HELD_MESSAGES:
+            self._end_all(
+                f"{limits.CLUSTERED_HELD_MESSAGES} copies wait for this member, and with quality of service 0 the"
+                " broker waits for nobody"
+            )
             return
         self._copies.add(made(self._delivery, message, body=message.payload, handle=message))
 
@@ -199,6 +214,7 @@ class Mqtt:
             persistent=message.qos > 0,
             type=properties.get("type"),
             unit_of_order=properties.get("unit_of_order"),
+            correlation_id=_correlation(message) or properties.get("correlation_id"),
             properties=properties,
             redelivered=bool(message.dup),
             handle=message,
@@ -208,6 +224,12 @@ class Mqtt:
 def _settle(future: asyncio.Future[Any], outcome: Any) -> None:
     if not future.done():
         future.set_result(outcome)
+
+
+def _correlation(message: Any) -> str | None:
+    """MQTT's own, which is bytes."""
+    data = getattr(message.properties, "CorrelationData", None)
+    return None if data is None else data.decode(errors="replace")
 
 
 def _message_id(message: Any) -> str:

@@ -39,6 +39,7 @@ class NatsJetStream:
         self._old: dict[int, None] = {}
         self._old_count = self._old_until = 0
         self._copies: Any = None
+        self._discarding = 0
 
     async def connect(self, cluster: str, member: MemberKey) -> None:
         import nats
@@ -57,7 +58,14 @@ class NatsJetStream:
         self._words.end(ConnectionError("the connection to NATS was lost"))
 
     async def _failed(self, error: Exception) -> None:
-        """A slow consumer is told by the client; the gap in the words shows it too."""
+        """Told by the client, as when a user has not the right to publish: whoever went on would wait without end to
+        hear itself. A slow consumer goes on until the gap in the words shows it; headers that cannot be read are the
+        message's fault."""
+        from nats import errors
+
+        is_harmless = isinstance(error, errors.SlowConsumerError | errors.BadHeaderError)
+        if isinstance(error, errors.Error | OSError) and not is_harmless and not self._discarding:
+            self._words.end(ConnectionError(f"NATS refused what this member does: {error}"))
 
     def _name(self, member: str) -> str:
         return f"clustered-{self._cluster}-{member}"
@@ -156,8 +164,12 @@ class NatsJetStream:
     async def discard(self, member: str) -> None:
         from nats.js.errors import NotFoundError
 
-        with suppress(NotFoundError):
-            await self._streams.delete_consumer(self._stream, self._name(member))
+        self._discarding += 1  # who may not do that fails here, and need not end
+        try:
+            with suppress(NotFoundError):
+                await self._streams.delete_consumer(self._stream, self._name(member))
+        finally:
+            self._discarding -= 1
 
     async def close(self, *, keeps_copies: bool) -> None:
         if not keeps_copies:

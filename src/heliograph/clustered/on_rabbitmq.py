@@ -25,12 +25,15 @@ _ROUTING_SECONDS = 0.2
 # How long an earlier life may still be connected, and how often to look.
 _IN_USE_SECONDS = 90.0
 _POLL_SECONDS = 0.2
+# How long a broker that stands still may keep what was taken from being acknowledged when a member closes.
+_CLOSING_SECONDS = 2.0
 # A mark that does not come back in so long went to a queue that is not there any more.
 _MARK_SECONDS = 300.0
 
 
 class RabbitMQ:
-    """One member's connection to a broker. `acknowledges=False`: the broker forgets a copy when it has sent it."""
+    """One member's connection to a broker. `acknowledges=False`: the broker forgets a copy when the member
+    has taken it. It is acknowledged even so, by the adapter: otherwise the broker would send without end."""
 
     def __init__(
         self,
@@ -53,6 +56,7 @@ class RabbitMQ:
         self._talking: Any = None
         self._connection: Any = None
         self._queue: Any = None
+        self._acknowledging: asyncio.Task[None] | None = None
 
     async def connect(self, cluster: str, member: MemberKey) -> None:
         import aio_pika
@@ -106,7 +110,7 @@ class RabbitMQ:
         await self._queue.bind(self._exchange, routing_key=self._routing_key)
         await self._notice_deletion()
         try:
-            self._tag = await self._queue.consume(self._arrived, no_ack=not self.redelivers, exclusive=True)
+            self._tag = await self._queue.consume(self._arrived, exclusive=True)
         except self._aio_pika.exceptions.ChannelClosed as refusal:
             if "exclusive use" not in str(refusal):
                 raise
@@ -123,20 +127,28 @@ class RabbitMQ:
     async def _arrived(self, message: Any) -> None:
         mark = (message.headers or {}).get(_MARK)
         if mark is not None:
-            if self.redelivers:
-                await message.ack()
+            await message.ack()
             if mark in self._marks:
                 self._copies.add_mark(self._marks[mark])
             return
         self._copies.add(made(self._delivery, message, body=message.body, handle=message))
 
     async def receive(self) -> list[Delivery]:
-        return await self._copies.some()
+        if self._acknowledging is not None:
+            await asyncio.shield(self._acknowledging)
+        deliveries = await self._copies.some()
+        if not self.redelivers:
+            # What was taken is handed over at once: whoever is told that it has caught up looks at what is held.
+            self._acknowledging = asyncio.create_task(self._acknowledge(deliveries))
+        return deliveries
 
     async def acknowledge(self, deliveries: list[Delivery]) -> None:
         if self.redelivers:
-            for delivery in deliveries:
-                await delivery.handle.ack()
+            await self._acknowledge(deliveries)
+
+    async def _acknowledge(self, deliveries: list[Delivery]) -> None:
+        for delivery in deliveries:
+            await delivery.handle.ack()
 
     async def set_aside(self, deliveries: list[Delivery]) -> None:
         """Rejected: where a policy gives the queue a dead-letter exchange, they go there."""
@@ -166,6 +178,10 @@ class RabbitMQ:
             await channel.close()
 
     async def close(self, *, keeps_copies: bool) -> None:
+        if self._acknowledging is not None:
+            with suppress(Exception):  # what is not acknowledged comes again, marked
+                async with asyncio.timeout(_CLOSING_SECONDS):
+                    await self._acknowledging
         if not keeps_copies and self._queue is not None:
             with suppress(Exception):
                 await self._queue.cancel(self._tag)

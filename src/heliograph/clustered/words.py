@@ -140,7 +140,18 @@ class Copy(msgspec.Struct, frozen=True, array_like=True, tag="copy"):
     fields: dict[str, Any]
 
 
-Word = Beat | View | Done | Ask | Answer | Copy
+class Piece(msgspec.Struct, frozen=True, array_like=True, tag="piece"):
+    """A part of an encoded word `Copy` that is too large for some middleware; its parts follow each other."""
+
+    name: str
+    to: str
+    id: str
+    number: int
+    count: int
+    raw: bytes
+
+
+Word = Beat | View | Done | Ask | Answer | Copy | Piece
 _encoder = msgspec.msgpack.Encoder()
 _decoder: msgspec.msgpack.Decoder[Word] = msgspec.msgpack.Decoder(Word)
 

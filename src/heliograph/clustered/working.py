@@ -210,6 +210,13 @@ class Working:
         results: list[bytes | None] = []
         if self._shares_results:
             results = [result for _, result in finished]
+            for result in results:
+                if not isinstance(result, bytes | None):
+                    raise ClientFault(
+                        f"a result that is shared is bytes or None, not {type(result).__name__}: let the handler"
+                        " return one of these",
+                        code="result-invalid",
+                    )
             if any(result is not None and len(result) > limits.CLUSTERED_RESULT_BYTES for result in results):
                 raise ClientFault(
                     "a result is too large to be shared: send it by a topic", code="result-too-large"

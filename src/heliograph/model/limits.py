@@ -425,6 +425,9 @@ CLUSTERED_SKEW_SECONDS = 0.5
 # Messages that a member keeps, its own and those it waits for others to finish: then it takes no more.
 CLUSTERED_HELD_MESSAGES = 20_000
 CLUSTERED_HELD_BYTES = 64 * MIB
+# Copies of one message that a member may hold, and acknowledges with it: one more with every connection that was lost
+# meanwhile. Of more the oldest are forgotten, which are of connections that are no more.
+CLUSTERED_COPIES_OF_ONE = 16
 # Ids of finished messages that a member remembers, because a copy may come after the word that it is done: as many as
 # a few members can be ahead of the slowest, who holds them up by what they may keep.
 CLUSTERED_REMEMBERED_IDS = 400_000
@@ -433,6 +436,9 @@ CLUSTERED_DONE_IDS = 256
 # A shared result, and how many of them are in one word: together no more than middleware takes without being asked.
 CLUSTERED_RESULT_BYTES = 16 * KIB
 CLUSTERED_RESULTS = 16
+# A copy that another member sends goes in one control word up to so many bytes, and in pieces of so many beyond: all
+# middleware takes that, as it was installed.
+CLUSTERED_PIECE_BYTES = 128 * KIB
 # How long finished messages gather before the others are told.
 CLUSTERED_DONE_SECONDS = 0.02
 # A copy that its owner has not spoken of for so long is asked about; then after twice as long, and so on.

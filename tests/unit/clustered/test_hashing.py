@@ -141,6 +141,14 @@ def test_numbers_without_a_sign_are_the_same_in_a_block() -> None:
     assert values.tolist() == [value_of([number]) for number in numbers]
 
 
+@pytest.mark.req("H1")
+@pytest.mark.parametrize("kind", ["uint8", "int32", "uint32", "int64", "uint64"])
+def test_offsets_of_any_type_find_the_same(kind: str) -> None:
+    texts = ["a", "", "a text of several words of eight bytes", "b" * 9, "Zürich"]
+    buffer, offsets = _packed(texts)
+    assert values_of_texts(buffer, offsets.astype(kind)).tolist() == [value_of([text]) for text in texts]
+
+
 def test_very_long_texts_in_a_block_are_the_same_too() -> None:
     texts = ["short", "x" * 512, "y" * 513, "z" * 5000]
     buffer, offsets = _packed(texts)

@@ -6,6 +6,7 @@ from heliograph.clustered.adapter import Delivery
 from heliograph.clustered.hashing import VALUES
 from heliograph.clustered.holding import Holding
 from heliograph.clustered.ranges import EVERYTHING, Ranges
+from heliograph.model import limits
 
 HALF = VALUES // 2
 LOW = Ranges([(0, HALF)])
@@ -57,6 +58,24 @@ def test_a_copy_that_comes_twice_is_neither_processed_twice_nor_acknowledged_ear
     _held(holding, 1, 1)
     assert _taken(holding) == ["m-1"]
     assert len(holding.done(["m-1"])) == 1
+
+
+def test_every_copy_that_the_middleware_gave_is_acknowledged_in_the_end() -> None:
+    """The first was sent by another member. The second came by a connection that was lost, the third by the next."""
+    holding = Holding()
+    for handle in (None, "first", "second"):
+        assert holding.receive(Delivery(id="m-1", body=b"", handle=handle), 5, 0.0)
+    assert [delivery.handle for delivery in holding.done(["m-1"])] == ["first", "second"]
+    assert holding.done(["m-1"]) == []
+
+
+def test_no_more_copies_of_one_message_are_kept_than_connections_may_be_lost() -> None:
+    holding = Holding()
+    for handle in range(1_000):
+        holding.receive(Delivery(id="m-1", body=b"", handle=handle), 5, 0.0)
+    handles = [delivery.handle for delivery in holding.done(["m-1"])]
+    assert len(handles) == 1 + limits.CLUSTERED_COPIES_OF_ONE
+    assert handles[-1] == 999
 
 
 def test_it_is_drained_when_everybody_was_told_of_what_was_under_way() -> None:
