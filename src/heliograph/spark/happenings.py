@@ -33,6 +33,7 @@ from heliograph.model.portions import FED
 from heliograph.spark.holds import Hold, Renewing, begin, starting_position
 from heliograph.spark.options import Options
 from heliograph.spark.reading import cut
+from heliograph.spark.rows import said
 from heliograph.spark.schema import TIME
 from heliograph.spark.server import Server
 
@@ -71,6 +72,8 @@ _NOTES: Final = {
 _ELSEWHERE: Final = {"done": "united", "dispatched": "seen", "returned": "seen"}
 _PAIR = struct.Struct("<QQ")
 _MOMENT = struct.Struct("<q")
+_LAST_MOMENT: Final = 253_402_300_799_000_000
+"""The last second of the year 9999, behind which Python knows no date; an expiry may lie there."""
 _decode_commit = msgspec.msgpack.Decoder(CommitRecord).decode
 _ROWS: Final = 10_000
 _BEYOND_BYTES: Final = 1 << 20
@@ -222,8 +225,9 @@ def _death(contents: Contents, index: int) -> tuple[str | None, str | None]:
         properties = decode_head(contents.heads[index]).properties
     except ClientFault:
         return None, None
-    return properties.get(ORIGINAL_ID), properties.get(REASON)
+    return said(properties.get(ORIGINAL_ID)), said(properties.get(REASON))
 
 
 def _time(microseconds: int) -> datetime | None:
-    return datetime.fromtimestamp(microseconds / 1_000_000, UTC) if microseconds else None
+    seconds = min(max(microseconds, 0), _LAST_MOMENT) / 1_000_000
+    return datetime.fromtimestamp(seconds, UTC) if microseconds else None

@@ -248,3 +248,23 @@ def test_a_large_message_is_never_sent_as_an_empty_one() -> None:
     assert unpack(pack_them(LANE, 1)).kind == BodyKind.BYTES
     with pytest.raises(ClientFault, match="body_kind is one of"):
         list(blocks_of(pa.RecordBatch.from_pydict({"body": [b""], "body_kind": ["huge"]}), 0))
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"\x81\xc4\x01a\x01",  # a map whose key is bytes
+        b"\x81\x91\x01\x01",  # or a list
+        b"\x91" * 5000 + b"\xc0",  # lists in lists
+        b"\xa3\xed\xa0\x80",  # half of a letter
+        b"\xc1",
+    ],
+    ids=["bytes as a key", "a list as a key", "very deep", "half a letter", "no value"],
+)
+def test_a_body_that_cannot_be_told_as_json_has_no_text_and_harms_nobody(body: bytes) -> None:
+    block = pack(
+        [body, b"\x81\xa1a\x01"], lane=LANE, first=1, kind=BodyKind.DATA, heads=[b"\x91" * 5000, b""]
+    )
+    first, second = rows_of(block)
+    assert (first["text"], second["text"]) == (None, '{"a": 1}')
+    assert first["body"] == body

@@ -43,6 +43,9 @@ MAX_EVENTS_OF_A_KEY: Final = 10_000
 """A key that has so many undecided events is a fault in the rule: the oldest are given up."""
 BUCKETS: Final = 256
 """Of the keys of a rule. A checkpoint is of one number of them."""
+_UNASKED: Final = ("body", "head", "expiration")
+_LAST_TIME: Final = 9_000_000_000_000_000
+"""In the year 2255; frames of pandas end in 2262."""
 CLOCK: Final = -1
 """In the place of a rule: a row that says how late it is, and nothing else."""
 _SIFTED: Final = "rule int, bucket int, key string, time timestamp, lsn bigint, kinds bigint, id string"
@@ -92,8 +95,8 @@ def fields_of(row: dict[str, Any]) -> dict[str, Any]:
     if text and text.startswith("{"):
         try:
             body = json.loads(text)
-        except ValueError:
-            body = {}
+        except (ValueError, RecursionError):
+            body = {}  # a selector finds nothing in it; the next message is another matter
         fields.update((k, v) for k, v in body.items() if isinstance(v, str | int | float | bool))
     for name, value in row.get("properties") or ():
         fields[name] = value_of(value)
@@ -106,7 +109,12 @@ def key_of(rule: Rule, row: dict[str, Any], fields: dict[str, Any]) -> str | Non
     if not rule.by:
         return ""
     value = row.get(rule.by) if rule.by in _HEADERS.values() else fields.get(rule.by)
-    return None if value is None else str(value)
+    return None if value is None else _storable(str(value))
+
+
+def _storable(text: str) -> str:
+    """JSON can write halves of letters, which no message and no state can have."""
+    return text.encode(errors="replace").decode()
 
 
 class Sieve:
@@ -170,12 +178,26 @@ def sift_batches(rules: list[Rule], batches: Iterable[pa.RecordBatch]) -> Iterat
         ]
     )
     for batch in batches:
-        rows = batch.to_pylist()
+        rows = _rows_of(batch)
         found = list(sieve.sift(rows))
         found += clock_of(rows, max((each[3] for each in found), default=None))
         columns = list(zip(*found, strict=True)) if found else [()] * len(schema)
         arrays = [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
         yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _rows_of(batch: pa.RecordBatch) -> list[dict[str, Any]]:
+    """Without what no rule can ask for. Whoever sends says when: what no date of Python's, or of a frame's, can say
+    is taken for the first or the last that both can."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    batch = batch.select([name for name in batch.schema.names if name not in _UNASKED])
+    place = batch.schema.get_field_index("timestamp")
+    times = batch.column(place)
+    least = pc.max_element_wise(times.cast(pa.int64()), 0, skip_nulls=False)
+    within = pc.min_element_wise(least, _LAST_TIME, skip_nulls=False).cast(times.type)
+    return batch.set_column(place, batch.schema.field(place), within).to_pylist()
 
 
 def clock_of(rows: list[dict[str, Any]], latest: datetime | None) -> list[tuple[Any, ...]]:
