@@ -482,6 +482,22 @@ def test_what_comes_too_late_is_dropped_and_counted(spark: Any, tmp_path: Path) 
     assert "2 events came too late and were dropped, 2 in all" in told
 
 
+@pytest.mark.req("D5")
+def test_a_clock_that_is_ahead_has_nobody_elses_events_dropped(spark: Any, tmp_path: Path) -> None:
+    rules = parse_rules(RULES.replace('late = "10s"', 'late = "1h"'), "rules.toml")
+    now = datetime.now(UTC)
+    schema = "id string, lsn bigint, timestamp timestamp, properties map<string,string>"
+    folder = tmp_path / "in"
+    for number, (key, kind, seconds) in enumerate((("ahead", "a", 86_400), ("k", "a", 0), ("k", "b", 1))):
+        row = (f"id{number}", number, now + timedelta(seconds=seconds), {"key": key, "kind": kind})
+        spark.createDataFrame([row], schema).coalesce(1).write.mode("append").parquet(str(folder))
+    stream = spark.readStream.schema(schema).option("maxFilesPerTrigger", 1).parquet(str(folder))
+    told: list[str] = []
+    writer = events.matches_of(stream, rules).writeStream.foreachBatch(lambda batch, _number: batch.collect())
+    run_query(writer.outputMode("append"), tmp_path / "checkpoint", told.append, once=True)
+    assert [line for line in told if "too late" in line] == []
+
+
 def test_json_bodies_have_fields() -> None:
     row = {
         "text": json.dumps({"a": 1, "b": {"c": 2}}),

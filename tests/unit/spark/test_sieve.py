@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -79,3 +79,20 @@ def test_times_that_no_date_can_say_stop_nothing() -> None:
     assert told["a"].year == 2255
     assert told["b"] == datetime(1970, 1, 1, tzinfo=UTC)
     found.to_pandas()
+
+
+def test_a_key_is_what_was_told_and_not_the_number_that_it_reads_like() -> None:
+    keys = ["0012", "12", "1e400", "1e500", "true", "TRUE", "1_2", "١٢"]
+    assert keys_of(*map(an_event, keys)) == keys
+    (spoken,) = keys_of({"properties": [("kind", "a")], "text": '{"key": 12}'})
+    assert spoken == "12"
+    assert keys_of({"properties": [("kind", "a")], "text": '{"key": true}'}) == ["true"]
+    assert keys_of({"properties": [("kind", "a"), ("key", None)], "text": '{"key": 1}'}) == []
+
+
+def test_a_clock_that_is_ahead_makes_nobody_elses_events_come_too_late() -> None:
+    began = datetime.now(UTC)
+    ahead, plain = sifted(an_event("x", timestamp=began + timedelta(days=1)), an_event("y"))
+    assert ahead["time"] == began + timedelta(days=1)
+    assert began <= ahead["clock"] <= datetime.now(UTC)
+    assert plain["time"] == plain["clock"] == BEGAN

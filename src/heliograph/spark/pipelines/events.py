@@ -32,6 +32,7 @@ from heliograph.spark.pipelines.kept_rules import check_rules
 from heliograph.spark.pipelines.patterns import Event, Match, Pattern, find, parse
 from heliograph.spark.pipelines.rules import MAX_RULES, Rule, longest_late
 from heliograph.spark.pipelines.running import Tell, run_query, source
+from heliograph.spark.rows import said
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -48,7 +49,9 @@ _LAST_TIME: Final = 9_000_000_000_000_000
 """In the year 2255; frames of pandas end in 2262."""
 CLOCK: Final = -1
 """In the place of a rule: a row that says how late it is, and nothing else."""
-_SIFTED: Final = "rule int, bucket int, key string, time timestamp, lsn bigint, kinds bigint, id string"
+_SIFTED: Final = (
+    "rule int, bucket int, key string, time timestamp, lsn bigint, kinds bigint, id string, clock timestamp"
+)
 _STATE: Final = "events binary"
 MATCHES: Final = (
     "rule string, key string, started timestamp, completed timestamp, ids array<string>, destination string,"
@@ -106,15 +109,19 @@ def fields_of(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def key_of(rule: Rule, row: dict[str, Any], fields: dict[str, Any]) -> str | None:
+    """As it was told: cards 0012 and 12 are two, though a selector takes either for a number."""
     if not rule.by:
         return ""
-    value = row.get(rule.by) if rule.by in _HEADERS.values() else fields.get(rule.by)
-    return None if value is None else _storable(str(value))
-
-
-def _storable(text: str) -> str:
-    """JSON can write halves of letters, which no message and no state can have."""
-    return text.encode(errors="replace").decode()
+    if rule.by in _HEADERS.values():
+        value = row.get(rule.by)
+    elif rule.by in _HEADERS:
+        value = fields.get(rule.by)
+    else:
+        told = (value for name, value in reversed(list(row.get("properties") or ())) if name == rule.by)
+        value = next(told, fields.get(rule.by))
+    text = said(value)
+    # JSON can write halves of letters, which no message and no state can have.
+    return None if text is None else text.encode(errors="replace").decode()
 
 
 class Sieve:
@@ -175,12 +182,14 @@ def sift_batches(rules: list[Rule], batches: Iterable[pa.RecordBatch]) -> Iterat
             ("lsn", pa.int64()),
             ("kinds", pa.int64()),
             ("id", pa.string()),
+            ("clock", pa.timestamp("us", tz="UTC")),
         ]
     )
     for batch in batches:
         rows = _rows_of(batch)
-        found = list(sieve.sift(rows))
-        found += clock_of(rows, max((each[3] for each in found), default=None))
+        now = datetime.now(UTC)
+        found = [(*each, min(each[3], now)) for each in sieve.sift(rows)]
+        found += clock_of(rows, max((each[-1] for each in found), default=None), now)
         columns = list(zip(*found, strict=True)) if found else [()] * len(schema)
         arrays = [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
         yield pa.RecordBatch.from_arrays(arrays, schema=schema)
@@ -197,17 +206,17 @@ def _rows_of(batch: pa.RecordBatch) -> list[dict[str, Any]]:
     times = batch.column(place)
     least = pc.max_element_wise(times.cast(pa.int64()), 0, skip_nulls=False)
     within = pc.min_element_wise(least, _LAST_TIME, skip_nulls=False).cast(times.type)
-    return batch.set_column(place, batch.schema.field(place), within).to_pylist()
+    rows: list[dict[str, Any]] = batch.set_column(place, batch.schema.field(place), within).to_pylist()
+    return rows
 
 
-def clock_of(rows: list[dict[str, Any]], latest: datetime | None) -> list[tuple[Any, ...]]:
-    """The time of the latest message, if no event is as late. A clock that is ahead of ours moves nothing: it would
-    make everybody else's events come too late."""
+def clock_of(rows: list[dict[str, Any]], latest: datetime | None, now: datetime) -> list[tuple[Any, ...]]:
+    """The time of the latest message, if no event is as late."""
     times = [row["timestamp"] for row in rows if row["timestamp"] is not None]
     if not times:
         return []
-    now = min(max(times), datetime.now(UTC))
-    return [(CLOCK, 0, "", now, 0, 0, "")] if latest is None or now > latest else []
+    last = min(max(times), now)
+    return [(CLOCK, 0, "", last, 0, 0, "", last)] if latest is None or last > latest else []
 
 
 # ---- matching
@@ -304,7 +313,7 @@ def _row(rule: Rule, key: str, match: Match) -> tuple[Any, ...]:
     ids = [event.id for event in match.taken]
     started = pd.Timestamp(match.taken[0].time, unit="us")
     completed = pd.Timestamp(match.completed, unit="us")
-    said = {
+    facts = {
         "rule": rule.name,
         "key": key,
         "ids": ", ".join(ids),
@@ -313,8 +322,8 @@ def _row(rule: Rule, key: str, match: Match) -> tuple[Any, ...]:
     }
     row = (rule.name, key, started, completed, ids, rule.destination)
     if not rule.raises:
-        return *row, rule.text.format(**said), rule.priority, None, None
-    text, tag = alert_texts(rule.text.format(**said), rule.tag.format(**said))
+        return *row, rule.text.format(**facts), rule.priority, None, None
+    text, tag = alert_texts(rule.text.format(**facts), rule.tag.format(**facts))
     return *row, text, message_priority(rule.priority), tag, rule.duration
 
 
@@ -338,8 +347,9 @@ def matches_of(messages: DataFrame, rules: list[Rule]) -> DataFrame:
     from pyspark.sql.streaming.state import GroupStateTimeout
 
     late = longest_late(rules)
+    # An event's own time may be ahead of ours; by it everybody else's events would come too late. It waits instead.
     sifted = messages.mapInArrow(_sifter(rules), _SIFTED).withWatermark(
-        "time", f"{late * 1000:.0f} milliseconds"
+        "clock", f"{late * 1000:.0f} milliseconds"
     )
     return sifted.groupBy(f.col("rule"), f.col("bucket")).applyInPandasWithState(
         _matcher(rules), MATCHES, _STATE, "append", GroupStateTimeout.EventTimeTimeout
