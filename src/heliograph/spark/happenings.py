@@ -28,6 +28,7 @@ from heliograph.journal.records import RecordKind
 from heliograph.model.block import Contents, unpack
 from heliograph.model.errors import ClientFault
 from heliograph.model.ids import message_id, text_of
+from heliograph.model.limits import MAX_BLOCK_MESSAGES
 from heliograph.model.message import decode_head
 from heliograph.model.portions import FED
 from heliograph.spark.holds import Hold, Renewing, begin, starting_position
@@ -76,6 +77,8 @@ _LAST_MOMENT: Final = 253_402_300_799_000_000
 """The last second of the year 9999, behind which Python knows no date; an expiry may lie there."""
 _decode_commit = msgspec.msgpack.Decoder(CommitRecord).decode
 _ROWS: Final = 10_000
+_FRAME_ROWS: Final = 8 * MAX_BLOCK_MESSAGES
+"""More than stands in a frame: so many wait in memory for the time at its end."""
 _BEYOND_BYTES: Final = 1 << 20
 Row = dict[str, Any]
 
@@ -127,6 +130,13 @@ class EventReader(DataSourceReader):
             elif row["lsn"] <= partition.until:
                 rows.append(row)
                 waiting += 1
+                if (
+                    waiting >= _FRAME_ROWS + _ROWS
+                ):  # nobody held the history then: no time comes for the earlier ones
+                    yield pa.RecordBatch.from_pylist(rows[:-_FRAME_ROWS], schema=_ARROW)
+                    merged = max(merged - (len(rows) - _FRAME_ROWS), 0)
+                    rows = rows[-_FRAME_ROWS:]
+                    waiting = len(rows)
         if rows:
             yield pa.RecordBatch.from_pylist(rows, schema=_ARROW)
 
