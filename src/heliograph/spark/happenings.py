@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime
 from itertools import pairwise
 from typing import Any, Final
 
@@ -35,7 +34,7 @@ from heliograph.spark.holds import Hold, Renewing, begin, starting_position
 from heliograph.spark.options import Options
 from heliograph.spark.reading import cut
 from heliograph.spark.rows import said
-from heliograph.spark.schema import TIME
+from heliograph.spark.schema import TIME, time_of
 from heliograph.spark.server import Server
 
 EVENTS: Final = (
@@ -73,8 +72,6 @@ _NOTES: Final = {
 _ELSEWHERE: Final = {"done": "united", "dispatched": "seen", "returned": "seen"}
 _PAIR = struct.Struct("<QQ")
 _MOMENT = struct.Struct("<q")
-_LAST_MOMENT: Final = 253_402_300_799_000_000
-"""The last second of the year 9999, behind which Python knows no date; an expiry may lie there."""
 _decode_commit = msgspec.msgpack.Decoder(CommitRecord).decode
 _ROWS: Final = 10_000
 _FRAME_ROWS: Final = 8 * MAX_BLOCK_MESSAGES
@@ -182,7 +179,7 @@ def rows_of(
     elif kind == RecordKind.MERGED:
         yield _row(lsn, 0, "merged", "", 0, 0, 0)
     elif kind == RecordKind.TIME:
-        yield {**_row(lsn, 0, "time", "", 0, 0, 0), "written": _time(_MOMENT.unpack(payload)[0])}
+        yield {**_row(lsn, 0, "time", "", 0, 0, 0), "written": time_of(_MOMENT.unpack(payload)[0])}
 
 
 def _noted(kind: str, destination: str, list_number: int, lsn: int, payload: bytes) -> Iterator[Row]:
@@ -220,8 +217,8 @@ def _published(kind: int, destination: str, number: int, lsn: int, payload: byte
             "lane": lane,
             "unit": unit - (1 << 64) if unit >= 1 << 63 else unit,
             "priority": contents.priorities[index] if contents.priorities else contents.priority,
-            "sent": _time(contents.timestamps[index] if contents.timestamps else contents.timestamp),
-            "expires": _time(contents.expiries[index] if contents.expiries else contents.expiry),
+            "sent": time_of(contents.timestamps[index] if contents.timestamps else contents.timestamp),
+            "expires": time_of(contents.expiries[index] if contents.expiries else contents.expiry),
             "is_delayed": delivery > 0,
             "original_id": original,
             "reason": reason,
@@ -236,8 +233,3 @@ def _death(contents: Contents, index: int) -> tuple[str | None, str | None]:
     except ClientFault:
         return None, None
     return said(properties.get(ORIGINAL_ID)), said(properties.get(REASON))
-
-
-def _time(microseconds: int) -> datetime | None:
-    seconds = min(max(microseconds, 0), _LAST_MOMENT) / 1_000_000
-    return datetime.fromtimestamp(seconds, UTC) if microseconds else None

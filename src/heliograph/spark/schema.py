@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Final
 
 import pyarrow as pa
 
+LAST_MOMENT: Final = 253_402_300_799_000_000
+"""The last second of the year 9999, behind which Python knows no date; an expiry may lie there."""
 SCHEMA: Final = (
     "id string, lsn bigint, destination string, timestamp timestamp, priority int, expiration timestamp,"
     " correlation_id string, reply_to string, type string, unit_of_order string, delivery_count int,"
@@ -35,3 +38,9 @@ ARROW: Final = pa.schema(
         ("head", pa.binary()),
     ]
 )
+
+
+def time_of(microseconds: int) -> datetime | None:
+    """As near to it as a date can be. None: there is none."""
+    seconds = min(max(microseconds, 0), LAST_MOMENT) / 1_000_000
+    return datetime.fromtimestamp(seconds, UTC) if microseconds else None
