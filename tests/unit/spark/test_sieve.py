@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 pytest.importorskip("pyspark")
+import msgspec
 import pyarrow as pa
 
 from heliograph.spark.pipelines import events
@@ -96,3 +97,24 @@ def test_a_clock_that_is_ahead_makes_nobody_elses_events_come_too_late() -> None
     assert ahead["time"] == began + timedelta(days=1)
     assert began <= ahead["clock"] <= datetime.now(UTC)
     assert plain["time"] == plain["clock"] == BEGAN
+
+
+@pytest.mark.parametrize(
+    ("selector", "found"),
+    [
+        (f"JMSTimestamp = {int(BEGAN.timestamp() * 1000)}", ["x", "y"]),
+        ("JMSDeliveryMode = 'PERSISTENT'", ["x", "y"]),
+        ("JMS_helio_large", ["y"]),
+        ("NOT JMS_helio_large", ["x"]),
+    ],
+)
+def test_headers_that_are_no_columns_are_what_the_server_takes_them_for(
+    selector: str, found: list[str]
+) -> None:
+    rules = [msgspec.structs.replace(RULES[0], events={"a": selector})]
+    claimed = [("JMS_helio_large", "true"), ("key", "x")]
+    rows = [{"properties": claimed}, an_event("y", body_kind="large")]
+    plain = {"id": "i", "lsn": 1, "timestamp": BEGAN + timedelta(microseconds=999)}
+    batch = pa.RecordBatch.from_pylist([{**plain, **row} for row in rows], schema=ARROW)
+    (sifted,) = events.sift_batches(rules, [batch])
+    assert [row["key"] for row in sifted.to_pylist() if row["rule"] == 0] == found

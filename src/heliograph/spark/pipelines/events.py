@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 import warnings
 from collections.abc import Callable, Iterable, Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -28,6 +28,7 @@ from heliograph.frontends import alert_messages
 from heliograph.model.alert import message_priority
 from heliograph.model.limits import MAX_ALERT_BODY_BYTES, MAX_ALERT_DESTINATION_BYTES
 from heliograph.model.selector import Selector
+from heliograph.model.selector.columns import LARGE_NAME
 from heliograph.spark.pipelines.kept_rules import check_rules
 from heliograph.spark.pipelines.patterns import Event, Match, Pattern, find, parse
 from heliograph.spark.pipelines.rules import MAX_RULES, Rule, longest_late
@@ -66,6 +67,8 @@ _HEADERS: Final = {
     "JMSDestination": "destination",
     "JMSXGroupID": "unit_of_order",
 }
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND: Final = timedelta(milliseconds=1)
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(list[tuple[int, int, int, str]]).decode
 _decode_bucket = msgspec.msgpack.Decoder(list[tuple[str, int, bytes]]).decode
@@ -105,6 +108,10 @@ def fields_of(row: dict[str, Any]) -> dict[str, Any]:
         fields[name] = value_of(value)
     for header, column in _HEADERS.items():
         fields[header] = row.get(column)
+    sent = row.get("timestamp")
+    fields["JMSTimestamp"] = None if sent is None else (sent - _EPOCH) // _MILLISECOND
+    fields["JMSDeliveryMode"] = "PERSISTENT"  # nothing else has a history
+    fields[LARGE_NAME] = row.get("body_kind") == "large"
     return fields
 
 
