@@ -34,6 +34,7 @@ from heliograph.spark.pipelines.patterns import Event, Match, Pattern, find, par
 from heliograph.spark.pipelines.rules import MAX_RULES, Rule, longest_late
 from heliograph.spark.pipelines.running import Tell, run_query, source
 from heliograph.spark.rows import said
+from heliograph.spark.schema import with_dates
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -203,17 +204,9 @@ def sift_batches(rules: list[Rule], batches: Iterable[pa.RecordBatch]) -> Iterat
 
 
 def _rows_of(batch: pa.RecordBatch) -> list[dict[str, Any]]:
-    """Without what no rule can ask for. Whoever sends says when: what no date of Python's, or of a frame's, can say
-    is taken for the first or the last that both can."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
+    """Without what no rule can ask for. Whoever sends says when: what no date can say is the first or the last."""
     batch = batch.select([name for name in batch.schema.names if name not in _UNASKED])
-    place = batch.schema.get_field_index("timestamp")
-    times = batch.column(place)
-    least = pc.max_element_wise(times.cast(pa.int64()), 0, skip_nulls=False)
-    within = pc.min_element_wise(least, _LAST_TIME, skip_nulls=False).cast(times.type)
-    rows: list[dict[str, Any]] = batch.set_column(place, batch.schema.field(place), within).to_pylist()
+    rows: list[dict[str, Any]] = with_dates(batch, "timestamp", _LAST_TIME).to_pylist()
     return rows
 
 
