@@ -132,3 +132,33 @@ def test_the_first_batch_of_a_stream_is_held_for_as_long_as_any(tmp_path: Path) 
             assert 86000.0 < after <= 86400.0
 
     play(story())
+
+
+def test_a_stream_for_which_nothing_comes_lets_go_of_what_others_send(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with embedded(tmp_path) as server, heliograph.connect(url_of(server)) as connection:
+            await send_all(await connection.producer("queue:quiet"), [b"x"])
+            stream = FeedStream(options_of({"url": url_of(server), "destination": "queue:quiet"}))
+            everything = stream.getDefaultReadLimit()
+
+            def latest(start: dict[str, Any]) -> dict[str, Any]:
+                return stream.latestOffset(start, everything)
+
+            began = await asyncio.to_thread(stream.initialOffset)
+            first = await asyncio.to_thread(latest, began)
+            assert len(stream.partitions(began, first)) == 1
+            others = await connection.producer("queue:others")
+            await others.send_confirmed(b"y")
+            assert await asyncio.to_thread(latest, first) == first, "little is no reason for a batch"
+            for _ in range(300):
+                await others.send_confirmed(b"y")
+            await asyncio.to_thread(stream.prepareForTriggerAvailableNow)
+            second = await asyncio.to_thread(latest, first)
+            assert second["lsn"] >= first["lsn"] + 300
+            assert stream.partitions(first, second) == []
+            assert await asyncio.to_thread(latest, second) == second, "and that is the end"
+            (one,) = await holds(connection)
+            assert one["after"] == second["lsn"]
+            stream.stop()
+
+    play(story())

@@ -239,21 +239,26 @@ def test_the_dead_are_sorted_by_reason_and_sent_back_as_they_were(spark: Any, ur
             producer.flush()
         let_die(connection, "queue:b", 1)
         options = {"url": url, "partitions": 1}
-        first, second = dead_letters.triage(spark, options)
-        assert (first["reason"], first["origin"], first["messages"]) == ("redelivery-limit", "queue:a", 6)
-        assert (second["origin"], second["messages"]) == ("queue:b", 1)
+        first, second = dead_letters.triage(options)
+        assert (first.reason, first.origin, first.messages) == ("redelivery-limit", "queue:a", 6)
+        assert (second.origin, second.messages) == ("queue:b", 1)
+        assert first.first is not None
+        assert first.last is not None
+        assert first.first <= first.last
         where = "JMSType = 't' AND whole = 7 AND NOT JMS_helio_large"
-        (row,) = dead_letters.triage(spark, options, reason="redelivery-limit", where=where)
-        assert (row["origin"], row["messages"]) == ("queue:a", len(BODIES))
-        assert dead_letters.triage(spark, options, reason="expired") == []
-        (row,) = dead_letters.triage(spark, options, origin="queue:b")
-        assert row["messages"] == 1
+        (group,) = dead_letters.triage(options, reason="redelivery-limit", where=where)
+        assert (group.origin, group.messages) == ("queue:a", len(BODIES))
+        assert dead_letters.triage(options, reason="expired") == []
+        (group,) = dead_letters.triage(options, origin="queue:b")
+        assert group.messages == 1
         assert dead_letters.redrive(spark, options, silent, reason="expired") == (0, 0)
         # More than one portion; the large one stays, with its content.
         told: list[str] = []
         portions = {**options, "maxRowsPerTrigger": 2}
         assert dead_letters.redrive(spark, portions, told.append, origin="queue:a") == (len(BODIES), 1)
         assert told[-1].startswith("1 messages stay dead")
+        left = {(group.origin, group.messages) for group in dead_letters.triage(options)}
+        assert left == {("queue:a", 1), ("queue:b", 1)}, "what was sent back is not dead any more"
         found = received(connection, "queue:a", len(BODIES))
         assert same([message.body for message in found], list(BODIES))
         for message in found:
@@ -480,6 +485,22 @@ def test_what_comes_too_late_is_dropped_and_counted(spark: Any, tmp_path: Path) 
     run_query(writer, tmp_path / "checkpoint", told.append, once=True)
     assert sorted(found) == ["silence k id0", "silence k id1", "silence k id2"]
     assert "2 events came too late and were dropped, 2 in all" in told
+
+
+@pytest.mark.req("D5")
+def test_a_clock_that_is_ahead_has_nobody_elses_events_dropped(spark: Any, tmp_path: Path) -> None:
+    rules = parse_rules(RULES.replace('late = "10s"', 'late = "1h"'), "rules.toml")
+    now = datetime.now(UTC)
+    schema = "id string, lsn bigint, timestamp timestamp, properties map<string,string>"
+    folder = tmp_path / "in"
+    for number, (key, kind, seconds) in enumerate((("ahead", "a", 86_400), ("k", "a", 0), ("k", "b", 1))):
+        row = (f"id{number}", number, now + timedelta(seconds=seconds), {"key": key, "kind": kind})
+        spark.createDataFrame([row], schema).coalesce(1).write.mode("append").parquet(str(folder))
+    stream = spark.readStream.schema(schema).option("maxFilesPerTrigger", 1).parquet(str(folder))
+    told: list[str] = []
+    writer = events.matches_of(stream, rules).writeStream.foreachBatch(lambda batch, _number: batch.collect())
+    run_query(writer.outputMode("append"), tmp_path / "checkpoint", told.append, once=True)
+    assert [line for line in told if "too late" in line] == []
 
 
 def test_json_bodies_have_fields() -> None:

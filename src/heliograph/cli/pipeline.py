@@ -245,17 +245,17 @@ def dead_letters(
     master: Master = "local[*]",
 ) -> None:
     """Sort the dead by reason, and send them back."""
-    spark = _start("dead letters", master)
+    check_pipelines()
     from heliograph.spark.pipelines import dead_letters as work
 
     options = _options(server)
     chosen = {"reason": reason, "origin": origin, "where": where, "sub_cluster": sub_cluster}
     if not redrive:
-        found = work.triage(spark, options, **chosen)
-        rows = [{**row.asDict(), "first": str(row["first"]), "last": str(row["last"])} for row in found]
+        found = work.triage(options, **chosen)
+        rows = [{**group._asdict(), "first": str(group.first), "last": str(group.last)} for group in found]
         server.tell({"reasons": rows}, lambda body: _show_reasons(body["reasons"]))
         return
-    sent = work.redrive(spark, options, _progress(server), **chosen, name=name)
+    sent = work.redrive(_start("dead letters", master), options, _progress(server), **chosen, name=name)
     told = f"{count_of(sent.messages, 'message')} sent back"
     if sent.left_out:
         told += f"; {count_of(sent.left_out, 'large message')} left: `helio dmq redrive` sends such"
@@ -266,7 +266,7 @@ def dead_letters(
 
 def _show_reasons(rows: list[dict[str, Any]]) -> None:
     if not rows:
-        typer.echo("nothing died")
+        typer.echo("nothing is dead")
     for row in rows:
         typer.echo(
             f"{row['messages']:>8}  {harmless(str(row['reason'])):<20} {harmless(str(row['origin']))}",

@@ -9,11 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+import msgspec
+
 from heliograph.admin.pipelines import name_in, number_in, seconds_in
 from heliograph.admin.subjects import argument
 from heliograph.bus.commands import Asked
 from heliograph.destinations.pipelines import Kind, Mark
-from heliograph.journal.feed import FeedReader, Portion
+from heliograph.destinations.transactions import CommitRecord
+from heliograph.journal.feed import Fed, FeedReader, Portion
 from heliograph.journal.records import RecordKind
 from heliograph.model.address_pattern import AddressPattern
 from heliograph.model.block import UNITS, parse_trusted
@@ -51,6 +54,7 @@ EVENTS: Final = (
 Result = TypeVar("Result")
 History = FeedReader | LogHistory
 """By LSN, where a server is alone; or by the index of the log that several have."""
+_decode_commit = msgspec.msgpack.Decoder(CommitRecord).decode
 _MOST: Final = 1 << 62
 _NEVER: Final = 0
 
@@ -191,7 +195,7 @@ class Feeding:
         pieces: list[bytes] = []
         for fed in portion.records:
             pieces += (FED.pack(len(fed.payload), fed.kind, fed.destination, fed.list, fed.lsn), fed.payload)
-        named = dict.fromkeys(fed.destination for fed in portion.records)
+        named = dict.fromkeys(number for fed in portion.records for number in _destinations_of(fed))
         by_number = self._manager.catalogue.by_number
         names = {number: str(by_number[number].address) for number in named if number in by_number}
         return {"records": b"".join(pieces), "upto": portion.upto, "destinations": names}
@@ -320,6 +324,13 @@ class Feeding:
             }
             for held in self._pipelines.marks.holds()
         ]
+
+
+def _destinations_of(fed: Fed) -> list[int]:
+    """Whose names a reader needs: what a transaction consumed stands inside its outcome."""
+    if fed.kind == RecordKind.COMMITTED:
+        return [number for number, _, _ in _decode_commit(fed.payload).done]
+    return [fed.destination]
 
 
 def _floor_here(reader: History, numbers: list[int], after: int) -> int:

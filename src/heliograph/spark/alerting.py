@@ -25,7 +25,8 @@ from heliograph.model.alert import (
     alert_priority,
     check_header,
 )
-from heliograph.model.limits import MAX_CONTROL_BYTES, MAX_RAISED_ALERTS
+from heliograph.model.limits import MAX_ALERT_SECONDS, MAX_CONTROL_BYTES, MAX_RAISED_ALERTS
+from heliograph.spark.schema import with_dates
 from heliograph.spark.server import Server
 
 _GROUP_BITS: Final = 20
@@ -35,6 +36,7 @@ _ALERT_BYTES: Final = 32
 """More than what stands around an alert in a question."""
 _OPEN: Final = Classification.UNCLASSIFIED.label
 _SECOND: Final = 1_000_000
+_TOLD: Final = ("properties", "priority", "expiration", "body", "value", "text")
 Raised = tuple[str, bytes, bytes]
 """The channel, the header, packed, and the body."""
 _pack = msgspec.msgpack.Encoder().encode
@@ -43,7 +45,9 @@ _unpack = msgspec.msgpack.Decoder().decode
 
 def alerts_of(channel: str, rows: pa.RecordBatch, now: int) -> list[Raised]:
     """`now` in microseconds. Raises AlertFault for a row that is no alert."""
-    return [(channel, _pack(header), body) for header, body in _alerts(rows.to_pylist(), now)]
+    told = rows.select([name for name in rows.schema.names if name in _TOLD])
+    told = with_dates(told, "expiration").to_pylist()
+    return [(channel, _pack(header), body) for header, body in _alerts(told, now)]
 
 
 def _alerts(rows: list[dict[str, Any]], now: int) -> Iterator[tuple[AlertHeader, bytes]]:
@@ -78,8 +82,10 @@ def _body(row: dict[str, Any]) -> bytes:
 def _duration(told: str | None, expiration: Any, now: int) -> float:
     """In seconds: as it is said, or until the row expires; otherwise until it is cancelled."""
     if told is None:
-        left = expiration.timestamp() - now / _SECOND if expiration is not None else 0.0
-        return max(left, 1 / _SECOND) if expiration is not None else 0.0
+        if expiration is None:
+            return 0.0
+        left: float = expiration.timestamp() - now / _SECOND
+        return min(max(left, 1 / _SECOND), float(MAX_ALERT_SECONDS))
     try:
         return float(told)
     except ValueError:

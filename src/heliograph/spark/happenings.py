@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime
 from itertools import pairwise
 from typing import Any, Final
 
@@ -28,12 +27,14 @@ from heliograph.journal.records import RecordKind
 from heliograph.model.block import Contents, unpack
 from heliograph.model.errors import ClientFault
 from heliograph.model.ids import message_id, text_of
+from heliograph.model.limits import MAX_BLOCK_MESSAGES
 from heliograph.model.message import decode_head
 from heliograph.model.portions import FED
 from heliograph.spark.holds import Hold, Renewing, begin, starting_position
 from heliograph.spark.options import Options
 from heliograph.spark.reading import cut
-from heliograph.spark.schema import TIME
+from heliograph.spark.rows import said
+from heliograph.spark.schema import TIME, time_of
 from heliograph.spark.server import Server
 
 EVENTS: Final = (
@@ -73,6 +74,8 @@ _PAIR = struct.Struct("<QQ")
 _MOMENT = struct.Struct("<q")
 _decode_commit = msgspec.msgpack.Decoder(CommitRecord).decode
 _ROWS: Final = 10_000
+_FRAME_ROWS: Final = 8 * MAX_BLOCK_MESSAGES
+"""More than stands in a frame: so many wait in memory for the time at its end."""
 _BEYOND_BYTES: Final = 1 << 20
 Row = dict[str, Any]
 
@@ -124,6 +127,13 @@ class EventReader(DataSourceReader):
             elif row["lsn"] <= partition.until:
                 rows.append(row)
                 waiting += 1
+                if (
+                    waiting >= _FRAME_ROWS + _ROWS
+                ):  # nobody held the history then: no time comes for the earlier ones
+                    yield pa.RecordBatch.from_pylist(rows[:-_FRAME_ROWS], schema=_ARROW)
+                    merged = max(merged - (len(rows) - _FRAME_ROWS), 0)
+                    rows = rows[-_FRAME_ROWS:]
+                    waiting = len(rows)
         if rows:
             yield pa.RecordBatch.from_pylist(rows, schema=_ARROW)
 
@@ -169,7 +179,7 @@ def rows_of(
     elif kind == RecordKind.MERGED:
         yield _row(lsn, 0, "merged", "", 0, 0, 0)
     elif kind == RecordKind.TIME:
-        yield {**_row(lsn, 0, "time", "", 0, 0, 0), "written": _time(_MOMENT.unpack(payload)[0])}
+        yield {**_row(lsn, 0, "time", "", 0, 0, 0), "written": time_of(_MOMENT.unpack(payload)[0])}
 
 
 def _noted(kind: str, destination: str, list_number: int, lsn: int, payload: bytes) -> Iterator[Row]:
@@ -207,8 +217,8 @@ def _published(kind: int, destination: str, number: int, lsn: int, payload: byte
             "lane": lane,
             "unit": unit - (1 << 64) if unit >= 1 << 63 else unit,
             "priority": contents.priorities[index] if contents.priorities else contents.priority,
-            "sent": _time(contents.timestamps[index] if contents.timestamps else contents.timestamp),
-            "expires": _time(contents.expiries[index] if contents.expiries else contents.expiry),
+            "sent": time_of(contents.timestamps[index] if contents.timestamps else contents.timestamp),
+            "expires": time_of(contents.expiries[index] if contents.expiries else contents.expiry),
             "is_delayed": delivery > 0,
             "original_id": original,
             "reason": reason,
@@ -222,8 +232,4 @@ def _death(contents: Contents, index: int) -> tuple[str | None, str | None]:
         properties = decode_head(contents.heads[index]).properties
     except ClientFault:
         return None, None
-    return properties.get(ORIGINAL_ID), properties.get(REASON)
-
-
-def _time(microseconds: int) -> datetime | None:
-    return datetime.fromtimestamp(microseconds / 1_000_000, UTC) if microseconds else None
+    return said(properties.get(ORIGINAL_ID)), said(properties.get(REASON))

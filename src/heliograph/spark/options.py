@@ -70,6 +70,28 @@ def options_of(given: Mapping[str, Any], *, default_partitions: int = 1) -> Opti
     return options
 
 
+def check_reading(options: Options, *, is_stream: bool) -> None:
+    """What would be passed over in silence is refused. Raises ClientFault `option-invalid`."""
+    is_queue = options.mode == "queue"
+    ignored = (
+        (
+            "selector",
+            options.selector and not is_queue,
+            "is of the mode queue; in mode feed, filter the rows",
+        ),
+        ("startingOffset", options.startingoffset != EARLIEST and is_queue, "is of the mode feed"),
+        ("endingOffset", options.endingoffset != LATEST and is_queue, "is of the mode feed"),
+        ("endingOffset", options.endingoffset != LATEST and is_stream, "is of batches: a stream has no end"),
+        ("hold", options.hold and is_queue, "is of the mode feed, which leaves messages where they are"),
+        ("hold", options.hold and is_stream, "is of batches: a stream holds under a name that it draws"),
+        ("content", options.content == "events" and is_stream, "may be events in batches only"),
+        ("content", options.content == "events" and is_queue, "may be events in mode feed only"),
+    )
+    for name, is_told, why in ignored:
+        if is_told:
+            raise ClientFault(f"the option {name} {why}", code="option-invalid")
+
+
 def required_destination(options: Options) -> str:
     """Raises ClientFault."""
     if not options.destination:

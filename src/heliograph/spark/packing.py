@@ -30,7 +30,7 @@ from heliograph.model.block import (
 )
 from heliograph.model.errors import ClientFault
 from heliograph.model.ids import LaneId
-from heliograph.model.limits import MAX_BLOCK_BYTES, MAX_BLOCK_MESSAGES
+from heliograph.model.limits import MAX_BLOCK_BYTES, MAX_BLOCK_MESSAGES, MAX_MESSAGE_BYTES
 from heliograph.model.message import Head, Property, decode_head, encode_head
 from heliograph.model.units import unit_number
 from heliograph.spark.rows import said
@@ -62,44 +62,56 @@ def by_destination(batch: pa.RecordBatch, default: str) -> Iterator[tuple[str, p
 def blocks_of(batch: pa.RecordBatch, now: int) -> Iterator[tuple[int, int, Pack]]:
     """Count, bytes, and what packs them, given the lane and the first sequence. `now` in microseconds."""
     bodies, kinds = _bodies(batch)
-    for start, stop in _cut(bodies):
-        rows = batch.slice(start, stop - start)
-        body = bodies.slice(start, stop - start)
-        own = kinds[start:stop]
-        kind = int(own[0]) if (own == own[0]).all() else BodyKind.MIXED
-        parts = _parts(rows, body, own.tolist() if kind == BodyKind.MIXED else None)
-        size = sum(map(len, parts[1]))
-        yield stop - start, size, _packer(parts, len(rows), kind, now)
+    for place in range(0, len(batch), BLOCK_ROWS):
+        rows, body = batch.slice(place, BLOCK_ROWS), bodies.slice(place, BLOCK_ROWS)
+        heads, units = _heads(rows)
+        raw = None if heads is None else [encode_head(head) for head in heads]
+        for start, stop in _cut(body, raw):
+            own = kinds[place + start : place + stop]
+            kind = int(own[0]) if (own == own[0]).all() else BodyKind.MIXED
+            part = None if raw is None else raw[start:stop]
+            if kind == BodyKind.MIXED:
+                part = _with_kinds(None if heads is None else heads[start:stop], own.tolist())
+            count = stop - start
+            parts = _parts(rows.slice(start, count), body.slice(start, count), part, units[start:stop])
+            yield count, sum(map(len, parts[1])), _packer(parts, count, kind, now)
 
 
 def _bodies(batch: pa.RecordBatch) -> tuple[pa.Array, NDArray[np.uint8]]:
-    """The column of bodies, and what each of them is."""
+    """The body of each row, which stands in the first of the columns where it has one, and what it is."""
     names = [name for name in _BODIES if name in batch.schema.names]
     if not names:
         raise ClientFault("rows to be sent need a column body, value or text", code="option-invalid")
-    name = next((name for name in names if batch.column(name).null_count < len(batch)), names[0])
-    column = batch.column(name)
-    kinds = _kinds(batch, name)
-    if (kinds == BodyKind.LARGE).any():
-        if pc.any(pc.and_(pa.array(kinds == BodyKind.LARGE), pc.is_null(column))).as_py():
-            raise ClientFault(
-                "a row is a large message, whose content is not in it: leave it out,"
-                " by body_kind <> 'large' in a feed, or by the selector NOT JMS_helio_large in a queue",
-                code="body-missing",
-            )
-        kinds = np.where(kinds == BodyKind.LARGE, BodyKind.BYTES, kinds)
-    if _is_string(column):
-        kinds = np.full(len(batch), BodyKind.TEXT, dtype=np.uint8)
-    raw = column.cast(pa.binary())
+    kinds = _kinds(batch)
+    raw = pa.nulls(len(batch), pa.binary())
+    first = next((name for name in names if batch.column(name).null_count < len(batch)), names[0])
+    for name in names:
+        column = batch.column(name)
+        if raw.null_count and column.null_count < len(batch):
+            if _is_string(column):
+                taken = pc.and_(pc.is_null(raw), pc.is_valid(column)).to_numpy(zero_copy_only=False)
+                kinds = np.where(taken, np.uint8(BodyKind.TEXT), kinds)
+            own = column.cast(pa.binary())
+            raw = own if raw.null_count == len(raw) else pc.coalesce(raw, own)
+    is_empty = pc.is_null(raw).to_numpy(zero_copy_only=False)
+    if (is_empty & (kinds == BodyKind.LARGE)).any():
+        raise ClientFault(
+            "a row is a large message, whose content is not in it: leave it out,"
+            " by body_kind <> 'large' in a feed, or by the selector NOT JMS_helio_large in a queue",
+            code="body-missing",
+        )
+    kinds = np.where(kinds == BodyKind.LARGE, np.uint8(BodyKind.BYTES), kinds)
+    if _is_string(batch.column(first)):
+        kinds = np.where(is_empty, np.uint8(BodyKind.TEXT), kinds)
     return pc.fill_null(raw, b"") if raw.null_count else raw, kinds
 
 
-def _kinds(batch: pa.RecordBatch, name: str) -> NDArray[np.uint8]:
+def _kinds(batch: pa.RecordBatch) -> NDArray[np.uint8]:
     """As `body_kind` says. Where it says nothing a body is bytes, or text where the row has the same as text."""
     kinds = np.zeros(len(batch), dtype=np.uint8)
     names = batch.schema.names
     told = batch.column("body_kind") if "body_kind" in names else pa.nulls(len(batch), pa.string())
-    if told.null_count and name == "body" and "text" in names and _is_string(batch.column("text")):
+    if told.null_count and "body" in names and "text" in names and _is_string(batch.column("text")):
         same = pc.equal(batch.column("body").cast(pa.binary()), batch.column("text").cast(pa.binary()))
         kinds[pc.fill_null(same, False).to_numpy(zero_copy_only=False)] = BodyKind.TEXT
     if told.null_count == len(batch):
@@ -115,28 +127,35 @@ def _is_string(column: pa.Array) -> bool:
     return bool(pa.types.is_string(column.type) or pa.types.is_large_string(column.type))
 
 
-def _cut(bodies: pa.Array) -> Iterator[tuple[int, int]]:
-    """Runs of rows that fit a block."""
-    ends = np.cumsum(pc.binary_length(bodies).to_numpy(zero_copy_only=False).astype(np.int64))
+def _cut(bodies: pa.Array, heads: list[bytes] | None) -> Iterator[tuple[int, int]]:
+    """Runs of rows that fit a block, with all that each of them has. Raises ClientFault where one alone does not."""
+    sizes = pc.binary_length(bodies).to_numpy(zero_copy_only=False).astype(np.int64)
+    if heads is not None:
+        sizes = sizes + np.fromiter(map(len, heads), np.int64, len(heads))
+    largest = int(sizes.max(initial=0))
+    if largest > MAX_MESSAGE_BYTES:
+        raise ClientFault(
+            f"a row has {largest} bytes; at most {MAX_MESSAGE_BYTES} are allowed in a message",
+            code="message-too-large",
+        )
+    ends = np.cumsum(sizes)
     start = 0
     while start < len(bodies):
         before = ends[start - 1] if start else 0
-        stop = int(np.searchsorted(ends, before + _BLOCK_BYTES, side="right"))
-        stop = max(start + 1, min(stop, start + BLOCK_ROWS, len(bodies)))
+        stop = max(start + 1, int(np.searchsorted(ends, before + _BLOCK_BYTES, side="right")))
         yield start, stop
         start = stop
 
 
 def _parts(
-    rows: pa.RecordBatch, body: pa.Array, kinds: list[int] | None
+    rows: pa.RecordBatch, body: pa.Array, heads: list[bytes] | None, units: list[int]
 ) -> tuple[dict[str, Any], list[bytes]]:
-    """The header's facts, and the columns and regions that follow it. `kinds`: where bodies differ in that."""
+    """The header's facts, and the columns and regions that follow it."""
     count = len(rows)
     flags = 0
     offsets = np.frombuffer(body.buffers()[1], np.int32)[body.offset : body.offset + count + 1]
     raw = memoryview(body.buffers()[2] or b"")[int(offsets[0]) : int(offsets[-1])]
     columns = [_padded((offsets - offsets[0]).astype("<u4").tobytes())]
-    heads, units = _heads(rows, kinds)
     head_bytes = 0
     if heads is not None:
         flags |= HEADS
@@ -147,7 +166,7 @@ def _parts(
     if expiries is not None:
         flags |= EXPIRIES
         columns.append(expiries)
-    if units is not None:
+    if any(units):
         flags |= UNITS
         columns.append(np.array(units, dtype="<u8").tobytes())
     priorities = _numbers(rows, "priority", np.uint8, default=4)
@@ -176,23 +195,31 @@ def _numbers(rows: pa.RecordBatch, name: str, kind: Any, default: int = 0) -> by
     return bytes(values.astype(kind).tobytes())
 
 
-def _heads(rows: pa.RecordBatch, kinds: list[int] | None) -> tuple[list[bytes] | None, list[int] | None]:
-    """The head of each row, None if none has one; and the numbers of units, if any has one."""
+def _heads(rows: pa.RecordBatch) -> tuple[list[Head] | None, list[int]]:
+    """The head of each row, None if none has one; and the numbers of units, where there are heads."""
     names = [
         name for name in _IN_HEADS if name in rows.schema.names and rows.column(name).null_count < len(rows)
     ]
-    if not names and kinds is None:
-        return None, None
+    if not names:
+        return None, []
     columns = {name: rows.column(name).to_pylist() for name in names}
     empty = [None] * len(rows)
     heads, units = [], []
-    for body_kind, correlation, reply, kind, unit, properties, left in zip(
-        kinds or [0] * len(rows), *(columns.get(name, empty) for name in _IN_HEADS), strict=True
+    for correlation, reply, kind, unit, properties, left in zip(
+        *(columns.get(name, empty) for name in _IN_HEADS), strict=True
     ):
-        head = Head(correlation, reply, kind, body_kind, unit, properties=dict(properties or ()))
-        heads.append(encode_head(_as_it_was(head, left) if left else head))
+        head = Head(correlation, reply, kind, unit=unit, properties=dict(properties or ()))
+        heads.append(_as_it_was(head, left) if left else head)
         units.append(unit_number(unit) if unit else 0)
-    return heads, units if any(units) else None
+    return heads, units
+
+
+def _with_kinds(heads: list[Head] | None, kinds: list[int]) -> list[bytes]:
+    """Where bodies of a block are of several kinds each head says what its own is."""
+    found = [Head() for _ in kinds] if heads is None else heads
+    for head, kind in zip(found, kinds, strict=True):
+        head.kind = kind
+    return [encode_head(head) for head in found]
 
 
 def _as_it_was(head: Head, left: bytes) -> Head:

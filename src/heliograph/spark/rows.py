@@ -131,7 +131,7 @@ def _head(raw: bytes) -> Head:
         return _NO_HEAD
     try:
         return _HEAD.decode(raw)
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return _NO_HEAD  # what an application put there is its own affair
 
 
@@ -383,6 +383,6 @@ def _told(raw: bytes | None, kind: int) -> str | None:
             return raw.decode()
         if kind == BodyKind.DATA:
             return json.dumps(_BODY.decode(raw), default=str, ensure_ascii=False)
-    except (UnicodeDecodeError, msgspec.MsgspecError, ValueError):
-        pass  # a receiver hands over bytes that are not what they claim to be as bytes
+    except (UnicodeDecodeError, msgspec.MsgspecError, ValueError, TypeError, RecursionError):
+        pass  # not what it claims to be, or nothing that JSON can say: the body has it as bytes
     return None

@@ -37,13 +37,14 @@ class Server:
 
     def ask(self, subject: str, **arguments: Any) -> dict[str, Any]:
         """Ask until there is an answer: everything that pipelines ask may be asked twice."""
-        return self._until_answered(lambda connection: connection.ask(subject, **arguments))
+        return self.until_answered(lambda connection: connection.ask(subject, **arguments))
 
     def sub_clusters(self) -> list[str]:
         """Their names, where there are several."""
-        return self._until_answered(lambda connection: connection.asynchronous.sub_clusters)
+        return self.until_answered(lambda connection: connection.asynchronous.sub_clusters)
 
-    def _until_answered(self, question: Callable[[BlockingConnection], Found]) -> Found:
+    def until_answered(self, question: Callable[[BlockingConnection], Found]) -> Found:
+        """The same for what takes more than a question, and may be begun anew."""
         deadline = time.monotonic() + self._options.retryseconds
         while True:
             try:

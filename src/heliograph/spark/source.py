@@ -15,7 +15,7 @@ from pyspark.sql.types import StructType
 
 from heliograph.spark.batches import BatchReader
 from heliograph.spark.happenings import EVENTS, EventReader
-from heliograph.spark.options import Options, options_of
+from heliograph.spark.options import Options, check_reading, options_of
 from heliograph.spark.schema import SCHEMA
 from heliograph.spark.streams import FeedStream, QueueStream
 from heliograph.spark.writing import BatchWriter, StreamWriter
@@ -36,10 +36,12 @@ class HeliographSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         options = self._options()
+        check_reading(options, is_stream=False)
         return EventReader(options) if options.content == "events" else BatchReader(options)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         options = self._options()
+        check_reading(options, is_stream=True)
         return QueueStream(options) if options.mode == "queue" else FeedStream(options)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:

@@ -37,6 +37,9 @@ from heliograph.spark.server import Server
 
 Offset = dict[str, Any]
 _FIRST_HOLD_SECONDS = 3600.0
+_IDLE_RECORDS = 256
+"""So many records of others, and a stream for which nothing came goes on with an empty batch: what it holds would
+otherwise keep the journal of all of them."""
 
 
 class FeedStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -75,8 +78,10 @@ class FeedStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             lsn, counted = found["upto"], counted + found["messages"]
             if most and counted >= most:
                 break
-        # Where there is nothing to read there is nothing to do: records of our own hold would keep us busy.
-        return {"query": start["query"], "lsn": lsn, "from": start["lsn"]} if counted else start
+        if not counted and lsn - start["lsn"] < _IDLE_RECORDS:
+            return start  # records of our own hold would keep us busy
+        offset = {"query": start["query"], "lsn": lsn, "from": start["lsn"]}
+        return offset if counted else {**offset, "is_empty": True}
 
     def _measure(self, after: int, until: int, messages: int) -> dict[str, Any]:
         more = {"messages": messages} if messages else {}
@@ -97,7 +102,7 @@ class FeedStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._held = (position, time.monotonic() + min(seconds / 10, 60.0))
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
-        if start == end:
+        if start == end or end.get("is_empty"):
             return []
         begins = end["from"] if "from" in end else start["lsn"]
         return feed_parts(self._options, begins, end["lsn"])

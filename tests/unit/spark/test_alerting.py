@@ -14,7 +14,12 @@ import pyarrow as pa
 
 from heliograph.model.alert import AlertHeader
 from heliograph.model.errors import ClientFault
-from heliograph.model.limits import MAX_ALERT_BODY_BYTES, MAX_CONTROL_BYTES, MAX_RAISED_ALERTS
+from heliograph.model.limits import (
+    MAX_ALERT_BODY_BYTES,
+    MAX_ALERT_SECONDS,
+    MAX_CONTROL_BYTES,
+    MAX_RAISED_ALERTS,
+)
 from heliograph.spark.alerting import Raised, alerts_of, groups_of
 from heliograph.spark.pipelines.events import alert_texts
 
@@ -88,3 +93,12 @@ def test_whatever_a_key_says_becomes_a_tag() -> None:
     assert alert_texts("", "\0") == ("", "TAG:-")
     text, tag = alert_texts("ü" * 40_000, "ö" * 5000)
     assert (len(text.encode()), len(tag.encode())) == (32 * 1024, 4096)
+
+
+def test_an_alert_that_ends_when_no_date_can_say_it_is_one() -> None:
+    batch = rows({"alert_destination": "TAG:x"}, expiration=datetime.fromtimestamp(NOW / 1e6, UTC))
+    place = batch.schema.get_field_index("expiration")
+    kind = pa.timestamp("us", tz="UTC")
+    batch = batch.set_column(place, pa.field("expiration", kind), pa.array([1 << 62], pa.int64()).cast(kind))
+    header, _ = alert_in(batch)
+    assert header.duration == MAX_ALERT_SECONDS

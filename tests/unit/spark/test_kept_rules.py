@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -84,3 +85,20 @@ def test_a_checkpoint_that_spark_never_began_is_of_whatever_comes(tmp_path: Path
     (tmp_path / FILE).write_text("[", encoding="utf-8")
     with pytest.raises(ClientFault, match="cannot be read"):
         check_rules(tmp_path, rules(SECOND), 256)
+
+
+def test_a_checkpoint_of_keys_that_were_told_apart_otherwise_is_refused(begun: Path) -> None:
+    kept = json.loads((begun / FILE).read_text(encoding="utf-8"))
+    before = [{name: value for name, value in rule.items() if name != "keys"} for rule in kept]
+    (begun / FILE).write_text(json.dumps(before), encoding="utf-8")
+    with pytest.raises(ClientFault, match="when 0012 and 12 were one key") as refused:
+        check_rules(begun, rules(FIRST + SECOND), 256)
+    assert refused.value.code == "event-rules-changed"
+    # Where nothing is told apart by keys, nothing has changed.
+    plain = rules(FIRST.replace('by = "card"\n', ""))
+    now = begun / "plain"
+    check_rules(now, plain, 256)
+    (now / "metadata").write_text("{}", encoding="utf-8")
+    (kept,) = json.loads((now / FILE).read_text(encoding="utf-8"))
+    (now / FILE).write_text(json.dumps([{"name": kept["name"], "digest": kept["digest"]}]), encoding="utf-8")
+    check_rules(now, plain, 256)

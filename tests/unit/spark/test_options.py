@@ -7,7 +7,7 @@ import pytest
 pytest.importorskip("pyarrow")
 
 from heliograph.model.errors import ClientFault
-from heliograph.spark.options import options_of
+from heliograph.spark.options import check_reading, options_of
 
 pytestmark = pytest.mark.req("D1")
 
@@ -39,3 +39,37 @@ def test_what_is_unknown_or_wrong_is_refused_by_name(given: dict[str, str], said
 def test_what_spark_adds_is_let_through() -> None:
     added = {"path": "x", "checkpointLocation": "/c", "queryName": "q", "__internal": "1"}
     assert options_of({**added, "url": "helio://a"}).url == "helio://a"
+
+
+@pytest.mark.parametrize(
+    ("given", "is_stream", "said"),
+    [
+        ({"selector": "n = 1"}, False, "selector is of the mode queue"),
+        ({"selector": "n = 1"}, True, "selector is of the mode queue"),
+        ({"mode": "queue", "startingOffset": "latest"}, True, "startingOffset is of the mode feed"),
+        ({"mode": "queue", "endingOffset": "7"}, False, "endingOffset is of the mode feed"),
+        ({"endingOffset": "7"}, True, "endingOffset is of batches"),
+        ({"mode": "queue", "hold": "h"}, False, "hold is of the mode feed"),
+        ({"hold": "h"}, True, "hold is of batches"),
+        ({"content": "events"}, True, "content may be events in batches only"),
+        ({"content": "events", "mode": "queue"}, False, "content may be events in mode feed only"),
+    ],
+)
+def test_what_would_be_passed_over_is_refused(given: dict[str, str], is_stream: bool, said: str) -> None:
+    with pytest.raises(ClientFault) as refused:
+        check_reading(options_of(given), is_stream=is_stream)
+    assert refused.value.code == "option-invalid"
+    assert said in refused.value.sentence
+
+
+@pytest.mark.parametrize(
+    ("given", "is_stream"),
+    [
+        ({"startingOffset": "latest"}, True),
+        ({"startingOffset": "3", "endingOffset": "7", "hold": "h", "content": "events"}, False),
+        ({"mode": "queue", "selector": "n = 1", "lease": "l"}, False),
+        ({"mode": "queue", "selector": "n = 1", "startingOffset": "earliest"}, True),
+    ],
+)
+def test_what_is_heeded_is_let_through(given: dict[str, str], is_stream: bool) -> None:
+    check_reading(options_of(given), is_stream=is_stream)

@@ -127,6 +127,12 @@ def test_the_longest_time_to_be_late_counts_for_all_rules_and_is_told() -> None:
         ("seq(times(3, failed), ok)", "times(3, failed)", 9, "'ok' is not in the pattern"),
         ('"10m"', '"soon"', 6, 'a time such as "10m"'),
         ("result = 'ok'", "result = = 'ok'", 9, ""),
+        (
+            "result = 'ok'",
+            "result = 'ok' AND JMSXDeliveryCount > 1",
+            9,
+            "no rule can ask for JMSXDeliveryCount",
+        ),
         ('alert = "fraud"', 'shout = "fraud"', 10, "send = DESTINATION or alert = NAME"),
         ('by = "card"', 'why = "card"', 4, "a rule has no 'why'"),
         ('alert = "fraud"', 'send = "alerts:fraud"', 11, 'alert = "fraud" raises an alert'),

@@ -11,6 +11,7 @@ from heliograph.model.errors import ClientFault  # noqa: E402
 from heliograph.model.gathering import gather  # noqa: E402
 from heliograph.model.hash_ranges import ranges, stretch_number, value_of  # noqa: E402
 from heliograph.model.ids import IdIssuer, lane_of, message_id  # noqa: E402
+from heliograph.model.limits import MAX_BLOCK_BYTES, MAX_MESSAGE_BYTES  # noqa: E402
 from heliograph.model.message import Head, decode_head, encode_head  # noqa: E402
 from heliograph.model.units import unit_number  # noqa: E402
 from heliograph.spark.packing import blocks_of, by_destination  # noqa: E402
@@ -248,3 +249,77 @@ def test_a_large_message_is_never_sent_as_an_empty_one() -> None:
     assert unpack(pack_them(LANE, 1)).kind == BodyKind.BYTES
     with pytest.raises(ClientFault, match="body_kind is one of"):
         list(blocks_of(pa.RecordBatch.from_pydict({"body": [b""], "body_kind": ["huge"]}), 0))
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"\x81\xc4\x01a\x01",  # a map whose key is bytes
+        b"\x81\x91\x01\x01",  # or a list
+        b"\x91" * 5000 + b"\xc0",  # lists in lists
+        b"\xa3\xed\xa0\x80",  # half of a letter
+        b"\xc1",
+    ],
+    ids=["bytes as a key", "a list as a key", "very deep", "half a letter", "no value"],
+)
+def test_a_body_that_cannot_be_told_as_json_has_no_text_and_harms_nobody(body: bytes) -> None:
+    block = pack(
+        [body, b"\x81\xa1a\x01"], lane=LANE, first=1, kind=BodyKind.DATA, heads=[b"\x91" * 5000, b""]
+    )
+    first, second = rows_of(block)
+    assert (first["text"], second["text"]) == (None, '{"a": 1}')
+    assert first["body"] == body
+
+
+def test_each_row_has_the_body_that_it_has_though_others_have_it_elsewhere() -> None:
+    batch = pa.RecordBatch.from_pydict(
+        {
+            "body": pa.array([b"\xff", None, None, None, b"b"], pa.binary()),
+            "value": pa.array([None, b"\x01", None, None, b"v"], pa.binary()),
+            "text": ["said", None, "text", None, "t"],
+            "body_kind": [None, None, None, None, "data"],
+        }
+    )
+    ((count, _, pack_them),) = blocks_of(batch, 0)
+    found = unpack(pack_them(LANE, 1))
+    assert (count, found.bodies) == (5, [b"\xff", b"\x01", b"text", b"", b"b"])
+    assert [decode_head(raw).kind for raw in found.heads or ()] == [
+        BodyKind.BYTES,
+        BodyKind.BYTES,
+        BodyKind.TEXT,
+        BodyKind.BYTES,
+        BodyKind.DATA,
+    ]
+
+
+@pytest.mark.parametrize("is_mixed", [False, True], ids=["of one kind", "of several kinds"])
+def test_blocks_fit_a_frame_with_all_that_stands_in_heads(is_mixed: bool) -> None:
+    count = 5000
+    batch = pa.RecordBatch.from_pydict(
+        {
+            "body": [b"x"] * count,
+            "body_kind": ["text" if is_mixed and n % 2 else "bytes" for n in range(count)],
+            "properties": pa.array([[("p", "y" * 4000)]] * count, pa.map_(pa.string(), pa.string())),
+            "unit_of_order": [f"u{n}" for n in range(count)],
+        }
+    )
+    first = 1
+    for number, size, pack_them in blocks_of(batch.slice(1), 0):
+        block = pack_them(LANE, first)
+        assert size <= len(block) <= MAX_BLOCK_BYTES
+        found = unpack(block)
+        assert found.units == [unit_number(f"u{n}") for n in range(first, first + number)]
+        assert [decode_head(raw).unit for raw in found.heads or ()] == [
+            f"u{n}" for n in range(first, first + number)
+        ]
+        kinds = [decode_head(raw).kind if is_mixed else found.kind for raw in found.heads or ()]
+        assert kinds == [int(is_mixed and n % 2) for n in range(first, first + number)]
+        first += number
+    assert first == count
+
+
+def test_a_row_that_no_message_has_room_for_is_refused() -> None:
+    batch = pa.RecordBatch.from_pydict({"body": [b"", b"x" * (MAX_MESSAGE_BYTES + 1)]})
+    with pytest.raises(ClientFault, match=rf"at most {MAX_MESSAGE_BYTES} are allowed") as refused:
+        list(blocks_of(batch, 0))
+    assert refused.value.code == "message-too-large"

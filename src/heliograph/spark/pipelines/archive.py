@@ -9,7 +9,7 @@ driver and all workers see: local files, or a network's.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -24,6 +24,8 @@ SMALL_BYTES: Final = 32 * 1024 * 1024
 """Files below this are put together."""
 SMALL_FILES: Final = 8
 """And only where there are so many of one day and destination: rewriting costs, too."""
+GROUP_BYTES: Final = 128 * 1024 * 1024
+"""Of files that are put together, which takes a few times as much memory."""
 COMPACT_EVERY: Final = 100
 """Batches, while an archive goes on."""
 _STAGING: Final = "_staging"
@@ -92,8 +94,6 @@ def read_archive(spark: SparkSession, archive: Path) -> DataFrame | None:
 
 def compact(archive: Path, tell: Tell, manifest: Manifest | None = None) -> int:
     """Put small files of one day and destination together. Returns how many were replaced."""
-    from pyarrow import concat_tables, parquet
-
     manifest = manifest or Manifest(archive)
     folders: dict[Path, list[str]] = {}
     for name in manifest.files():
@@ -102,19 +102,41 @@ def compact(archive: Path, tell: Tell, manifest: Manifest | None = None) -> int:
             folders.setdefault(path.parent, []).append(name)
     replaced = 0
     for folder, names in sorted(folders.items()):
-        if len(names) < SMALL_FILES:
-            continue
-        tables = [parquet.read_table(archive / name, partitioning=None) for name in names]
-        table = concat_tables(tables, promote_options="default")
-        number = sum(1 for _ in manifest.entries()) + 1
-        place = (folder / f"compacted-{number:010d}.parquet").relative_to(archive)
-        parquet.write_table(table, archive / place)
-        manifest.add(Entry(key=f"compaction:{place}", adds=[str(place)], removes=names))
-        replaced += len(names)
-        tell(f"{folder.relative_to(archive)}: {len(names)} files became one, {table.num_rows} rows")
-        for name in names:  # readers that began before hold them open, or begin again
-            (archive / name).unlink(missing_ok=True)
+        if len(names) >= SMALL_FILES:
+            for group in _groups(archive, names):
+                _put_together(archive, folder, group, tell, manifest)
+                replaced += len(group)
     return replaced
+
+
+def _groups(archive: Path, names: list[str]) -> Iterator[list[str]]:
+    """Neighbours, so many that they are put together in memory. One alone is left as it is."""
+    group: list[str] = []
+    size = 0
+    for name in names:
+        own = (archive / name).stat().st_size
+        if group and size + own > GROUP_BYTES:
+            if len(group) > 1:
+                yield group
+            group, size = [], 0
+        group.append(name)
+        size += own
+    if len(group) > 1:
+        yield group
+
+
+def _put_together(archive: Path, folder: Path, names: list[str], tell: Tell, manifest: Manifest) -> None:
+    from pyarrow import concat_tables, parquet
+
+    tables = [parquet.read_table(archive / name, partitioning=None) for name in names]
+    table = concat_tables(tables, promote_options="default")
+    number = sum(1 for _ in manifest.entries()) + 1
+    place = (folder / f"compacted-{number:010d}.parquet").relative_to(archive)
+    parquet.write_table(table, archive / place)
+    manifest.add(Entry(key=f"compaction:{place}", adds=[str(place)], removes=names))
+    tell(f"{folder.relative_to(archive)}: {len(names)} files became one, {table.num_rows} rows")
+    for name in names:  # readers that began before hold them open, or begin again
+        (archive / name).unlink(missing_ok=True)
 
 
 def run(

@@ -1,9 +1,10 @@
 """Dead letters (D4): what lies in the dead message queue, by reason, and back to where it came from.
 
-Triage reads the feed and leaves the queue alone. Redriving leases the queue, a portion at a time, sends it to where
-each message came from, and only then acknowledges: a portion is lent and published under one name and number, so that
-one that was cut off is done again, under its name, without sending anything twice. What is not chosen stays dead, and
-so does what a row does not have whole: large messages. What dies while this goes on is left for the next time.
+Triage looks through the queue and leaves it alone; its history would have what was sent back since, too. Redriving
+leases the queue, a portion at a time, sends it to where each message came from, and only then acknowledges: a portion
+is lent and published under one name and number, so that one that was cut off is done again, under its name, without
+sending anything twice. What is not chosen stays dead, and so does what a row does not have whole: large messages.
+What dies while this goes on is left for the next time.
 
 Where there are several sub-clusters each has its own dead, and all of them are meant unless one is named. A redrive
 goes through one after the other, with names and numbers of its own in each.
@@ -13,36 +14,28 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack
-from functools import reduce
-from typing import TYPE_CHECKING, Any, Final
+from datetime import datetime
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from heliograph.client.message import MICROSECONDS
 from heliograph.destinations.dead_letters import DIED_AT, ORIGINAL_DESTINATION, REASON
 from heliograph.model.errors import ClientFault, HeliographError
-from heliograph.model.message import decode_head
-from heliograph.model.selector import Selector
-from heliograph.spark.holds import held
 from heliograph.spark.options import options_of
-from heliograph.spark.pipelines.events import matching
 from heliograph.spark.pipelines.replay import AS_THEY_WERE, Sent, sequence
 from heliograph.spark.pipelines.running import Tell, source
-from heliograph.spark.schema import SCHEMA
+from heliograph.spark.rows import said
+from heliograph.spark.schema import time_of
 from heliograph.spark.server import Server
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-    from pyspark.sql import DataFrame, Row, SparkSession
+    from pyspark.sql import DataFrame, SparkSession
+
+    from heliograph.client.blocking import BlockingConnection
 
 DEAD: Final = "queue:_DMQ"
 _WHOLE: Final = f"{ORIGINAL_DESTINATION} IS NOT NULL AND NOT JMS_helio_large"
 _NOT_WHOLE: Final = f"({ORIGINAL_DESTINATION} IS NULL OR JMS_helio_large)"
-_HEADERS: Final = {
-    "JMSType": "type",
-    "JMSPriority": "priority",
-    "JMSCorrelationID": "correlation_id",
-    "JMSMessageID": "id",
-}
 
 
 def dead_queues(server: Server, sub_cluster: str = "") -> dict[str, str]:
@@ -60,86 +53,53 @@ def dead_queues(server: Server, sub_cluster: str = "") -> dict[str, str]:
 # ---- triage
 
 
-def described(messages: DataFrame) -> DataFrame:
-    """With reason and origin as columns."""
-    from pyspark.sql import functions as f
+class Group(NamedTuple):
+    """Of the dead, those that died of one reason and were sent to one destination."""
 
-    return messages.withColumn("reason", f.col("properties")[REASON]).withColumn(
-        "origin", f.col("properties")[ORIGINAL_DESTINATION]
-    )
+    reason: str | None
+    origin: str | None
+    messages: int
+    first: datetime | None  # when they were sent
+    last: datetime | None
 
 
 def triage(
-    spark: SparkSession,
     options: dict[str, Any],
     *,
     reason: str = "",
     origin: str = "",
     where: str = "",
     sub_cluster: str = "",
-) -> list[Row]:
+) -> list[Group]:
     """By reason and origin: how many, since when."""
-    with Server(options_of(options), "dead letters") as server:
-        queues = dead_queues(server, sub_cluster).values()
-    with ExitStack() as stack:
-        feeds = [
-            stack.enter_context(held({**options, "destination": queue, "mode": "feed"})) for queue in queues
-        ]
-        of_each = [source(spark, feed, streams=False) for feed in feeds]
-        dead = reduce(lambda some, more: some.unionByName(more), of_each)
-        return _by_reason(dead, reason=reason, origin=origin, where=where)
-
-
-def _by_reason(dead: DataFrame, *, reason: str, origin: str, where: str) -> list[Row]:
-    from pyspark.sql import functions as f
-
     selector = selector_for(reason=reason, origin=origin, where=where)
-    if selector:
-        Selector(selector)  # what is wrong with it is said here, and not by a worker of Spark
-        dead = dead.mapInArrow(_picker(selector), SCHEMA)
-    groups = (
-        described(dead)
-        .groupBy("reason", "origin")
-        .agg(
-            f.count("*").alias("messages"),
-            f.min("timestamp").alias("first"),
-            f.max("timestamp").alias("last"),
-        )
-    )
-    rows: list[Row] = groups.orderBy(f.desc("messages")).collect()
-    return rows
+    found: dict[tuple[str | None, str | None], Group] = {}
+    with Server(options_of(options), "dead letters") as server:
+        for queue in dead_queues(server, sub_cluster).values():
+            for group in server.until_answered(partial(_lying_in, queue=queue, selector=selector)):
+                _add(found, group)
+    return sorted(found.values(), key=lambda group: -group.messages)
 
 
-def _picker(selector: str) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """What Spark sends to its workers: small, and everything else is found there by its name."""
-
-    def pick(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return pick_rows(selector, batches)
-
-    return pick
-
-
-def pick_rows(selector: str, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Those that a selector selects, as the server would: rows say what messages did."""
-    import pyarrow as pa
-
-    compiled = Selector(selector)
-    for batch in batches:
-        fields = [_fields(row) for row in batch.to_pylist()]
-        yield batch.take(pa.array(matching(compiled, fields), pa.int64()))
+def _lying_in(connection: BlockingConnection, *, queue: str, selector: str) -> list[Group]:
+    found: dict[tuple[str | None, str | None], Group] = {}
+    for message in connection.browse(queue, selector=selector):
+        sent = time_of(round(message.timestamp * MICROSECONDS))
+        try:
+            reason, origin = (message.properties.get(name) for name in (REASON, ORIGINAL_DESTINATION))
+        except ClientFault:  # somebody sent it there, with a head that nobody can read
+            reason = origin = None
+        _add(found, Group(said(reason), said(origin), 1, sent, sent))
+    return list(found.values())
 
 
-def _fields(row: dict[str, Any]) -> dict[str, Any]:
-    fields: dict[str, Any] = dict(row["properties"] or ())
-    if row["head"]:
-        head = decode_head(row["head"])
-        fields.update(head.properties)
-        fields["JMSXGroupID"], fields["JMSXGroupSeq"] = head.group_id, head.group_sequence or None
-    fields.update((header, row[column]) for header, column in _HEADERS.items())
-    fields["JMSTimestamp"] = int(row["timestamp"].timestamp() * 1000)
-    fields["JMSDeliveryMode"] = "PERSISTENT"  # nothing else has a history
-    fields["JMS_helio_large"] = row["body_kind"] == "large"
-    return fields
+def _add(found: dict[tuple[str | None, str | None], Group], group: Group) -> None:
+    key = group.reason, group.origin
+    before = found.get(key, group)
+    count = group.messages if before is group else before.messages + group.messages
+    first = min((time for time in (before.first, group.first) if time is not None), default=None)
+    last = max((time for time in (before.last, group.last) if time is not None), default=None)
+    found[key] = Group(*key, count, first, last)
 
 
 # ---- redriving
@@ -147,14 +107,14 @@ def _fields(row: dict[str, Any]) -> dict[str, Any]:
 
 def selector_for(*terms: str, reason: str, origin: str, where: str) -> str:
     """Which of the dead are meant, as the server understands it."""
-    said = list(terms)
+    wanted = list(terms)
     if reason:
-        said.append(f"{REASON} = {_quoted(reason)}")
+        wanted.append(f"{REASON} = {_quoted(reason)}")
     if origin:
-        said.append(f"{ORIGINAL_DESTINATION} = {_quoted(origin)}")
+        wanted.append(f"{ORIGINAL_DESTINATION} = {_quoted(origin)}")
     if where:
-        said.append(f"({where})")
-    return " AND ".join(said)
+        wanted.append(f"({where})")
+    return " AND ".join(wanted)
 
 
 def _quoted(text: str) -> str:
@@ -252,6 +212,15 @@ def _next_epoch(server: Server, leased: dict[str, Any], tell: Tell) -> int:
     if published >= first:
         tell("what was sent last under this name was not taken out in time: it may be sent a second time")
     return max(first, published + 1)
+
+
+def described(messages: DataFrame) -> DataFrame:
+    """With reason and origin as columns."""
+    from pyspark.sql import functions as f
+
+    return messages.withColumn("reason", f.col("properties")[REASON]).withColumn(
+        "origin", f.col("properties")[ORIGINAL_DESTINATION]
+    )
 
 
 def send_back(spark: SparkSession, leased: dict[str, Any], epoch: int) -> None:

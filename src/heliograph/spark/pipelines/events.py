@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 import warnings
 from collections.abc import Callable, Iterable, Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -28,10 +28,13 @@ from heliograph.frontends import alert_messages
 from heliograph.model.alert import message_priority
 from heliograph.model.limits import MAX_ALERT_BODY_BYTES, MAX_ALERT_DESTINATION_BYTES
 from heliograph.model.selector import Selector
+from heliograph.model.selector.columns import LARGE_NAME
 from heliograph.spark.pipelines.kept_rules import check_rules
 from heliograph.spark.pipelines.patterns import Event, Match, Pattern, find, parse
 from heliograph.spark.pipelines.rules import MAX_RULES, Rule, longest_late
 from heliograph.spark.pipelines.running import Tell, run_query, source
+from heliograph.spark.rows import said
+from heliograph.spark.schema import with_dates
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -43,9 +46,14 @@ MAX_EVENTS_OF_A_KEY: Final = 10_000
 """A key that has so many undecided events is a fault in the rule: the oldest are given up."""
 BUCKETS: Final = 256
 """Of the keys of a rule. A checkpoint is of one number of them."""
+_UNASKED: Final = ("body", "head", "expiration")
+_LAST_TIME: Final = 9_000_000_000_000_000
+"""In the year 2255; frames of pandas end in 2262."""
 CLOCK: Final = -1
 """In the place of a rule: a row that says how late it is, and nothing else."""
-_SIFTED: Final = "rule int, bucket int, key string, time timestamp, lsn bigint, kinds bigint, id string"
+_SIFTED: Final = (
+    "rule int, bucket int, key string, time timestamp, lsn bigint, kinds bigint, id string, clock timestamp"
+)
 _STATE: Final = "events binary"
 MATCHES: Final = (
     "rule string, key string, started timestamp, completed timestamp, ids array<string>, destination string,"
@@ -60,6 +68,8 @@ _HEADERS: Final = {
     "JMSDestination": "destination",
     "JMSXGroupID": "unit_of_order",
 }
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND: Final = timedelta(milliseconds=1)
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(list[tuple[int, int, int, str]]).decode
 _decode_bucket = msgspec.msgpack.Decoder(list[tuple[str, int, bytes]]).decode
@@ -92,21 +102,34 @@ def fields_of(row: dict[str, Any]) -> dict[str, Any]:
     if text and text.startswith("{"):
         try:
             body = json.loads(text)
-        except ValueError:
-            body = {}
+        except (ValueError, RecursionError):
+            body = {}  # a selector finds nothing in it; the next message is another matter
         fields.update((k, v) for k, v in body.items() if isinstance(v, str | int | float | bool))
     for name, value in row.get("properties") or ():
         fields[name] = value_of(value)
     for header, column in _HEADERS.items():
         fields[header] = row.get(column)
+    sent = row.get("timestamp")
+    fields["JMSTimestamp"] = None if sent is None else (sent - _EPOCH) // _MILLISECOND
+    fields["JMSDeliveryMode"] = "PERSISTENT"  # nothing else has a history
+    fields[LARGE_NAME] = row.get("body_kind") == "large"
     return fields
 
 
 def key_of(rule: Rule, row: dict[str, Any], fields: dict[str, Any]) -> str | None:
+    """As it was told: cards 0012 and 12 are two, though a selector takes either for a number."""
     if not rule.by:
         return ""
-    value = row.get(rule.by) if rule.by in _HEADERS.values() else fields.get(rule.by)
-    return None if value is None else str(value)
+    if rule.by in _HEADERS.values():
+        value = row.get(rule.by)
+    elif rule.by in _HEADERS:
+        value = fields.get(rule.by)
+    else:
+        told = (value for name, value in reversed(list(row.get("properties") or ())) if name == rule.by)
+        value = next(told, fields.get(rule.by))
+    text = said(value)
+    # JSON can write halves of letters, which no message and no state can have.
+    return None if text is None else text.encode(errors="replace").decode()
 
 
 class Sieve:
@@ -167,25 +190,33 @@ def sift_batches(rules: list[Rule], batches: Iterable[pa.RecordBatch]) -> Iterat
             ("lsn", pa.int64()),
             ("kinds", pa.int64()),
             ("id", pa.string()),
+            ("clock", pa.timestamp("us", tz="UTC")),
         ]
     )
     for batch in batches:
-        rows = batch.to_pylist()
-        found = list(sieve.sift(rows))
-        found += clock_of(rows, max((each[3] for each in found), default=None))
+        rows = _rows_of(batch)
+        now = datetime.now(UTC)
+        found = [(*each, min(each[3], now)) for each in sieve.sift(rows)]
+        found += clock_of(rows, max((each[-1] for each in found), default=None), now)
         columns = list(zip(*found, strict=True)) if found else [()] * len(schema)
         arrays = [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
         yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def clock_of(rows: list[dict[str, Any]], latest: datetime | None) -> list[tuple[Any, ...]]:
-    """The time of the latest message, if no event is as late. A clock that is ahead of ours moves nothing: it would
-    make everybody else's events come too late."""
+def _rows_of(batch: pa.RecordBatch) -> list[dict[str, Any]]:
+    """Without what no rule can ask for. Whoever sends says when: what no date can say is the first or the last."""
+    batch = batch.select([name for name in batch.schema.names if name not in _UNASKED])
+    rows: list[dict[str, Any]] = with_dates(batch, "timestamp", _LAST_TIME).to_pylist()
+    return rows
+
+
+def clock_of(rows: list[dict[str, Any]], latest: datetime | None, now: datetime) -> list[tuple[Any, ...]]:
+    """The time of the latest message, if no event is as late."""
     times = [row["timestamp"] for row in rows if row["timestamp"] is not None]
     if not times:
         return []
-    now = min(max(times), datetime.now(UTC))
-    return [(CLOCK, 0, "", now, 0, 0, "")] if latest is None or now > latest else []
+    last = min(max(times), now)
+    return [(CLOCK, 0, "", last, 0, 0, "", last)] if latest is None or last > latest else []
 
 
 # ---- matching
@@ -282,7 +313,7 @@ def _row(rule: Rule, key: str, match: Match) -> tuple[Any, ...]:
     ids = [event.id for event in match.taken]
     started = pd.Timestamp(match.taken[0].time, unit="us")
     completed = pd.Timestamp(match.completed, unit="us")
-    said = {
+    facts = {
         "rule": rule.name,
         "key": key,
         "ids": ", ".join(ids),
@@ -291,8 +322,8 @@ def _row(rule: Rule, key: str, match: Match) -> tuple[Any, ...]:
     }
     row = (rule.name, key, started, completed, ids, rule.destination)
     if not rule.raises:
-        return *row, rule.text.format(**said), rule.priority, None, None
-    text, tag = alert_texts(rule.text.format(**said), rule.tag.format(**said))
+        return *row, rule.text.format(**facts), rule.priority, None, None
+    text, tag = alert_texts(rule.text.format(**facts), rule.tag.format(**facts))
     return *row, text, message_priority(rule.priority), tag, rule.duration
 
 
@@ -316,8 +347,9 @@ def matches_of(messages: DataFrame, rules: list[Rule]) -> DataFrame:
     from pyspark.sql.streaming.state import GroupStateTimeout
 
     late = longest_late(rules)
+    # An event's own time may be ahead of ours; by it everybody else's events would come too late. It waits instead.
     sifted = messages.mapInArrow(_sifter(rules), _SIFTED).withWatermark(
-        "time", f"{late * 1000:.0f} milliseconds"
+        "clock", f"{late * 1000:.0f} milliseconds"
     )
     return sifted.groupBy(f.col("rule"), f.col("bucket")).applyInPandasWithState(
         _matcher(rules), MATCHES, _STATE, "append", GroupStateTimeout.EventTimeTimeout

@@ -18,6 +18,8 @@ from heliograph.model.errors import ClientFault
 from heliograph.spark.pipelines.rules import Rule
 
 FILE: Final = "rules.json"
+KEYS_AS_TOLD: Final = 2
+"""What makes a key: its text. Before, 1, texts that read like numbers were such: 0012 and 12 were one key."""
 _BEGUN: Final = "metadata"
 """What Spark writes first into a checkpoint."""
 
@@ -27,12 +29,13 @@ class Kept(msgspec.Struct, frozen=True):
 
     name: str
     digest: str
+    keys: int = 1
 
 
 def check_rules(checkpoint: Path, rules: list[Rule], buckets: int) -> None:
     """Raises ClientFault `event-rules-changed` if the checkpoint is of others. A new one is of these from now on."""
     file = checkpoint / FILE
-    now = [Kept(rule.name, _digest(rule, buckets)) for rule in rules]
+    now = [Kept(rule.name, _digest(rule, buckets), KEYS_AS_TOLD) for rule in rules]
     if (checkpoint / _BEGUN).exists() and file.exists():
         try:
             before = msgspec.json.decode(file.read_bytes(), type=list[Kept])
@@ -44,6 +47,12 @@ def check_rules(checkpoint: Path, rules: list[Rule], buckets: int) -> None:
             raise ClientFault(
                 f"{_difference(before, now)} since {checkpoint} was begun, where undecided events are kept"
                 f" by the rules of then; {_what_to_do(checkpoint)}",
+                code="event-rules-changed",
+            )
+        if any(rule.by and kept.keys != KEYS_AS_TOLD for rule, kept in zip(rules, before, strict=True)):
+            raise ClientFault(
+                f"{checkpoint} was begun when 0012 and 12 were one key, and undecided events are kept there by"
+                f" such keys; {_what_to_do(checkpoint, undo='go on with the version that began it')}",
                 code="event-rules-changed",
             )
     _write(file, now)
@@ -62,9 +71,9 @@ def _difference(before: list[Kept], now: list[Kept]) -> str:
     return f"{len(before)} rules have become {len(now)}"
 
 
-def _what_to_do(checkpoint: Path) -> str:
+def _what_to_do(checkpoint: Path, undo: str = "undo the change") -> str:
     return (
-        f"undo the change; or begin anew without them, with another --checkpoint or by removing {checkpoint}"
+        f"{undo}; or begin anew without them, with another --checkpoint or by removing {checkpoint}"
         " (--from says where to begin)"
     )
 

@@ -43,6 +43,7 @@ _UNITS: Final = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}
 _KEYS: Final = ("name", "by", "pattern", "within", "late", "events", "action", "where")
 _ACTION_KEYS: Final = ("send", "alert", "tag", "duration", "text", "priority")
 _OF_ALERTS: Final = ("tag", "duration")
+_NOT_IN_HISTORY: Final = ("JMSXUserID", "JMSXDeliveryCount", "JMSXGroupSeq")
 _FIELDS: Final = re.compile(r"\{(rule|key|ids|started|completed)\}")
 DEFAULT_TEXT: Final = "{rule}: {key}"
 DEFAULT_DURATION: Final = "1d"
@@ -256,9 +257,12 @@ def _check_selector(text: Any, key: str, place: _Place) -> None:
     if not isinstance(text, str):
         raise place.fault(key, f"{key} is a selector, a text")
     try:
-        Selector(text)
+        names = Selector(text).names
     except ClientFault as fault:
         raise place.fault(key, fault.sentence) from None
+    for name in names:
+        if name in _NOT_IN_HISTORY:
+            raise place.fault(key, f"no rule can ask for {name}, which the history does not say")
 
 
 def _text(entry: dict[str, Any], key: str, place: _Place, default: str | None = None) -> str:
