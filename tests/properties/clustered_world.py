@@ -76,6 +76,7 @@ class Player:
     doubts: int = 0
     departed: dict[str, float] = field(default_factory=dict)
     heard_done: dict[MemberKey, int] = field(default_factory=dict)
+    heard: set[MemberKey] = field(default_factory=set)  # since the middleware is one again
     comes_back: bool = True
     apart: int = 0
 
@@ -120,6 +121,8 @@ class ClusteredWorld:
 
     def heal(self) -> None:
         self._excused |= {identity for identity, _ in self.middleware.late}
+        for player in self.living():
+            player.heard.clear()
         for name, identities in self.middleware.heal().items():
             for player in self.living():
                 if player.name == name:
@@ -127,11 +130,20 @@ class ClusteredWorld:
                         player.keeping.arrived(identity)
 
     def _see_whether_it_is_one(self) -> None:
-        """Everybody who may act knows the same view: from now on there is no excuse."""
-        views = [p.membership.view for p in self.living() if self._has_lease(p)]
+        """Everybody who may act knows the same view, and has heard all of it: nobody takes another for gone who only
+        was in the other part. From now on there is no excuse."""
+        acting = [player for player in self.living() if self._has_lease(player)]
+        views = [player.membership.view for player in acting]
         names = {(view.epoch, view.leader) for view in views if view is not None}
-        if not self.middleware.part and len(names) <= 1:
+        if not self.middleware.part and len(names) <= 1 and all(self._has_heard_all(each) for each in acting):
             self._was_cut = False
+
+    def _has_heard_all(self, player: Player) -> bool:
+        view, is_about_to_lead = player.membership.view, player.membership._proposed is not None
+        return view is None or not (
+            is_about_to_lead
+            or any(member.key not in player.heard | {player.membership.key} for member in view.members)
+        )
 
     def kill(self, name: str) -> None:
         if name in self.players:
@@ -266,6 +278,7 @@ class ClusteredWorld:
         keeping = player.keeping
         match word:
             case Beat():
+                player.heard.add(word.key)
                 if self._misses_nothing(player, word.key, word.done):
                     self._carry_out(player, player.membership.handle(Heard(word, clock)))
             case View():
