@@ -4,7 +4,7 @@ const rhea = require("rhea");
 const frames = require("rhea/lib/frames.js");
 
 const [, , story, port] = process.argv;
-const options = { host: "127.0.0.1", port: Number(port), reconnect: { initial_delay: 50, max_delay: 200 } };
+const options = { host: "127.0.0.1", port: Number(port), initial_reconnect_delay: 50, max_reconnect_delay: 200 };
 
 function finish(connection, result) {
   console.log(JSON.stringify(result));
