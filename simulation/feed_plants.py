@@ -9,7 +9,7 @@ from heliograph.bus.commands import Answered, Rejected
 from heliograph.cluster.history import Cut
 from heliograph.journal.feed import Walk
 from heliograph.journal.records import RecordKind
-from heliograph.nodes import replica
+from heliograph.nodes import bringing
 from heliograph.nodes.leading import Leading
 from heliograph.nodes.log_history import LogHistory
 from heliograph.nodes.pipelines import Pipelines
@@ -54,7 +54,7 @@ FEED_PLANTS: Final[dict[str, Plant]] = {
     ),
     "a cut disowns nothing": ((LogHistory, "_cut", _disowns_nothing),),
     "what another part had accepted is not shown": ((Walk, "record", _leaves_out_joined),),
-    "who catches up is brought no history": ((replica, "bring_history", _brings_nothing),),
+    "who catches up is brought no history": ((bringing, "bring_history", _brings_nothing),),
 }
 # Caught by tests/suites/test_feed_of_a_cluster.py; in the simulation, a cut must come between two frames. The second
 # one, where the cut must come between a question and its answer, shows in one seed of a few.
