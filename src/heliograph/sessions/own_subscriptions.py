@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from heliograph.bus.commands import Asked, Rejected, SubscriptionEnded
 from heliograph.model.errors import NotAllowed
-from heliograph.model.patterns import SEPARATOR, no_such_subscription
+from heliograph.model.patterns import SEPARATOR, Pattern, PatternFault, no_such_subscription, pattern_in
 from heliograph.sessions.access import Right
 from heliograph.sessions.admission import Admission
 from heliograph.sessions.commands import AnySessionEffect, EndSubscription, Fail, Multicast
@@ -77,24 +77,49 @@ def is_looking(purpose: type) -> bool:
 
 
 def seen(body: dict[str, Any], admission: Admission) -> list[str]:
-    """Of the subscriptions of a client, those that a user may hear of. One to a pattern may mean no topic yet."""
-    found = []
-    for name in body["subscriptions"]:
-        places = list(_places(body, name, with_patterns=SEPARATOR in name))
-        if not places or any(admission.allows(Right.RECEIVE, place) for place in places):
-            found.append(name)
-    return found
+    """Of the subscriptions of a client, those that a user may hear of. One to a pattern is told to who may receive
+    from something that it could mean, whether or not there is a topic of it already: he may be who it belongs to."""
+    if "places" not in body:
+        return list(body["subscriptions"])  # a node of an earlier version answered, which does not say them
+    return [name for name in body["subscriptions"] if _may_hear_of(body, name, admission)]
+
+
+def _may_hear_of(body: dict[str, Any], name: str, admission: Admission) -> bool:
+    pattern = _pattern_in(name)
+    places = _places(body, name, with_patterns=pattern is not None)
+    return any(admission.allows(Right.RECEIVE, place) for place in places) or (
+        pattern is not None and admission.meets(Right.RECEIVE, pattern)
+    )
 
 
 def may_end(body: dict[str, Any], name: str, admission: Admission) -> bool:
     """Whether there is such a subscription as far as a user may know, and it is his to end."""
-    is_there = any(each == name or each.startswith(name + SEPARATOR) for each in body["subscriptions"])
-    places = _places(body, name, with_patterns=True)
-    return is_there and all(admission.allows(Right.RECEIVE, place) for place in places)
+    found = [each for each in body["subscriptions"] if each == name or each.startswith(f"{name}{SEPARATOR}")]
+    return bool(found) and all(_may_end_one(body, each, admission) for each in found)
+
+
+def _may_end_one(body: dict[str, Any], name: str, admission: Admission) -> bool:
+    """A pattern that means no topic yet says nothing about who made the subscription, unless the user might receive
+    from all that it can mean. Any other that is nowhere was told by a node of an earlier version."""
+    pattern = _pattern_in(name)
+    places = list(_places(body, name, with_patterns=pattern is not None))
+    if places:
+        return all(admission.allows(Right.RECEIVE, place) for place in places)
+    return pattern is not None and admission.covers(Right.RECEIVE, pattern)
+
+
+def _pattern_in(name: str) -> Pattern | None:
+    """Of a subscription to a pattern. An application chooses names, and one may look like that and mean nothing."""
+    if SEPARATOR not in name:
+        return None
+    try:
+        return pattern_in(name)
+    except PatternFault:
+        return None
 
 
 def _places(body: dict[str, Any], name: str, *, with_patterns: bool) -> Iterator[str]:
-    """The topics where it is, and where those to patterns under it are. A node of an earlier version says none."""
+    """The topics where it is, and where those to patterns under it are."""
     for each, address in body.get("places", ()):
         if each == name or (with_patterns and each.startswith(name + SEPARATOR)):
             yield address

@@ -497,7 +497,7 @@ def asks_to_end(story: Story, name: str, *, common: bool = False) -> Asked:
 def test_a_subscription_is_ended_by_who_may_receive_everywhere_where_it_is() -> None:
     rule = Rule(destinations="topic:a*", rights=[Right.RECEIVE], users=["ann"])
     story = Story(user=ANN, access=AccessControl([*RULES, rule]))
-    subscriptions = ["d", "p → topic:glob:*", "other"]
+    subscriptions = ["d", "p → topic:glob:*", "q → topic:glob:a?", "other"]
     mine = [["d", "topic:a"], ["p → topic:glob:* → topic:a1", "topic:a1"]]
     others = [["other", "topic:b"], ["p → topic:glob:* → topic:b", "topic:b"]]
     for name, places, may in (
@@ -505,6 +505,9 @@ def test_a_subscription_is_ended_by_who_may_receive_everywhere_where_it_is() -> 
         ("other", [*mine, *others], False),
         ("p", mine, True),
         ("p", [*mine, *others], False),
+        ("p", [], False),
+        ("q", [], True),
+        ("d", [], False),  # a node of an earlier version does not say where it is
         ("never was", [*mine, *others], False),
     ):
         asked = asks_to_end(story, name)
