@@ -1,7 +1,8 @@
 """The durable subscriptions of a client, as a user may see and end them.
 
 They go by the client's name, which anybody may give, and nobody remembers whose they are. So who may receive where
-one is may hear of it, and who may receive everywhere where it is may end it; to anybody else it is not there.
+one is may hear of it, and who may receive everywhere where it is may end it; to anybody else it is not there. What
+a session had a consumer at is not looked for: who subscribes under a name ends what had it anyway.
 """
 
 from __future__ import annotations
@@ -11,10 +12,18 @@ from typing import Any, Final
 
 from heliograph.bus.commands import Asked, Rejected, SubscriptionEnded
 from heliograph.model.errors import NotAllowed
-from heliograph.model.patterns import SEPARATOR, Pattern, PatternFault, no_such_subscription, pattern_in
+from heliograph.model.limits import MAX_CONSUMERS_PER_SESSION
+from heliograph.model.patterns import (
+    SEPARATOR,
+    Pattern,
+    PatternFault,
+    no_such_subscription,
+    parse_pattern,
+    pattern_in,
+)
 from heliograph.sessions.access import Right
 from heliograph.sessions.admission import Admission
-from heliograph.sessions.commands import AnySessionEffect, EndSubscription, Fail, Multicast
+from heliograph.sessions.commands import AnySessionEffect, EndSubscription, Fail, Multicast, Subscribe
 from heliograph.sessions.connection_facts import ConnectionFacts
 from heliograph.sessions.requests import Request, Requests
 
@@ -34,6 +43,9 @@ class Endings:
         self._requests = requests
         self._looking: dict[int, EndSubscription] = {}
         self._last = 0
+        # Those that a consumer of this session was admitted to, the oldest first: name, whether it is everybody's,
+        # and the number of the consumer.
+        self._admitted: dict[tuple[str, bool], int] = {}
 
     def handlers(self) -> dict[type, Callable[..., list[AnySessionEffect]]]:
         return {EndSubscription: self._end}
@@ -46,12 +58,33 @@ class Endings:
             self._admission.check_subscriber()
         except NotAllowed as refusal:
             return [Fail(command.request, refusal.code, refusal.sentence)]
-        if self._admission.is_free:
+        if (
+            self._admission.is_free
+            or self._admitted.pop((command.subscription, command.common), None) is not None
+        ):
+            # What follows must not overtake it, and it holds though the connection is cut.
             return self._end_now(command)
         self._last += 1
         self._looking[self._last] = command
         request = self._requests.ask(_Looking, command.request, self._last)
         return [Multicast(Asked(request, _QUESTION, {"client": self._client(command)}))]
+
+    def note(self, command: Subscribe) -> None:
+        """A consumer was admitted to what it asked for."""
+        if not command.durable or self._admission.is_free:
+            return
+        pattern = parse_pattern(command.destination)
+        if pattern is not None and not self._admission.meets(Right.RECEIVE, pattern):
+            return
+        self._admitted.pop((command.subscription, command.common), None)  # it is the youngest now
+        if len(self._admitted) >= MAX_CONSUMERS_PER_SESSION:
+            del self._admitted[next(iter(self._admitted))]  # it is looked for, then
+        self._admitted[command.subscription, command.common] = command.consumer
+
+    def not_attached(self, consumer: int) -> None:
+        """What it was admitted to did not want it."""
+        for key in [key for key, number in self._admitted.items() if number == consumer]:
+            del self._admitted[key]
 
     def _found(self, asked: Request, body: dict[str, Any]) -> list[AnySessionEffect]:
         command = self._looking.pop(asked.number)

@@ -525,6 +525,37 @@ def test_a_subscription_is_ended_by_who_may_receive_everywhere_where_it_is() -> 
     ]
 
 
+@pytest.mark.parametrize("address", ["topic:a", "topic:glob:a*"])
+def test_what_a_session_was_admitted_to_is_ended_before_what_follows_and_though_it_is_cut(
+    address: str,
+) -> None:
+    rule = Rule(destinations="topic:a*", rights=[Right.RECEIVE], users=["ann"])
+    story = Story(user=ANN, access=AccessControl([*RULES, rule]))
+    for consumer in (1, 2):
+        story.do(Subscribe(8, consumer, address, 10, subscription="d", durable=True))
+        story.do(Unsubscribe(9, consumer))
+        story.do(EndSubscription(7, "d"))
+        assert story.sent(SubscriptionEnded).subscription == "d"
+    list(story.session.farewell())
+    assert not any(isinstance(each, Asked) for each in story.facts)
+
+
+@pytest.mark.req("X2")
+def test_what_a_session_was_not_admitted_to_is_looked_for() -> None:
+    rule = Rule(destinations="topic:a*", rights=[Right.RECEIVE], users=["ann"])
+    story = Story(user=ANN, access=AccessControl([*RULES, rule]))
+    for address in ("topic:b", "topic:glob:b*"):
+        story.do(Subscribe(8, 1, address, 10, subscription="d", durable=True))
+        story.do(Unsubscribe(9, 1))
+        asks_to_end(story, "d")
+    story.do(Subscribe(8, 1, "topic:a", 10, subscription="d", durable=True))
+    story.do(Rejected(story.sent(ConsumerAttached).request, "subscription-in-use", "no"))
+    asks_to_end(story, "d")
+    story.do(Subscribe(8, 2, "topic:a", 10, subscription="d", durable=True))
+    asks_to_end(story, "d", common=True)
+    asks_to_end(story, "other")
+
+
 def test_who_needs_no_rules_ends_a_subscription_at_once() -> None:
     story = Story()
     assert story.do(EndSubscription(7, "d")) == []
