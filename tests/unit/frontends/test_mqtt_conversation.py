@@ -155,6 +155,42 @@ def test_a_client_that_is_cut_while_it_resumes_has_what_it_had() -> None:
     assert attached == ["topic:regex:^a/[^/]*$", "topic:t", "queue:q"]
 
 
+class Changed(Keeping):
+    """One may not receive where one could."""
+
+    code = "not-allowed"
+
+    def _effects(self, command: AnyCommand) -> list[AnySessionEffect]:
+        if isinstance(command, commands.Subscribe) and command.destination in ("topic:t", "queue:q"):
+            return [commands.Fail(command.request, self.code, "no")]
+        return super()._effects(command)
+
+
+@pytest.mark.parametrize(
+    ("code", "lasts"), [("not-allowed", True), ("subscription-in-use", False), ("not-leading", False)]
+)
+def test_a_right_that_is_gone_costs_a_client_what_it_is_about_and_not_the_rest(
+    code: str, lasts: bool
+) -> None:
+    connect = b"\x10\x10\x00\x04MQTT\x05\x00\x00\x3c\x05\x11\xff\xff\xff\xff\x00\x01c"
+    connect = connect[:1] + bytes((len(connect) - 2,)) + connect[2:]
+    earlier = greeted(connect=connect)
+    for text in (b"$share/g/t", b"$queue/q", b"$queue/other"):
+        earlier.receive(packets.packet(8, 2, b"\x00\x01\x00", len(text).to_bytes(2, "big") + text, b"\x01"))
+    keepsake = earlier.conversation.keepsake
+    ends = []
+    for _ in range(4):
+        desk = Changed(MqttConversation(), delivers=0)
+        desk.keepsake, desk.code = keepsake, code
+        desk.receive(connect)
+        ends.append(desk.is_over)
+        keepsake = desk.conversation.keepsake
+    assert ends[0], "the client is told"
+    assert ends[-1] == (not lasts)
+    assert keepsake is not None
+    assert "$queue/other" in keepsake.content.options
+
+
 def test_what_is_said_behind_connect_is_about_the_session_that_is_resumed() -> None:
     connect = b"\x10\x0d\x00\x04MQTT\x04\x00\x00\x3c\x00\x01c"
     earlier = greeted(connect=connect)

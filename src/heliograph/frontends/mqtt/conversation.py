@@ -51,7 +51,7 @@ from heliograph.frontends.mqtt.packets import (
 from heliograph.frontends.mqtt.properties import Properties
 from heliograph.frontends.mqtt.publishing import Publishing
 from heliograph.frontends.mqtt.reading import protocol_error
-from heliograph.frontends.mqtt.reasons import PACKET_UNKNOWN, connack_reason, reason_of
+from heliograph.frontends.mqtt.reasons import PACKET_UNKNOWN, connack_reason, is_lasting, reason_of
 from heliograph.frontends.mqtt.retained import Retained
 from heliograph.frontends.mqtt.subscribing import Subscribing
 from heliograph.frontends.mqtt.subscriptions import (
@@ -60,7 +60,7 @@ from heliograph.frontends.mqtt.subscriptions import (
     Subscription,
     parse_name,
 )
-from heliograph.frontends.mqtt.topics import parse_channel, parse_filter
+from heliograph.frontends.mqtt.topics import Meaning, parse_channel, parse_filter
 from heliograph.frontends.native import frames as native
 from heliograph.frontends.prepared import id_of, opened
 from heliograph.frontends.proxy import Answer
@@ -403,7 +403,15 @@ class MqttConversation(Conversation):
                 continue
             meaning = parse_filter(text)
             if meaning.share or meaning.is_queue:
-                self._subscribing.attach(text, meaning, options, "", self._resumed)
+                self._attach_one_shared(text, meaning, options)
+
+    def _attach_one_shared(self, text: str, meaning: Meaning, options: Options) -> None:
+        def answered(answer: Answer) -> None:
+            if isinstance(answer, Fail) and is_lasting(answer.code):
+                self._subscribing.forget(subscription)  # the client is told, and comes again without it
+            self._resumed(answer)
+
+        subscription = self._subscribing.attach(text, meaning, options, "", answered)
 
     def _resumed(self, answer: Answer) -> None:
         """A client that does not subscribe again must not go on without its subscriptions: it has to come again. Its
