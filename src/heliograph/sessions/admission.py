@@ -55,6 +55,10 @@ class Admission:
             return self._allows_retained(right, topic)
         return self._access.allows(self.user, right, self.plain(Address(address)))
 
+    def may_receive_kept(self, address: str) -> bool:
+        """Whether what is kept for a client at a topic may be its user's: who made a temporary one receives there."""
+        return address in self._connection.temporaries or self.allows(Right.RECEIVE, address)
+
     def covers(self, right: Right, pattern: Pattern) -> bool:
         """Whether the user surely has a right over every topic that a pattern can mean."""
         return self._access.covers(self.user, right, pattern)

@@ -120,7 +120,7 @@ def seen(body: dict[str, Any], admission: Admission) -> list[str]:
 def _may_hear_of(body: dict[str, Any], name: str, admission: Admission) -> bool:
     pattern = _pattern_in(name)
     places = _places(body, name, with_patterns=pattern is not None)
-    return any(admission.allows(Right.RECEIVE, place) for place in places) or (
+    return any(admission.may_receive_kept(place) for place in places) or (
         pattern is not None and admission.meets(Right.RECEIVE, pattern)
     )
 
@@ -137,7 +137,7 @@ def _may_end_one(body: dict[str, Any], name: str, admission: Admission) -> bool:
     pattern = _pattern_in(name)
     places = list(_places(body, name, with_patterns=pattern is not None))
     if places:
-        return all(admission.allows(Right.RECEIVE, place) for place in places)
+        return all(admission.may_receive_kept(place) for place in places)
     return pattern is not None and admission.covers(Right.RECEIVE, pattern)
 
 

@@ -46,6 +46,7 @@ from heliograph.sessions.commands import (
     Fail,
     GrantCredit,
     LaneReady,
+    MakeTemporary,
     Multicast,
     OpenLane,
     Publish,
@@ -56,6 +57,7 @@ from heliograph.sessions.commands import (
     Unsubscribe,
 )
 from heliograph.sessions.connection_facts import ConnectionFacts
+from heliograph.sessions.own_subscriptions import seen
 from heliograph.sessions.session import Session
 
 ANN = Identity("ann", ("clerk",))
@@ -554,6 +556,22 @@ def test_what_a_session_was_not_admitted_to_is_looked_for() -> None:
     story.do(Subscribe(8, 2, "topic:a", 10, subscription="d", durable=True))
     asks_to_end(story, "d", common=True)
     asks_to_end(story, "other")
+
+
+@pytest.mark.req("X2", "J9")
+def test_a_subscription_at_a_temporary_topic_is_its_connections_to_end() -> None:
+    rule = Rule(destinations="topic:a*", rights=[Right.RECEIVE], users=["ann"])
+    story = Story(user=ANN, access=AccessControl([*RULES, rule]))
+    story.do(MakeTemporary(1, "topic"))
+    wanted = story.sent(DestinationWanted)
+    for address, may in ((wanted.address, True), ("topic:_temporary.other.1", False)):
+        asked = asks_to_end(story, "d")
+        body = {"subscriptions": ["d"], "places": [["d", address]]}
+        said = story.do(Answered(asked.request, body))
+        assert [type(each) for each in said] == ([] if may else [Fail])
+        assert isinstance(story.facts[-1], SubscriptionEnded) == may
+        admission = story.session._admission
+        assert seen(body, admission) == (["d"] if may else [])
 
 
 def test_who_needs_no_rules_ends_a_subscription_at_once() -> None:
