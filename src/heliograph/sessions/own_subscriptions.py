@@ -112,9 +112,10 @@ def is_looking(purpose: type) -> bool:
 def seen(body: dict[str, Any], admission: Admission) -> list[str]:
     """Of the subscriptions of a client, those that a user may hear of. One to a pattern is told to who may receive
     from something that it could mean, whether or not there is a topic of it already: he may be who it belongs to."""
-    if "places" not in body:
-        return list(body["subscriptions"])  # a node of an earlier version answered, which does not say them
-    return [name for name in body["subscriptions"] if _may_hear_of(body, name, admission)]
+    answers = body.get("sub_clusters", {"": body}).values()
+    # Nodes of an earlier version do not say where they are, and a client goes on with what it has meanwhile.
+    untold = {name for each in answers if "places" not in each for name in each["subscriptions"]}
+    return [name for name in body["subscriptions"] if name in untold or _may_hear_of(body, name, admission)]
 
 
 def _may_hear_of(body: dict[str, Any], name: str, admission: Admission) -> bool:

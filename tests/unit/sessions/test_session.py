@@ -57,7 +57,7 @@ from heliograph.sessions.commands import (
     Unsubscribe,
 )
 from heliograph.sessions.connection_facts import ConnectionFacts
-from heliograph.sessions.own_subscriptions import seen
+from heliograph.sessions.own_subscriptions import may_end, seen
 from heliograph.sessions.session import Session
 
 ANN = Identity("ann", ("clerk",))
@@ -572,6 +572,25 @@ def test_a_subscription_at_a_temporary_topic_is_its_connections_to_end() -> None
         assert isinstance(story.facts[-1], SubscriptionEnded) == may
         admission = story.session._admission
         assert seen(body, admission) == (["d"] if may else [])
+
+
+@pytest.mark.req("X2")
+def test_what_a_node_of_an_earlier_version_tells_of_is_heard_and_not_ended() -> None:
+    """It does not say where they are, and a client of MQTT must not go on without them."""
+    rule = Rule(destinations="topic:a*", rights=[Right.RECEIVE], users=["ann"])
+    admission = Story(user=ANN, access=AccessControl([*RULES, rule])).session._admission
+    early, late = (
+        {"subscriptions": ["d"]},
+        {"subscriptions": ["e", "f"], "places": [["e", "topic:a"], ["f", "topic:b"]]},
+    )
+    body = {
+        "subscriptions": ["d", "e", "f"],
+        "places": late["places"],
+        "sub_clusters": {"x": early, "y": late},
+    }
+    for told, heard in ((early, ["d"]), (late, ["e"]), (body, ["d", "e"])):
+        assert seen(told, admission) == heard
+        assert not may_end(told, "d", admission)
 
 
 def test_who_needs_no_rules_ends_a_subscription_at_once() -> None:
