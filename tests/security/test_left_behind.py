@@ -93,6 +93,41 @@ def test_another_user_under_the_same_client_id_gets_and_destroys_nothing(tmp_pat
     play(story())
 
 
+def test_a_subscription_to_a_pattern_without_topics_is_there_for_whom_rules_would_let_receive(
+    tmp_path: Path,
+) -> None:
+    users = UserStore(tmp_path / "data" / "users.toml")
+    for name in ("root", "ann", "mallory"):
+        users.add(name, name, ["admin"] if name == "root" else [], cost=_CHEAP)
+    wide, narrow = "wide → topic:glob:*", "narrow → topic:glob:secret.*"
+
+    async def story() -> None:
+        async with (
+            embedded(tmp_path) as server,
+            connect(url_of(server), user="root", password="root") as root,
+        ):
+            for topics, who in (("secret.*", ["ann"]), ("public.*", ["mallory"])):
+                await root.ask(
+                    "access.grant", destinations=f"topic:{topics}", users=who, rights=["receive", "create"]
+                )
+            async with connect(url_of(server), user="ann", password="ann", client_id="anns") as ann:
+                await ann.consumer("topic:glob:secret.*", durable="narrow")
+                await ann.consumer("topic:glob:*", durable="wide")
+            async with connect(
+                url_of(server), user="mallory", password="mallory", client_id="anns"
+            ) as mallory:
+                assert await _names(mallory) == [wide], "it could mean something that he may receive"
+                refused = await _ended(mallory, "never was")
+                assert refused[0] == "subscription-unknown"
+                for name in ("narrow", "wide"):
+                    assert await _ended(mallory, name) == refused
+            async with connect(url_of(server), user="ann", password="ann", client_id="anns") as ann:
+                assert await _names(ann) == [narrow, wide]
+                assert await _ended(ann, "narrow") == ("", "")
+
+    play(story())
+
+
 async def _names(connection: Connection) -> list[str]:
     names: list[str] = (await connection.ask("client.subscriptions"))["subscriptions"]
     return sorted(names)

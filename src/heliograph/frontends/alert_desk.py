@@ -92,23 +92,32 @@ class AlertDesk(Generic[O]):
         """A message to a channel. `receipt`: who is told what became of it. Raises ClientFault."""
         wish = meant_by(message, self._proxy.now)
         if isinstance(wish, Cancelling):
-            request = self._ask(message, wish, receipt)
+            request = self._ask(message, wish, receipt, "")
             self._proxy.command(commands.CancelAlert(request, address, wish.alert))
             return
         for outlet in self.outlets.values():
             outlet.flush()  # who acknowledges an alert has it
         lane, sequence = self._proxy.next_alert(address)
-        request = self._ask(message, wish, receipt)
+        request = self._ask(message, wish, receipt, address)
         if isinstance(wish, Publishing):
             command: Any = commands.PublishAlert(request, address, lane, sequence, wish.header, wish.body)
         else:
             command = commands.AcknowledgeAlert(request, address, lane, sequence, wish.alert, wish.body)
         self._proxy.command(command)
 
-    def _ask(self, message: Prepared, wish: Publishing | Cancelling | Acknowledging, receipt: Any) -> int:
+    def _ask(
+        self, message: Prepared, wish: Publishing | Cancelling | Acknowledging, receipt: Any, named_at: str
+    ) -> int:
+        """`named_at`: the channel at which it was given a name; empty if it needs none."""
+
+        def answered(answer: Answer) -> None:
+            if named_at:
+                self._proxy.alert_answered(named_at, answer)
+            self._answered(message, wish, answer, receipt)
+
         self._under_way += 1
         self._bytes_under_way += message.size
-        return self._proxy.ask(lambda answer: self._answered(message, wish, answer, receipt))
+        return self._proxy.ask(answered)
 
     def _answered(
         self,

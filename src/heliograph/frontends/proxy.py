@@ -22,7 +22,7 @@ from heliograph.frontends.conversation import AnyHappening, Commanded, Requested
 from heliograph.frontends.native import frames
 from heliograph.frontends.outgoing_lane import OutgoingLane
 from heliograph.frontends.prepared import Prepared
-from heliograph.model.errors import ClientFault
+from heliograph.model.errors import ClientFault, from_code
 from heliograph.model.ids import SessionId, lane_of
 from heliograph.model.limits import FOREIGN_HELD_BYTES, MAX_ERROR_LENGTH, MAX_LANES_PER_SESSION
 from heliograph.sessions import commands
@@ -40,6 +40,15 @@ class Sending(msgspec.Struct):
     messages: list[tuple[str, Prepared]]
     consumed: list[tuple[int, Ranges]]
     on_answer: Callable[[Answer], None]
+
+
+class _AlertLane(msgspec.Struct):
+    """By which the alerts to one channel are named."""
+
+    number: int
+    last: int = 0
+    under_way: int = 0
+    is_used: bool = False  # one of them is published, or may be
 
 
 class Proxy:
@@ -61,7 +70,7 @@ class Proxy:
         self._numbered: dict[int, OutgoingLane] = {}
         self._last_lane = 0
         self._unused_lanes: list[int] = []  # that were to lead somewhere, which was refused
-        self._alerts: dict[str, tuple[int, int]] = {}  # by channel: lane, and the last sequence
+        self._alerts: dict[str, _AlertLane] = {}  # by channel
         self._opening: dict[int, list[Callable[[Fail | None], None]]] = {}
         self._unsealed: dict[OutgoingLane, None] = {}
         self._last_request = 0
@@ -166,9 +175,23 @@ class Proxy:
 
     def next_alert(self, address: str) -> tuple[int, int]:
         """Lane and sequence by which the next alert to a channel is named. Raises ClientFault."""
-        lane, last = self._alerts.get(address) or (self._new_lane(), 0)
-        self._alerts[address] = lane, last + 1
-        return lane, last + 1
+        lane = self._alerts.get(address)
+        if lane is None:
+            lane = self._alerts[address] = _AlertLane(self._new_lane())
+        lane.last += 1
+        lane.under_way += 1
+        return lane.number, lane.last
+
+    def alert_answered(self, address: str, answer: Answer) -> None:
+        """What became of one that was named. A lane of which none was published names nothing yet, so it may lead
+        elsewhere; what the world refused may be there all the same."""
+        lane = self._alerts[address]
+        lane.under_way -= 1
+        if not isinstance(answer, Fail) or not isinstance(from_code(answer.code, ""), ClientFault):
+            lane.is_used = True
+        if not lane.under_way and not lane.is_used:
+            del self._alerts[address]
+            self._unused_lanes.append(lane.number)
 
     def _open_lane(self, address: str, *, staged: bool) -> OutgoingLane:
         lane = OutgoingLane(self._new_lane(), address, staged=staged)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from heliograph.model.destination import Kind
 from heliograph.model.errors import ClientFault
 from heliograph.model.limits import MAX_ADDRESS_PATTERN_BYTES
-from heliograph.model.patterns import compile_glob
+from heliograph.model.patterns import Form, Pattern, compile_glob, glob_beginning
 
 
 class AddressPattern:
@@ -35,6 +35,27 @@ class AddressPattern:
         if is_reserved(address) and not self._names_reserved:
             return False
         return self._found(address) is not None
+
+    def covers(self, pattern: Pattern) -> bool:
+        """Whether it surely matches every topic that a subscriber's pattern can mean."""
+        if pattern.is_reserved:
+            return False
+        if pattern.form is Form.GLOB and self.text == f"{pattern.kind}:{pattern.text}":
+            return True
+        return self.text.endswith("*") and self.matches(f"{pattern.kind}:{pattern.beginning}")
+
+    def meets(self, pattern: Pattern) -> bool:
+        """Whether there might be a topic that it matches and that a subscriber's pattern means, as far as can be seen
+        from how both begin."""
+        kind, _, name = self.text.partition(":")
+        if kind not in ("*", pattern.kind) or (
+            pattern.beginning.startswith("_") and not self._names_reserved
+        ):
+            return False
+        own = glob_beginning(name)
+        if own == name and name:
+            return pattern.matches(f"{pattern.kind}:{name}")
+        return own.startswith(pattern.beginning) or pattern.beginning.startswith(own)
 
 
 def is_reserved(address: str) -> bool:

@@ -12,6 +12,7 @@ Both become RE2 automata: matching takes time linear in the name, whatever the p
 from __future__ import annotations
 
 import enum
+import re
 from typing import Any, Final
 
 import re2
@@ -19,6 +20,11 @@ import re2
 from heliograph.model.destination import PATTERNS, Address, Kind, at_sub_cluster
 from heliograph.model.errors import ClientFault
 from heliograph.model.limits import MAX_AUTOMATON_BYTES, MAX_GLOB_BYTES, MAX_REGEX_BYTES
+
+_WILD: Final = re.compile(r"[*?]")
+_ESCAPE: Final = re.compile(r"\\(.)")
+# Letters that stand for themselves, without one that what follows it says how often it comes.
+_LITERALS: Final = re.compile(r"(?:(?:[^\\.^$*+?{}()\[\]|]|\\[^A-Za-z0-9])(?![*?{+]))*")
 
 
 class Form(enum.StrEnum):
@@ -71,6 +77,22 @@ class Pattern:
             return False
         return self._found(name) is not None
 
+    @property
+    def is_reserved(self) -> bool:
+        """Whether it may mean names that belong to the server."""
+        return self._reserved
+
+    @property
+    def beginning(self) -> str:
+        """What every name that it means begins with, as far as can be seen without trying."""
+        if self.form is Form.GLOB:
+            return glob_beginning(self.text)
+        if not self.text.startswith("^") or "|" in self.text:
+            return ""
+        found = _LITERALS.match(self.text, 1)
+        assert found is not None, "no letters are found, too"
+        return _ESCAPE.sub(r"\1", found[0])
+
     def __str__(self) -> str:
         """As a client writes it."""
         return f"{self.kind}:{self.form}:{self.text}"
@@ -121,6 +143,11 @@ def name_at(subscription: str, address: str) -> str:
 def pattern_in(subscription: str) -> Pattern | None:
     """The pattern in the name of a subscription that is written down."""
     return parse_pattern(subscription.rpartition(SEPARATOR)[2])
+
+
+def glob_beginning(text: str) -> str:
+    """What everything begins with that a glob matches."""
+    return _WILD.split(text, maxsplit=1)[0]
 
 
 def compile_glob(text: str) -> Any:

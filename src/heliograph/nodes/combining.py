@@ -94,13 +94,13 @@ def _of_question(fact: Asked, bodies: dict[str, dict[str, Any]]) -> dict[str, An
     if subject == TOTALS:
         return {**_summed(list(bodies.values())), "sub_clusters": bodies}
     result = dict(first)
-    for key, value in first.items():
-        if isinstance(value, list):
-            result[key] = [
-                {**entry, "sub_cluster": name} if isinstance(entry, dict) else entry
-                for name, body in bodies.items()
-                for entry in body.get(key, [])
-            ]
+    lists = {key: None for body in bodies.values() for key, value in body.items() if isinstance(value, list)}
+    for key in lists:  # those that only some say, too: nodes of an earlier version say less
+        result[key] = [
+            {**entry, "sub_cluster": name} if isinstance(entry, dict) else entry
+            for name, body in bodies.items()
+            for entry in body.get(key, [])
+        ]
     if subject == "server":
         result["journal"] = _summed([body["journal"] for body in bodies.values()])
         result["resident_bytes"] = sum(body["resident_bytes"] for body in bodies.values())

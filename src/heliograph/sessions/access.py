@@ -35,6 +35,7 @@ from heliograph.model.address_pattern import AddressPattern, is_reserved
 from heliograph.model.alert import Classification
 from heliograph.model.errors import ClientFault, NotAllowed
 from heliograph.model.limits import MAX_ACCESS_DECISIONS
+from heliograph.model.patterns import Pattern
 
 ADMINISTRATOR: Final = "admin"
 """The role that has every right."""
@@ -110,6 +111,16 @@ class Rule:
     def allows(self, user: Identity, right: Right, address: str) -> bool:
         return right in self.rights and self.names(user) and self._pattern.matches(address)
 
+    def is_about(self, user: Identity, right: Right) -> bool:
+        """Whether it gives a user a right anywhere."""
+        return right in self.rights and self.names(user)
+
+    def covers(self, pattern: Pattern) -> bool:
+        return self._pattern.covers(pattern)
+
+    def meets(self, pattern: Pattern) -> bool:
+        return self._pattern.meets(pattern)
+
     @property
     def text(self) -> str:
         """The same for rules that say the same."""
@@ -179,8 +190,18 @@ class AccessControl:
 
     def allows_somewhere(self, user: Identity, right: Right) -> bool:
         """Whether the user has the right over anything at all."""
+        return self._administers(user) or any(rule.is_about(user, right) for rule in self.rules)
+
+    def covers(self, user: Identity, right: Right, pattern: Pattern) -> bool:
+        """Whether one rule surely gives the user the right over every topic that a pattern can mean."""
         return self._administers(user) or any(
-            rule.names(user) and right in rule.rights for rule in self.rules
+            rule.is_about(user, right) and rule.covers(pattern) for rule in self.rules
+        )
+
+    def meets(self, user: Identity, right: Right, pattern: Pattern) -> bool:
+        """Whether the user may have the right over a topic that a pattern can mean."""
+        return self._administers(user) or any(
+            rule.is_about(user, right) and rule.meets(pattern) for rule in self.rules
         )
 
     def is_free(self, user: Identity) -> bool:

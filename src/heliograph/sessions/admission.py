@@ -19,6 +19,7 @@ from heliograph.model.destination import (
 )
 from heliograph.model.distribution import NOTHING_DISTRIBUTED, Distribution, Distributions
 from heliograph.model.errors import NotAllowed
+from heliograph.model.patterns import Pattern
 from heliograph.sessions.access import AccessControl, Identity, Right
 from heliograph.sessions.connection_facts import ConnectionFacts
 
@@ -53,6 +54,18 @@ class Admission:
         if topic:
             return self._allows_retained(right, topic)
         return self._access.allows(self.user, right, self.plain(Address(address)))
+
+    def may_receive_kept(self, address: str) -> bool:
+        """Whether what is kept for a client at a topic may be its user's: who made a temporary one receives there."""
+        return address in self._connection.temporaries or self.allows(Right.RECEIVE, address)
+
+    def covers(self, right: Right, pattern: Pattern) -> bool:
+        """Whether the user surely has a right over every topic that a pattern can mean."""
+        return self._access.covers(self.user, right, pattern)
+
+    def meets(self, right: Right, pattern: Pattern) -> bool:
+        """Whether the user may have a right over a topic that a pattern can mean."""
+        return self._access.meets(self.user, right, pattern)
 
     @property
     def is_free(self) -> bool:

@@ -98,7 +98,6 @@ class Consumers:
             Dispatched: self._dispatched,
             Parcelled: self._parcelled,
             Recalled: self._recalled,
-            Subscribe: self._subscribe,
             Unsubscribe: self._unsubscribe,
             Retire: self._retire,
             BrowseEnded: self._browse_ended,
@@ -111,7 +110,7 @@ class Consumers:
 
     # ---- how a consumer comes to be
 
-    def _subscribe(self, command: Subscribe) -> list[AnySessionEffect]:
+    def subscribe(self, command: Subscribe) -> list[AnySessionEffect]:
         former = self.by_number.get(command.consumer)
         if former is not None and not former.is_away:
             former = None

@@ -135,6 +135,7 @@ class Session:
             EndUpload: self._end_upload,
             BeginFetch: self._begin_fetch,
             **self._consumers.handlers(),
+            Subscribe: self._subscribe,
             **endings.handlers(),
             **self._transactions.handlers(),
             **self._transfers.handlers(),
@@ -251,6 +252,14 @@ class Session:
         # Blocks that are under way on the lane are still accepted here, and ignored by the destination.
         return [RefuseLane(lane_number(decision.lane), decision.first, decision.code, decision.sentence)]
 
+    # ---- consumers
+
+    def _subscribe(self, command: Subscribe) -> list[AnySessionEffect]:
+        effects = self._consumers.subscribe(command)
+        if not any(isinstance(effect, Fail | TellDistributed) for effect in effects):
+            self._endings.note(command)
+        return effects
+
     # ---- temporary destinations
 
     def _make_temporary(self, command: MakeTemporary) -> list[AnySessionEffect]:
@@ -353,6 +362,7 @@ class Session:
         if asked.purpose is Attachment:
             return self._consumers.many.attachment_refused(asked)
         if asked.purpose in (Subscribe, Resumption):
+            self._endings.not_attached(asked.number)
             return self._consumers.refused(asked, answer)
         if is_looking(asked.purpose):
             return self._endings.refused(asked, answer)

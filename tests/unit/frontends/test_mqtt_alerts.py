@@ -240,3 +240,30 @@ def test_a_will_that_could_not_be_carried_out_is_refused_at_once(topic: str, fla
     assert desk.is_over
     assert desk.said[-1][:1] == b"\x20"
     assert desk.said[-1][3] != 0
+
+
+def test_a_lane_by_which_no_alert_was_named_leads_elsewhere() -> None:
+    """A connection has so many lanes. What the world refused may be published all the same."""
+    desk = greeted(Quiet, connect_5({}))
+
+    def lane_to(channel: str, answer: str | None) -> tuple[int, int]:
+        """By which an alert is named; None: that is not answered yet."""
+        desk.receive(send(f"$alerts/{channel}/TAG:a", 1))
+        made = desk.commands[-1]
+        assert isinstance(made, commands.PublishAlert)
+        if answer is not None:
+            desk.tell(
+                Fail(made.request, answer, "no") if answer else commands.Tell(made.request, {"id": ALERT.id})
+            )
+        return made.lane, made.sequence
+
+    for channel in ("a", "b", "c", "c"):
+        assert lane_to(channel, "not-allowed") == (1, 1)
+    assert lane_to("doubt", "message-in-doubt") == (1, 1)
+    assert [lane_to("open", each) for each in ("not-allowed", "", "not-allowed")] == [(2, 1), (2, 1), (2, 2)]
+    assert [lane_to("slow", each) for each in (None, None)] == [(3, 1), (3, 2)]
+    slow = [request_of(each) for each in desk.commands[-2:]]
+    desk.tell(Fail(slow[0], "not-allowed", "no"))
+    assert lane_to("d", "not-allowed") == (4, 1), "another is under way by the third"
+    desk.tell(Fail(slow[1], "not-allowed", "no"))
+    assert lane_to("e", None) == (3, 1)

@@ -8,6 +8,7 @@ from fuzz.desk import OTHERS_LANE, Desk
 from heliograph.frontends.conversation import AnyHappening, Broken, Claimed, Keepsake
 from heliograph.frontends.mqtt import packets
 from heliograph.frontends.mqtt.conversation import MqttConversation
+from heliograph.frontends.native import frames
 from heliograph.model import block
 from heliograph.model.block import Span, parse_trusted, unpack
 from heliograph.model.limits import MAX_GREETING_BYTES
@@ -112,6 +113,95 @@ def test_a_session_that_is_resumed_has_its_shared_subscriptions_and_queues_too()
         ("topic:regex:^t/[^/]*$", "mqtt:share:g:topic:regex:^t/[^/]*$", True, False),
         ("queue:q", "", False, False),
     ], "and of those that are its own what the server still has"
+
+
+class Leaderless(Keeping):
+    """Nobody can say what is kept for a client."""
+
+    def _answer(self, message: object) -> None:
+        if not isinstance(message, frames.Ask):
+            super()._answer(message)
+
+
+def subscribe(text: bytes, packet_id: int = 1) -> bytes:
+    return packets.packet(
+        packets.SUBSCRIBE, 2, packet_id.to_bytes(2, "big") + len(text).to_bytes(2, "big") + text + b"\x01"
+    )
+
+
+def unsubscribe(text: bytes, packet_id: int = 1) -> bytes:
+    return packets.packet(
+        packets.UNSUBSCRIBE, 2, packet_id.to_bytes(2, "big") + len(text).to_bytes(2, "big") + text
+    )
+
+
+def test_a_client_that_is_cut_while_it_resumes_has_what_it_had() -> None:
+    connect = b"\x10\x0d\x00\x04MQTT\x04\x00\x00\x3c\x00\x01c"
+    earlier = greeted(connect=connect)
+    for text in (b"$share/g/t", b"$queue/q", b"plain"):
+        earlier.receive(subscribe(text))
+    left = earlier.conversation.keepsake
+    assert left is not None
+    cut = Leaderless(MqttConversation(), delivers=0)
+    cut.keepsake = left
+    cut.receive(connect)
+    assert cut.said == [b""]
+    cut.conversation.lost()
+    assert cut.conversation.keepsake == left
+    desk = Keeping(MqttConversation(), delivers=0)
+    desk.keepsake = cut.conversation.keepsake
+    desk.receive(connect)
+    attached = [each.destination for each in desk.commands if isinstance(each, commands.Subscribe)]
+    assert attached == ["topic:regex:^a/[^/]*$", "topic:t", "queue:q"]
+
+
+class Changed(Keeping):
+    """One may not receive where one could."""
+
+    code = "not-allowed"
+
+    def _effects(self, command: AnyCommand) -> list[AnySessionEffect]:
+        if isinstance(command, commands.Subscribe) and command.destination in ("topic:t", "queue:q"):
+            return [commands.Fail(command.request, self.code, "no")]
+        return super()._effects(command)
+
+
+@pytest.mark.parametrize(
+    ("code", "lasts"), [("not-allowed", True), ("subscription-in-use", False), ("not-leading", False)]
+)
+def test_a_right_that_is_gone_costs_a_client_what_it_is_about_and_not_the_rest(
+    code: str, lasts: bool
+) -> None:
+    connect = b"\x10\x10\x00\x04MQTT\x05\x00\x00\x3c\x05\x11\xff\xff\xff\xff\x00\x01c"
+    connect = connect[:1] + bytes((len(connect) - 2,)) + connect[2:]
+    earlier = greeted(connect=connect)
+    for text in (b"$share/g/t", b"$queue/q", b"$queue/other"):
+        earlier.receive(packets.packet(8, 2, b"\x00\x01\x00", len(text).to_bytes(2, "big") + text, b"\x01"))
+    keepsake = earlier.conversation.keepsake
+    ends = []
+    for _ in range(4):
+        desk = Changed(MqttConversation(), delivers=0)
+        desk.keepsake, desk.code = keepsake, code
+        desk.receive(connect)
+        ends.append(desk.is_over)
+        keepsake = desk.conversation.keepsake
+    assert ends[0], "the client is told"
+    assert ends[-1] == (not lasts)
+    assert keepsake is not None
+    assert "$queue/other" in keepsake.content.options
+
+
+def test_what_is_said_behind_connect_is_about_the_session_that_is_resumed() -> None:
+    connect = b"\x10\x0d\x00\x04MQTT\x04\x00\x00\x3c\x00\x01c"
+    earlier = greeted(connect=connect)
+    earlier.receive(subscribe(b"a/+"))
+    for early, ended in ((subscribe(b"a/+"), 0), (unsubscribe(b"a/+"), 1)):
+        desk = Keeping(MqttConversation(), delivers=0)
+        desk.keepsake = earlier.conversation.keepsake
+        desk.receive(connect + early)
+        made = [each for each in desk.commands if isinstance(each, commands.Subscribe) and each.durable]
+        assert len(made) == 1, "it has the subscription, and no second one"
+        assert sum(isinstance(each, commands.EndSubscription) for each in desk.commands) == ended
 
 
 class Refusing(Desk):

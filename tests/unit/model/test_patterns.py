@@ -4,6 +4,7 @@ import time
 
 import pytest
 
+from heliograph.model.address_pattern import AddressPattern
 from heliograph.model.errors import ClientFault
 from heliograph.model.limits import MAX_GLOB_BYTES, MAX_REGEX_BYTES
 from heliograph.model.patterns import (
@@ -113,3 +114,34 @@ def test_no_pattern_takes_long(pattern: Pattern) -> None:
     begin = time.process_time()
     assert not pattern.matches("topic:" + "a" * 254 + "b")
     assert time.process_time() - begin < 0.5
+
+
+@pytest.mark.parametrize(
+    ("rule", "pattern", "meets", "covers"),
+    [
+        ("topic:a*", "topic:glob:a*", True, True),
+        ("topic:a*", "topic:glob:ab?", True, True),
+        ("topic:a?", "topic:glob:a*", True, False),
+        ("topic:a?", "topic:glob:a?", True, True),
+        ("*", "topic:glob:*", True, True),
+        ("*:ab*", "topic:glob:a*", True, False),
+        ("queue:*", "topic:glob:a", False, False),
+        ("topic:b*", "topic:glob:a*", False, False),
+        ("topic:ax", "topic:glob:a?", True, False),
+        ("topic:axy", "topic:glob:a?", False, False),
+        ("topic:*", "topic:glob:_a*", False, False),
+        ("topic:_a*", "topic:glob:_a*", True, False),
+        ("topic:a/*", "topic:regex:^a/[^/]*$", True, True),
+        ("topic:a.b*", "topic:regex:^a\\.b", True, True),
+        ("topic:ab*", "topic:regex:^ab?", True, False),
+        ("topic:ab*", "topic:regex:^ab|c", True, False),
+        ("topic:ab*", "topic:regex:ab", True, False),
+        ("topic:b*", "topic:regex:^a/", False, False),
+    ],
+)
+def test_a_rule_meets_and_covers_what_a_pattern_can_mean(
+    rule: str, pattern: str, meets: bool, covers: bool
+) -> None:
+    parsed = parse_pattern(pattern)
+    assert parsed is not None
+    assert (AddressPattern(rule).meets(parsed), AddressPattern(rule).covers(parsed)) == (meets, covers)

@@ -46,6 +46,7 @@ from heliograph.sessions.commands import (
     Fail,
     GrantCredit,
     LaneReady,
+    MakeTemporary,
     Multicast,
     OpenLane,
     Publish,
@@ -56,6 +57,7 @@ from heliograph.sessions.commands import (
     Unsubscribe,
 )
 from heliograph.sessions.connection_facts import ConnectionFacts
+from heliograph.sessions.own_subscriptions import may_end, seen
 from heliograph.sessions.session import Session
 
 ANN = Identity("ann", ("clerk",))
@@ -497,7 +499,7 @@ def asks_to_end(story: Story, name: str, *, common: bool = False) -> Asked:
 def test_a_subscription_is_ended_by_who_may_receive_everywhere_where_it_is() -> None:
     rule = Rule(destinations="topic:a*", rights=[Right.RECEIVE], users=["ann"])
     story = Story(user=ANN, access=AccessControl([*RULES, rule]))
-    subscriptions = ["d", "p → topic:glob:*", "other"]
+    subscriptions = ["d", "p → topic:glob:*", "q → topic:glob:a?", "other"]
     mine = [["d", "topic:a"], ["p → topic:glob:* → topic:a1", "topic:a1"]]
     others = [["other", "topic:b"], ["p → topic:glob:* → topic:b", "topic:b"]]
     for name, places, may in (
@@ -505,6 +507,9 @@ def test_a_subscription_is_ended_by_who_may_receive_everywhere_where_it_is() -> 
         ("other", [*mine, *others], False),
         ("p", mine, True),
         ("p", [*mine, *others], False),
+        ("p", [], False),
+        ("q", [], True),
+        ("d", [], False),  # a node of an earlier version does not say where it is
         ("never was", [*mine, *others], False),
     ):
         asked = asks_to_end(story, name)
@@ -520,6 +525,72 @@ def test_a_subscription_is_ended_by_who_may_receive_everywhere_where_it_is() -> 
     assert story.do(Rejected(asked.request, "not-leading", "try again")) == [
         Fail(7, "not-leading", "try again")
     ]
+
+
+@pytest.mark.parametrize("address", ["topic:a", "topic:glob:a*"])
+def test_what_a_session_was_admitted_to_is_ended_before_what_follows_and_though_it_is_cut(
+    address: str,
+) -> None:
+    rule = Rule(destinations="topic:a*", rights=[Right.RECEIVE], users=["ann"])
+    story = Story(user=ANN, access=AccessControl([*RULES, rule]))
+    for consumer in (1, 2):
+        story.do(Subscribe(8, consumer, address, 10, subscription="d", durable=True))
+        story.do(Unsubscribe(9, consumer))
+        story.do(EndSubscription(7, "d"))
+        assert story.sent(SubscriptionEnded).subscription == "d"
+    list(story.session.farewell())
+    assert not any(isinstance(each, Asked) for each in story.facts)
+
+
+@pytest.mark.req("X2")
+def test_what_a_session_was_not_admitted_to_is_looked_for() -> None:
+    rule = Rule(destinations="topic:a*", rights=[Right.RECEIVE], users=["ann"])
+    story = Story(user=ANN, access=AccessControl([*RULES, rule]))
+    for address in ("topic:b", "topic:glob:b*"):
+        story.do(Subscribe(8, 1, address, 10, subscription="d", durable=True))
+        story.do(Unsubscribe(9, 1))
+        asks_to_end(story, "d")
+    story.do(Subscribe(8, 1, "topic:a", 10, subscription="d", durable=True))
+    story.do(Rejected(story.sent(ConsumerAttached).request, "subscription-in-use", "no"))
+    asks_to_end(story, "d")
+    story.do(Subscribe(8, 2, "topic:a", 10, subscription="d", durable=True))
+    asks_to_end(story, "d", common=True)
+    asks_to_end(story, "other")
+
+
+@pytest.mark.req("X2", "J9")
+def test_a_subscription_at_a_temporary_topic_is_its_connections_to_end() -> None:
+    rule = Rule(destinations="topic:a*", rights=[Right.RECEIVE], users=["ann"])
+    story = Story(user=ANN, access=AccessControl([*RULES, rule]))
+    story.do(MakeTemporary(1, "topic"))
+    wanted = story.sent(DestinationWanted)
+    for address, may in ((wanted.address, True), ("topic:_temporary.other.1", False)):
+        asked = asks_to_end(story, "d")
+        body = {"subscriptions": ["d"], "places": [["d", address]]}
+        said = story.do(Answered(asked.request, body))
+        assert [type(each) for each in said] == ([] if may else [Fail])
+        assert isinstance(story.facts[-1], SubscriptionEnded) == may
+        admission = story.session._admission
+        assert seen(body, admission) == (["d"] if may else [])
+
+
+@pytest.mark.req("X2")
+def test_what_a_node_of_an_earlier_version_tells_of_is_heard_and_not_ended() -> None:
+    """It does not say where they are, and a client of MQTT must not go on without them."""
+    rule = Rule(destinations="topic:a*", rights=[Right.RECEIVE], users=["ann"])
+    admission = Story(user=ANN, access=AccessControl([*RULES, rule])).session._admission
+    early, late = (
+        {"subscriptions": ["d"]},
+        {"subscriptions": ["e", "f"], "places": [["e", "topic:a"], ["f", "topic:b"]]},
+    )
+    body = {
+        "subscriptions": ["d", "e", "f"],
+        "places": late["places"],
+        "sub_clusters": {"x": early, "y": late},
+    }
+    for told, heard in ((early, ["d"]), (late, ["e"]), (body, ["d", "e"])):
+        assert seen(told, admission) == heard
+        assert not may_end(told, "d", admission)
 
 
 def test_who_needs_no_rules_ends_a_subscription_at_once() -> None:

@@ -51,7 +51,7 @@ from heliograph.frontends.mqtt.packets import (
 from heliograph.frontends.mqtt.properties import Properties
 from heliograph.frontends.mqtt.publishing import Publishing
 from heliograph.frontends.mqtt.reading import protocol_error
-from heliograph.frontends.mqtt.reasons import PACKET_UNKNOWN, connack_reason, reason_of
+from heliograph.frontends.mqtt.reasons import PACKET_UNKNOWN, connack_reason, is_lasting, reason_of
 from heliograph.frontends.mqtt.retained import Retained
 from heliograph.frontends.mqtt.subscribing import Subscribing
 from heliograph.frontends.mqtt.subscriptions import (
@@ -60,7 +60,7 @@ from heliograph.frontends.mqtt.subscriptions import (
     Subscription,
     parse_name,
 )
-from heliograph.frontends.mqtt.topics import parse_channel, parse_filter
+from heliograph.frontends.mqtt.topics import Meaning, parse_channel, parse_filter
 from heliograph.frontends.native import frames as native
 from heliograph.frontends.prepared import id_of, opened
 from heliograph.frontends.proxy import Answer
@@ -116,6 +116,8 @@ class MqttConversation(Conversation):
         self._early_bytes = 0
         self._kept_options: dict[str, Options] = {}
         self._was_kept = False
+        self._unclaimed: list[str] = []  # durable subscriptions that were kept and are not found again yet
+        self._is_resumed = False  # what was kept is there again
         self._asked = 0  # the question for the client's subscriptions
         self._delivering = Delivering(V3, receive_maximum=_RECEIVE_MAXIMUM, packet_limit=_FOREVER, aliases=0)
         self._fetching = Fetching(self._proxy, self._address_of, self._deliver_fetched)
@@ -171,12 +173,16 @@ class MqttConversation(Conversation):
     def keepsake(self) -> Keepsake | None:
         if not self._expiry or not self._name:
             return None
+        subscriptions = self._subscribing.by_filter
+        # A client that is cut while it resumes has all that it had.
+        options = {text: each.options for text, each in subscriptions.items()}
         session = SessionState(
-            {text: each.options for text, each in self._subscribing.by_filter.items()},
+            options if self._is_resumed else self._kept_options,
             {number: True for number, is_stored in self._publishing.received.items() if is_stored},
             self._delivering.under_way(),
         )
-        names = [each.name for each in self._subscribing.by_filter.values() if each.name]
+        named = [each.name for each in subscriptions.values() if each.name]
+        names = named if self._is_resumed else self._unclaimed
         if self._expiry == _FOREVER:
             return Keepsake(session, _FOREVER_SECONDS, names, is_for_ever=True)
         return Keepsake(session, float(self._expiry), names)
@@ -330,6 +336,8 @@ class MqttConversation(Conversation):
     def claimed(self, name: str, keepsake: Keepsake | None) -> Sequence[AnyHappening]:
         assert self._connect is not None
         self._name = name
+        if keepsake is not None:
+            self._unclaimed = list(keepsake.subscriptions)
         if keepsake is not None and not self._connect.clean_start:
             self._was_kept = True
             session: SessionState = keepsake.content
@@ -353,6 +361,7 @@ class MqttConversation(Conversation):
         assert self._connect is not None
         if not self._connect.client_id:
             self._ready(session_present=False)  # nobody can have left anything under a name that is new
+            self._go_on()
             return
         self._asked = self._proxy.ask(lambda _: None)
         self._proxy.answered_elsewhere(self._asked)
@@ -370,15 +379,18 @@ class MqttConversation(Conversation):
                 kept = self._kept_options.get(text, options)
                 self._subscribing.attach(text, meaning, kept, name, self._resumed)
             self._attach_shared()
+            self._go_on()
             return
         left = [name for _, _, _, name in own]
         if not left:
             self._ready(session_present=False)
+            self._go_on()
 
         def ended(_answer: Answer) -> None:
             left.pop()
             if not left:
                 self._ready(session_present=False)
+                self._go_on()
 
         for name in list(left):
             self._proxy.command(commands.EndSubscription(self._proxy.ask(ended), name))
@@ -391,7 +403,15 @@ class MqttConversation(Conversation):
                 continue
             meaning = parse_filter(text)
             if meaning.share or meaning.is_queue:
-                self._subscribing.attach(text, meaning, options, "", self._resumed)
+                self._attach_one_shared(text, meaning, options)
+
+    def _attach_one_shared(self, text: str, meaning: Meaning, options: Options) -> None:
+        def answered(answer: Answer) -> None:
+            if isinstance(answer, Fail) and is_lasting(answer.code):
+                self._subscribing.forget(subscription)  # the client is told, and comes again without it
+            self._resumed(answer)
+
+        subscription = self._subscribing.attach(text, meaning, options, "", answered)
 
     def _resumed(self, answer: Answer) -> None:
         """A client that does not subscribe again must not go on without its subscriptions: it has to come again. Its
@@ -409,6 +429,10 @@ class MqttConversation(Conversation):
         if connect.will is not None:
             self._has_will = True
             self._publishing.prepare_for(connect.will)
+
+    def _go_on(self) -> None:
+        """What the client had is there, and counts for what it said meanwhile."""
+        self._is_resumed = True
         if self._early:
             early, self._early, self._early_bytes = b"".join(self._early), [], 0
             self._feed(early)

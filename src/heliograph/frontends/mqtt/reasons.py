@@ -6,6 +6,7 @@ from typing import Final
 
 from heliograph.frontends.mqtt.packets import V5
 from heliograph.model.errors import (
+    ClientFault,
     HeliographError,
     InvalidName,
     NotAllowed,
@@ -72,6 +73,12 @@ def reason_of(error: HeliographError) -> int:
 
 def reason_of_code(code: str) -> int:
     return reason_of(from_code(code, ""))
+
+
+def is_lasting(code: str) -> bool:
+    """Whether a subscription that was refused is refused again, however often its client comes: that it is in use may
+    be of an old connection that is not known to be lost yet."""
+    return isinstance(from_code(code, ""), ClientFault) and code != "subscription-in-use"
 
 
 def connack_reason(error: HeliographError, version: int) -> int:
