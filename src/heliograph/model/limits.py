@@ -439,6 +439,9 @@ CLUSTERED_RESULTS = 16
 # A copy that another member sends goes in one control word up to so many bytes, and in pieces of so many beyond: all
 # middleware takes that, as it was installed.
 CLUSTERED_PIECE_BYTES = 128 * KIB
+# How much of copies a member says before it has heard it itself: a beat stands behind no more than that, and at 250
+# kilobytes a second that still takes less than half of a lease.
+CLUSTERED_COPIES_AHEAD_BYTES = 4 * CLUSTERED_PIECE_BYTES
 # How long finished messages gather before the others are told.
 CLUSTERED_DONE_SECONDS = 0.02
 # A copy that its owner has not spoken of for so long is asked about; then after twice as long, and so on.
