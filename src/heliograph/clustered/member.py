@@ -465,7 +465,8 @@ class MemberRun:
             await asyncio.sleep(0)  # copies that are here already must not keep words from being heard
 
     def _take(self, deliveries: list[Delivery]) -> tuple[list[Delivery], list[Delivery]]:
-        """Those that have a value, and of these, those that are done already."""
+        """Those that have a value, and of these, those that can be acknowledged already: they are done, or another
+        copy is held."""
         value_of, now = self._settings.verifier.value, self._clock()
         taken: list[Delivery] = []
         known: list[Delivery] = []
