@@ -250,6 +250,8 @@ class MemberRun:
             case ActOn(ranges, epoch):
                 log.debug("%s acts on %r in epoch %d", self._settings.name, ranges, epoch)
                 self._owed = epoch
+                view = self.membership.view
+                self._pieces.keep_of(() if view is None else [member.name for member in view.members])
                 self.holding.act_on(ranges)
                 self._working.wake()
                 self._tell_drained()
