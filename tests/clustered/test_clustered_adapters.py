@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from heliograph.clustered import ClusteredConsumer, ClusteredMessage
 from heliograph.clustered.adapter import Delivery
 from heliograph.clustered.on_kafka import Kafka
 from heliograph.clustered.on_mqtt import Mqtt
@@ -453,3 +454,48 @@ def test_a_client_that_gets_no_answer_goes_on_no_more(monkeypatch: pytest.Monkey
         server.close()
 
     play(story(), 50)
+
+
+class Counting(RabbitMQ):
+    """An adapter that counts what is acknowledged."""
+
+    acknowledged = 0
+
+    async def acknowledge(self, deliveries: list[Delivery]) -> None:
+        await super().acknowledge(deliveries)
+        self.acknowledged += len(deliveries)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(90)
+@needs("rabbitmq")
+@pytest.mark.req("H4")
+def test_a_message_that_is_sent_again_and_again_is_owed_once_to_the_broker(tmp_path: Path) -> None:
+    """Ada has it under way for long. Meanwhile all copies but the one that she began are acknowledged."""
+    may_end, done = asyncio.Event(), list[str]()
+
+    async def handle(message: ClusteredMessage) -> None:
+        await may_end.wait()
+        done.append(message.id)
+
+    async def story() -> None:
+        import aio_pika
+
+        async with ALL["rabbitmq"].running(tmp_path) as url:
+            adapter = Counting(url, "orders")
+            ada = ClusteredConsumer(
+                lambda: adapter, cluster="billing", name="ada", handler=handle, fields=["property:unit"]
+            )
+            async with ada, await aio_pika.connect(url) as connection:
+                await until(lambda: bool(ada.ranges), "ada owns everything", 40)
+                exchange = await (await connection.channel()).get_exchange("orders")
+                for _ in range(100):
+                    message = aio_pika.Message(b"x", message_id="m-1", headers={"unit": "a"})
+                    await exchange.publish(message, routing_key="order")
+                await until(lambda: adapter.acknowledged == 99, "all but one are acknowledged", 20)
+                assert (ada.held, done) == (1, [])
+                may_end.set()
+                await until(lambda: adapter.acknowledged == 100, "the one is acknowledged too", 20)
+                assert done == ["m-1"]
+
+    play(story(), 80)

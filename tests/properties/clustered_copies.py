@@ -116,7 +116,7 @@ class Keeping:
         while subscription is not None and self._waiting:
             identity = self._waiting.popleft()
             delivery = Delivery(
-                id=identity, body=b"", redelivered=identity in subscription.delivered, handle=1
+                id=identity, body=b"", redelivered=identity in subscription.delivered, handle=1, copy=identity
             )
             subscription.delivered.add(identity)
             if not self.holding.receive(delivery, subscription.copies[identity], now):

@@ -1,7 +1,8 @@
 """Members of a clustered consumer on virtual time: clocks that drift, words that are late, processes that stop.
 
 The middleware routes the words of one sender in the order said, after any delay, to everybody who listens then; one
-listener has a word up to the skew later than another. Who is paused neither hears nor ticks nor acts, and goes on
+listener has a word up to the skew later than another. Copies that one member sends another wait until no other word
+of it is under way. Who is paused neither hears nor ticks nor acts, and goes on
 later as if nothing had been. The middleware itself may be in two parts for a while: neither words nor copies get
 from one to the other, and copies follow when it is one again. The world watches who acts on what, and what becomes
 of every message.
@@ -63,6 +64,7 @@ class Player:
     keeping: Keeping
     inbox: deque[tuple[float, Word]] = field(default_factory=deque)
     outbox: deque[tuple[float, Word]] = field(default_factory=deque)
+    copies: deque[Copy] = field(default_factory=deque)
     delay: float = 0.0
     is_paused: bool = False
     is_deaf: bool = False
@@ -253,6 +255,8 @@ class ClusteredWorld:
         while player.outbox and player.outbox[0][0] + player.delay <= self.now:
             _, word = player.outbox.popleft()
             self._hand_out(player, word)
+        while player.copies and not player.outbox:
+            self._hand_out(player, player.copies.popleft())
 
     def _hand_out(self, player: Player, word: Word) -> None:
         for listener in self.living():
@@ -293,8 +297,7 @@ class ClusteredWorld:
                 keeping.when_caught_up(lambda: self._say(player, keeping.answer(word)))
             case Answer(to=player.name):
                 self._found_out(player, keeping.hear_done(word.done))
-                for copy in keeping.copies_for(word):
-                    self._say(player, copy)
+                player.copies.extend(keeping.copies_for(word))
             case Copy(to=player.name):
                 keeping.take_copy(word, clock)
             case _:
@@ -373,6 +376,7 @@ class ClusteredWorld:
         player.works.clear()
         player.allowed, player.owed = Ranges(), None
         player.inbox.clear()
+        player.copies.clear()
         player.doubts = 0
         player.departed.clear()
         player.heard_done.clear()

@@ -17,6 +17,7 @@ from heliograph.clustered.presence import Presence
 from heliograph.clustered.settling import Settling
 from heliograph.clustered.words import Beat, Member, View
 from tests.properties.clustered_copies import Keeping
+from tests.properties.clustered_world import ClusteredWorld
 from tests.properties.test_clustered_handover import HandingOver
 from tests.properties.test_clustered_losses import Losing
 
@@ -62,6 +63,40 @@ def ignores_another_cluster(patch: pytest.MonkeyPatch) -> None:
 
 def counts_epochs_without_a_sign(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(epochs, "_signed", lambda count, _leader: count << 21)
+
+
+def _when_a_cut_is_over(patch: pytest.MonkeyPatch) -> Callable[[], bool]:
+    """Nothing is wrong before. So what finds it has not gone on excusing what two clusters do."""
+    honest_beginning, honest_look = ClusteredWorld.__init__, ClusteredWorld._see_whether_it_is_one
+    was_over = [False]
+
+    def begin(self: ClusteredWorld, terms: Terms) -> None:
+        was_over[0] = False
+        honest_beginning(self, terms)
+
+    def look(self: ClusteredWorld) -> None:
+        honest_look(self)
+        was_over[0] = was_over[0] or not self._was_cut
+
+    patch.setattr(ClusteredWorld, "__init__", begin)
+    patch.setattr(ClusteredWorld, "_see_whether_it_is_one", look)
+    return lambda: was_over[0]
+
+
+def gains_without_waiting_when_a_cut_is_over(patch: pytest.MonkeyPatch) -> None:
+    honest, is_over = Presence.released, _when_a_cut_is_over(patch)
+    patch.setattr(Presence, "released", lambda self, key, view: is_over() or honest(self, key, view))
+
+
+def keeps_what_a_view_takes_away_when_a_cut_is_over(patch: pytest.MonkeyPatch) -> None:
+    honest, is_over = Membership._adopt, _when_a_cut_is_over(patch)
+    keeps_what_a_view_takes_away(patch)
+    greedy = Membership._adopt
+
+    def adopt(self: Membership, view: View, now: float, effects: list[Effect]) -> None:
+        (greedy if is_over() else honest)(self, view, now, effects)
+
+    patch.setattr(Membership, "_adopt", adopt)
 
 
 # ---- and these lose messages
@@ -110,6 +145,8 @@ OVERLAPS = [
     keeps_what_a_view_takes_away,
     ignores_another_cluster,
     counts_epochs_without_a_sign,
+    gains_without_waiting_when_a_cut_is_over,
+    keeps_what_a_view_takes_away_when_a_cut_is_over,
 ]
 LOSSES = [
     takes_all_for_complete_when_nobody_is,

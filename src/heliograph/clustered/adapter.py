@@ -51,6 +51,9 @@ class Delivery:
     """The content as a stream, where the body has only a reference to it."""
     handle: Any = None
     """What the adapter acknowledges by; None for a copy that another member sent."""
+    copy: str | int | None = None
+    """Names the copy where this member may be given several of one message, because a producer sent it again. What
+    comes again under the same name, or without one, is the same copy delivered once more."""
     fault: str | None = None
     """Why nobody can process it, in a sentence. Its body and its handle are there."""
 

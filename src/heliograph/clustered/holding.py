@@ -29,18 +29,24 @@ class Held:
     pause: float = limits.CLUSTERED_ASK_SECONDS
     failures: int = 0
     again: list[Delivery] = field(default_factory=list)
-    """Copies of it that came later, each to be acknowledged with it: the earlier one may belong to a connection that
-    is lost, or the producer sent it twice."""
+    """The same copy, delivered later, each time to be acknowledged with it: the earlier delivery may belong to a
+    connection that is lost."""
 
-    def comes_again(self, delivery: Delivery) -> None:
-        """One that another member sent has no handle; the middleware's own copy brings it."""
+    def comes_again(self, delivery: Delivery) -> bool:
+        """False: this is another copy, and can be acknowledged. One that is not is enough. The same copy is not
+        acknowledged before it is done, by none of its deliveries: the middleware would let go of the message.
+
+        One that another member sent has no handle; the middleware's own copy brings it."""
         if delivery.handle is None:
-            return
+            return True
         if self.delivery.handle is None:
-            self.delivery.handle = delivery.handle
-        else:
-            self.again.append(delivery)
-            del self.again[: -limits.CLUSTERED_COPIES_OF_ONE]
+            self.delivery.handle, self.delivery.copy = delivery.handle, delivery.copy
+            return True
+        if delivery.copy != self.delivery.copy:
+            return False
+        self.again.append(delivery)
+        del self.again[: -limits.CLUSTERED_DELIVERIES_OF_ONE]
+        return True
 
 
 class Holding:
@@ -70,13 +76,12 @@ class Holding:
     # ---- messages come and go
 
     def receive(self, delivery: Delivery, value: int, now: float) -> bool:
-        """False: it is done already, and this copy can be acknowledged. One that is here already is
-        not processed again, but acknowledged with it."""
+        """False: it is done already, or another copy of it is here, and this one can be acknowledged. One that is
+        here already and is delivered again is not processed again, but acknowledged with it."""
         if delivery.id in self._done:
             return False
         if delivery.id in self.held:
-            self.held[delivery.id].comes_again(delivery)
-            return True
+            return self.held[delivery.id].comes_again(delivery)
         if value in self._doubtful:
             delivery.redelivered = True
         held = self.held[delivery.id] = Held(delivery, value, now)

@@ -12,7 +12,7 @@ import asyncio
 import logging
 import time
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
@@ -43,6 +43,7 @@ from heliograph.clustered.events import (
 )
 from heliograph.clustered.holding import Holding
 from heliograph.clustered.membership import Membership
+from heliograph.clustered.outgoing import Outgoing
 from heliograph.clustered.pieces import Pieces, cut
 from heliograph.clustered.ranges import EVERYTHING, Policy
 from heliograph.clustered.settling import Settling
@@ -58,7 +59,6 @@ from heliograph.clustered.words import (
     View,
     Word,
     decoded,
-    encoded,
 )
 from heliograph.clustered.working import Figures, Handler, Working
 from heliograph.model import limits
@@ -180,7 +180,8 @@ class MemberRun:
             ),
         )
         self.holding = Holding(lanes=settings.lanes, known=known)
-        self._outgoing: asyncio.Queue[Word] = asyncio.Queue()
+        self._outgoing = Outgoing(self.membership.key, self._cut)
+        self._may_say, self._has_said_all = asyncio.Event(), asyncio.Event()
         self._pieces = Pieces()
         self._working = Working(
             settings.handler,
@@ -190,7 +191,7 @@ class MemberRun:
             lanes=settings.lanes,
             shares_results=settings.shares_results,
             transacting=self._transacting,
-            say=self._outgoing.put_nowait,
+            say=self._put,
             given_up=self._tell_drained,
         )
         self._room = asyncio.Event()
@@ -243,12 +244,14 @@ class MemberRun:
     def _carry_out(self, effect: Effect) -> None:
         match effect:
             case Say(word):
-                self._outgoing.put_nowait(word)
+                self._put(word)
             case SubscribeCopies(is_fresh):
                 self._tasks.create_task(self._receive(is_fresh))
             case ActOn(ranges, epoch):
                 log.debug("%s acts on %r in epoch %d", self._settings.name, ranges, epoch)
                 self._owed = epoch
+                view = self.membership.view
+                self._pieces.keep_of(() if view is None else [member.name for member in view.members])
                 self.holding.act_on(ranges)
                 self._working.wake()
                 self._tell_drained()
@@ -280,7 +283,7 @@ class MemberRun:
     async def _end(self, stop: Stop) -> None:
         if stop.has_left:
             # The last word is worth waiting for: after it nobody waits for the lease.
-            await self._outgoing.join()
+            await self._has_said_all.wait()
             await self._acknowledge_now()
         if stop.is_refused:
             raise ClientFault(f"all members must be told the same: {stop.reason}", code="member-disagrees")
@@ -334,16 +337,29 @@ class MemberRun:
 
     # ---- control words
 
+    def _put(self, word: Word) -> None:
+        self._outgoing.put(word)
+        self._has_said_all.clear()
+        self._may_say.set()
+
     async def _say(self) -> None:
         while goes_on():
-            word = await self._outgoing.get()
-            await self._adapter.say(encoded(word))
-            self._outgoing.task_done()
+            if not self._outgoing.has_words:
+                self._has_said_all.set()  # but for copies: who wants them asks others, or me when I am back
+            raw = self._outgoing.take()
+            if raw is not None:
+                await self._adapter.say(raw)
+            else:
+                self._may_say.clear()
+                await self._may_say.wait()
 
     async def _hear(self) -> None:
         while goes_on():
-            word = decoded(await self._adapter.hear())
+            raw = await self._adapter.hear()
+            word = decoded(raw)
             if word is not None:
+                if self._outgoing.heard(word, len(raw)):
+                    self._may_say.set()
                 self._heed(word)
 
     def _heed(self, word: Word) -> None:
@@ -451,7 +467,8 @@ class MemberRun:
             await asyncio.sleep(0)  # copies that are here already must not keep words from being heard
 
     def _take(self, deliveries: list[Delivery]) -> tuple[list[Delivery], list[Delivery]]:
-        """Those that have a value, and of these, those that are done already."""
+        """Those that have a value, and of these, those that can be acknowledged already: they are done, or another
+        copy is held."""
         value_of, now = self._settings.verifier.value, self._clock()
         taken: list[Delivery] = []
         known: list[Delivery] = []
@@ -516,7 +533,7 @@ class MemberRun:
                 self._figures.asked += len(ids)
                 for at in range(0, len(ids), limits.CLUSTERED_DONE_IDS):
                     part = ids[at : at + limits.CLUSTERED_DONE_IDS]
-                    self._outgoing.put_nowait(Ask(self._settings.name, owner, part))
+                    self._put(Ask(self._settings.name, owner, part))
 
     async def _answer(self, name: str, ids: list[str]) -> None:
         """What I have not seen although I have seen everything until now, I never will; nor while I am full of what
@@ -528,29 +545,37 @@ class MemberRun:
         done = [identity for identity in ids if self.holding.is_done(identity)]
         wanted = [i for i in ids if i not in self.holding.held and not self.holding.is_done(i)]
         if done or wanted:
-            self._outgoing.put_nowait(Answer(self._settings.name, name, done, wanted))
+            self._put(Answer(self._settings.name, name, done, wanted))
 
     def _send_copies(self, owner: str, wanted: list[str]) -> None:
-        for held in [self.holding.held[identity] for identity in wanted if identity in self.holding.held]:
-            delivery = held.delivery
-            fields: dict[str, Any] = {field: getattr(delivery, field) for field in COPIED_FIELDS}
-            fields["properties"] = dict(delivery.properties)
-            if delivery.reference:
-                fields["reference"] = delivery.reference
-            word = Copy(self._settings.name, owner, delivery.id, held.value, delivery.body, fields)
-            self._send_copy(word)
+        for identity in wanted:
+            if identity in self.holding.held:
+                self._outgoing.put_copy(owner, identity)
+        self._may_say.set()
 
-    def _send_copy(self, copy: Copy) -> None:
-        """One that cannot be sent waits here until its owner has it otherwise."""
-        try:
-            words = list(cut(copy))
-        except Exception as error:  # whatever a producer put there
-            log.warning("message %r cannot be sent to %s: %s", copy.id, copy.to, error)
+    def _cut(self, owner: str, identity: str) -> Iterator[Copy | Piece]:
+        """As long as it is not done. One that cannot be sent waits here until its owner has it otherwise."""
+        held = self.holding.held.get(identity)
+        if held is None:
             return
-        if not words:
-            log.warning("message %r is too large to be sent to %s", copy.id, copy.to)
-        for word in words:
-            self._outgoing.put_nowait(word)
+        delivery = held.delivery
+        fields: dict[str, Any] = {field: getattr(delivery, field) for field in COPIED_FIELDS}
+        fields["properties"] = dict(delivery.properties)
+        if delivery.reference:
+            fields["reference"] = delivery.reference
+        copy = Copy(self._settings.name, owner, identity, held.value, delivery.body, fields)
+        is_cut = False
+        try:
+            for word in cut(copy):
+                if identity not in self.holding.held:
+                    return
+                yield word
+                is_cut = True
+        except Exception as error:  # whatever a producer put there
+            log.warning("message %r cannot be sent to %s: %s", identity, owner, error)
+        else:
+            if not is_cut:
+                log.warning("message %r is too large to be sent to %s", identity, owner)
 
     def _take_copy(self, word: Copy) -> None:
         """Marked: somebody who was here before, and of whom I know nothing, may have begun it."""

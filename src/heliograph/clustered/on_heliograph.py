@@ -316,6 +316,7 @@ def _delivery(message: Message) -> Delivery:
         properties=properties,
         redelivered=message.redelivered or there.redelivered,
         handle=message,
+        copy=message.id,
         reference=b"" if reference is None else encode_reference(reference),
         open=None if reference is None else message.open,
     )

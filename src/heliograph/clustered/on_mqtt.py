@@ -218,6 +218,7 @@ class Mqtt:
             properties=properties,
             redelivered=bool(message.dup),
             handle=message,
+            copy=message.mid if message.qos else None,
         )
 
 

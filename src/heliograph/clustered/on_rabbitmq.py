@@ -206,6 +206,7 @@ class RabbitMQ:
             properties=headers,
             redelivered=bool(message.redelivered),
             handle=message,
+            copy=message.delivery_tag,
         )
 
 

@@ -7,7 +7,7 @@ again.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from heliograph.clustered.words import Copy, Piece, decoded, encoded
@@ -67,3 +67,8 @@ class Pieces:
         while self.bytes > self._most:
             del self._unfinished[next(iter(self._unfinished))]  # of whoever has been silent longest
         return None
+
+    def keep_of(self, names: Iterable[str]) -> None:
+        """The others are gone: nobody finishes theirs."""
+        staying = frozenset(names)
+        self._unfinished = {name: each for name, each in self._unfinished.items() if name in staying}

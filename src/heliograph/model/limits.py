@@ -425,9 +425,9 @@ CLUSTERED_SKEW_SECONDS = 0.5
 # Messages that a member keeps, its own and those it waits for others to finish: then it takes no more.
 CLUSTERED_HELD_MESSAGES = 20_000
 CLUSTERED_HELD_BYTES = 64 * MIB
-# Copies of one message that a member may hold, and acknowledges with it: one more with every connection that was lost
-# meanwhile. Of more the oldest are forgotten, which are of connections that are no more.
-CLUSTERED_COPIES_OF_ONE = 16
+# How often one copy may be delivered again before it is done, so that each delivery is acknowledged: once with every
+# connection that was lost meanwhile. Of more the oldest are forgotten, which are of connections that are no more.
+CLUSTERED_DELIVERIES_OF_ONE = 16
 # Ids of finished messages that a member remembers, because a copy may come after the word that it is done: as many as
 # a few members can be ahead of the slowest, who holds them up by what they may keep.
 CLUSTERED_REMEMBERED_IDS = 400_000
@@ -439,6 +439,9 @@ CLUSTERED_RESULTS = 16
 # A copy that another member sends goes in one control word up to so many bytes, and in pieces of so many beyond: all
 # middleware takes that, as it was installed.
 CLUSTERED_PIECE_BYTES = 128 * KIB
+# How much of copies a member says before it has heard it itself: a beat stands behind no more than that, and at 250
+# kilobytes a second that still takes less than half of a lease.
+CLUSTERED_COPIES_AHEAD_BYTES = 4 * CLUSTERED_PIECE_BYTES
 # How long finished messages gather before the others are told.
 CLUSTERED_DONE_SECONDS = 0.02
 # A copy that its owner has not spoken of for so long is asked about; then after twice as long, and so on.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from heliograph.clustered.adapter import Delivery
 from heliograph.clustered.hashing import VALUES
 from heliograph.clustered.holding import Holding
@@ -69,13 +71,27 @@ def test_every_copy_that_the_middleware_gave_is_acknowledged_in_the_end() -> Non
     assert holding.done(["m-1"]) == []
 
 
-def test_no_more_copies_of_one_message_are_kept_than_connections_may_be_lost() -> None:
+def test_no_more_deliveries_of_one_copy_are_kept_than_connections_may_be_lost() -> None:
+    """None of them can be acknowledged before: that would be all that the middleware has of the message."""
     holding = Holding()
     for handle in range(1_000):
-        holding.receive(Delivery(id="m-1", body=b"", handle=handle), 5, 0.0)
+        assert holding.receive(Delivery(id="m-1", body=b"", handle=handle, copy="c-1"), 5, 0.0)
     handles = [delivery.handle for delivery in holding.done(["m-1"])]
-    assert len(handles) == 1 + limits.CLUSTERED_COPIES_OF_ONE
+    assert len(handles) == 1 + limits.CLUSTERED_DELIVERIES_OF_ONE
     assert handles[-1] == 999
+
+
+@pytest.mark.req("H4")
+def test_however_often_a_producer_sends_a_message_one_copy_of_it_is_left_to_be_acknowledged() -> None:
+    """Otherwise they would fill what the middleware lets a member have without acknowledging."""
+    holding = Holding()
+    unacknowledged = set(range(20_017))
+    assert holding.receive(Delivery(id="m-1", body=b""), 5, 0.0)  # sent by another member
+    for handle in range(20_017):
+        if not holding.receive(Delivery(id="m-1", body=b"", handle=handle, copy=handle), 5, 0.0):
+            unacknowledged.remove(handle)
+    assert unacknowledged == {0}
+    assert [delivery.handle for delivery in holding.done(["m-1"])] == [0]
 
 
 def test_it_is_drained_when_everybody_was_told_of_what_was_under_way() -> None:

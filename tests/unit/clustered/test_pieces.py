@@ -67,6 +67,18 @@ def test_what_is_unfinished_is_bounded_however_many_begin() -> None:
     assert 0 < pieces.bytes <= 10 * SIZE
 
 
+def test_what_somebody_began_who_is_gone_is_forgotten() -> None:
+    pieces = Pieces()
+    bobs, cyds = _pieces(_copy(2 * SIZE)), _pieces(_copy(2 * SIZE, name="cyd", identity="m-2"))
+    for word in (*bobs[:-1], *cyds[:-1]):
+        assert pieces.take(word) is None
+    before = pieces.bytes
+    pieces.keep_of(["ada", "cyd"])
+    assert pieces.bytes == before / 2
+    assert pieces.take(bobs[-1]) is None
+    assert pieces.take(cyds[-1]) is not None
+
+
 def test_what_is_larger_than_a_member_may_hold_is_not_sent(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "CLUSTERED_HELD_BYTES", 3 * SIZE)
     assert list(cut(_copy(3 * SIZE))) == []
