@@ -79,3 +79,55 @@ def test_however_much_was_written_at_once_has_its_time_and_was_elsewhere_if_a_me
             assert max(map(len, batches)) <= 10_000, "and no more than that waits in memory"
 
     play(story())
+
+
+def test_what_was_written_when_nobody_held_the_history_has_no_time(tmp_path: Path) -> None:
+    """Not that of the next who held it. Who leads next goes on as it was."""
+
+    async def story() -> None:
+        async with embedded(tmp_path) as server, heliograph.connect(url_of(server)) as connection:
+            producer = await connection.producer("queue:a")
+            await send_all(producer, [b"unheld"] * 20)
+            await connection.ask("pipeline.hold", name="h", destination="*", after=0)
+            await send_all(producer, [b"held"] * 20)
+            await connection.ask("pipeline.release", name="h")
+            await send_all(producer, [b"unheld"] * 20)
+            await connection.ask("pipeline.hold", name="h", destination="*", after=0)
+            await send_all(producer, [b"held"] * 20)
+        async with embedded(tmp_path) as server, heliograph.connect(url_of(server)) as connection:
+            await send_all(await connection.producer("queue:a"), [b"held"] * 20)
+            last = (await connection.ask("pipeline.positions", destination="*"))["last"]
+            reader = EventReader(options_of({"url": url_of(server), "destination": "*", "content": "events"}))
+            for middle in range(last):  # wherever a task begins
+                parts = [Stretch(0, middle), Stretch(middle, last)]
+                read_now = [await asyncio.to_thread(read, reader, part) for part in parts]
+                rows = [row for batches in read_now for batch in batches for row in batch]
+                rows = [row for row in rows if row["destination"] == "queue:a" and row["kind"] == "published"]
+                assert [row["first"] for row in rows] == list(range(1, 101))
+                timed = [row["first"] for row in rows if row["written"]]
+                assert timed == [*range(21, 41), *range(61, 101)]
+
+    play(story())
+
+
+def test_what_was_handed_out_as_soon_as_it_was_stored_has_the_time_of_that(tmp_path: Path) -> None:
+    """And not that of whatever happens next, hours later."""
+
+    async def story() -> None:
+        async with embedded(tmp_path) as server, heliograph.connect(url_of(server)) as connection:
+            await connection.ask("pipeline.hold", name="h", destination="*", after=0)
+            session = await connection.session(acknowledge="client")
+            consumer = await session.consumer("queue:a")
+            await send_all(await connection.producer("queue:a"), [b"first"])
+            await anext(aiter(consumer))
+            await send_all(await connection.producer("queue:a"), [b"second"])
+            await anext(aiter(consumer))
+            await send_all(await connection.producer("queue:a"), [b"third"])
+            last = (await connection.ask("pipeline.positions", destination="*"))["last"]
+            reader = EventReader(options_of({"url": url_of(server), "destination": "*", "content": "events"}))
+            (rows,) = await asyncio.to_thread(read, reader, Stretch(0, last))
+            first, *_ = [row for row in rows if row["kind"] == "dispatched"]
+            _, second, _ = [row for row in rows if row["kind"] == "published"]
+            assert first["written"] <= second["sent"]
+
+    play(story())
