@@ -82,6 +82,11 @@ def test_times_that_no_date_can_say_stop_nothing() -> None:
     found.to_pandas()
 
 
+def test_a_message_that_does_not_say_when_it_was_sent_is_no_event_and_stops_nothing() -> None:
+    assert keys_of(an_event("x", timestamp=None), an_event("y")) == ["y"]
+    assert keys_of(an_event("x", timestamp=None)) == []
+
+
 def test_a_key_is_what_was_told_and_not_the_number_that_it_reads_like() -> None:
     keys = ["0012", "12", "1e400", "1e500", "true", "TRUE", "1_2", "١٢"]
     assert keys_of(*map(an_event, keys)) == keys

@@ -143,7 +143,8 @@ class Sieve:
         ]
 
     def sift(self, rows: list[dict[str, Any]]) -> Iterator[tuple[int, int, str, Any, int, int, str]]:
-        """Rule, bucket, key, time, LSN, kinds, id of each message that concerns a rule."""
+        """Rule, bucket, key, time, LSN, kinds, id of each message that concerns a rule. One that does not say when it
+        was sent comes neither before nor after any other, and concerns none."""
         fields = [fields_of(row) for row in rows]
         for number, rule in enumerate(self._rules):
             where, selectors = self._selectors[number]
@@ -153,8 +154,8 @@ class Sieve:
                     kinds[place] |= 1 << bit
             allowed = dict.fromkeys(matching(where, fields)) if where is not None else None
             for place, found in enumerate(kinds):
-                if found and (allowed is None or place in allowed):
-                    row = rows[place]
+                row = rows[place]
+                if found and (allowed is None or place in allowed) and row["timestamp"] is not None:
                     key = key_of(rule, row, fields[place])
                     if key is not None:
                         bucket = crc32(key.encode()) % BUCKETS
