@@ -16,12 +16,15 @@ from heliograph.bus.commands import Command, ConsumerDetached, DestinationDelete
 from heliograph.cluster.partition_state import State
 from heliograph.cluster.ranges import NONE, Ranges
 from heliograph.destinations.branch import Branch
+from heliograph.journal.feed import Portion
+from heliograph.journal.records import RecordKind
 from heliograph.model.block import parse_trusted
 from heliograph.model.destination import Address
 from heliograph.model.errors import Unavailable
 from heliograph.nodes import merger, reunion
 from heliograph.nodes.branches import Branches
 from heliograph.nodes.clock import Clock
+from heliograph.nodes.feeding import EVENTS
 from heliograph.nodes.following import Following
 from heliograph.nodes.leading import Leading
 from heliograph.nodes.merger import Merger
@@ -63,6 +66,39 @@ def test_what_each_part_accepted_is_there_once_when_they_meet(tmp_path: Path) ->
         await world.settled()
         world.compare()
         await world.take_all(here, {"queue:x": "queue:x"})
+
+    play(story, tmp_path)
+
+
+@pytest.mark.req("P6", "D4")
+def test_what_a_merge_writes_stands_between_two_marks_also_where_nobody_holds_the_history(
+    tmp_path: Path,
+) -> None:
+    """An audit takes nothing for it that was before."""
+
+    async def story(world: Parts) -> None:
+        here, there = world.desks
+        ours, theirs = await world.lane(here, "queue:x"), await world.lane(there, "queue:x")
+        await world.cut([0, 1], [0, 1])
+        await world.until(lambda: len(world.leaders()) == 2, "each part has a primary")
+        await world.send(here, ours, 3)
+        await world.send(there, theirs, 3)
+        await meet(world)
+        (leader,) = world.leaders()
+        manager = leader.manager
+        found: asyncio.Future[Portion | Exception] = asyncio.get_running_loop().create_future()
+        last = manager.stable_position
+        manager.pipelines.feeding.look(
+            lambda log, segments: log.read(segments, 0, last, 0, lambda *_: False, EVENTS), found.set_result
+        )
+        portion = await found
+        assert isinstance(portion, Portion)
+        kinds = [record.kind for record in portion.records]
+        end = kinds.index(RecordKind.MERGED)
+        begin = end - 1 - kinds[:end][::-1].index(RecordKind.TIME)
+        assert RecordKind.JOINED in kinds[begin:end]
+        assert RecordKind.PUBLISHED in kinds[:begin]
+        assert RecordKind.PUBLISHED not in kinds[begin:end]
 
     play(story, tmp_path)
 

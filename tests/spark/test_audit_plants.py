@@ -62,6 +62,9 @@ async def plant(folder: Path) -> dict[str, list[str]]:
     """A day's work of an honest server, with notes in its journal that no honest server writes. Returns the ids."""
     planted: dict[str, list[str]] = {"lost": [], "doubled": [], "out of order": []}
     async with embedded(folder) as server, heliograph.connect(url_of(server)) as connection:
+        early = await connection.producer("queue:early")
+        for n in range(3):
+            await early.send_confirmed(b"%d" % n)
         await connection.ask("pipeline.hold", name="audit", destination="*", after=0)
         producer = await connection.producer("queue:a")
         ids = [await producer.send_confirmed(b"%d" % n) for n in range(60)]
@@ -127,6 +130,8 @@ def test_an_audit_names_exactly_what_was_planted(tmp_path: Path) -> None:
     assert by_kind(parquet.read_table(tmp_path / "result").to_pylist()) == wanted
     removed = json.loads(done.stdout)["removed"]
     assert removed == {"retention": 17 + 3, "expired": 1, "deleted": 1, "purged": 7 + 5}
+    assert json.loads(done.stdout)["untimed"] == {"published": 3}, "nobody held the history then"
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
     assert "3 lost, 5 doubled, 7 out of order" in page
+    assert "Left out of rates and latencies: 3 published." in page
     assert all(identity in page for ids in planted.values() for identity in ids)

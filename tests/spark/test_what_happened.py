@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import heliograph
-from heliograph.spark import happenings
+from heliograph.destinations.queue import Queue
+from heliograph.journal.records import RecordKind
+from heliograph.model.destination import Address
 from heliograph.spark.happenings import EventReader, Stretch
 from heliograph.spark.options import options_of
 from tests.servers import embedded, play, url_of
@@ -40,33 +43,91 @@ def test_what_a_transaction_consumed_is_told_by_the_name_of_its_destination(tmp_
     play(story())
 
 
-def test_where_no_times_are_written_rows_wait_for_none(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_however_much_was_written_at_once_has_its_time_and_was_elsewhere_if_a_merge_says_so(
+    tmp_path: Path,
 ) -> None:
-    """Nobody held the history, so no frame ends with the time."""
-    monkeypatch.setattr(happenings, "_ROWS", 50)
-    monkeypatch.setattr(happenings, "_FRAME_ROWS", 100)
+    """More than ten batches of rows, and more than 65,536, in one frame."""
+    count = 80_000
+
+    async def story() -> None:
+        async with embedded(tmp_path) as server, heliograph.connect(url_of(server)) as connection:
+            await send_all(await connection.producer("queue:a"), [b"x"])
+            before = (await connection.ask("pipeline.positions", destination="*"))["last"]
+            await connection.ask("pipeline.hold", name="h", destination="*", after=before)
+            manager = server._messages
+            assert manager is not None
+            queue = manager.catalogue.by_address[Address("queue:a")]
+            assert isinstance(queue, Queue)
+            ranges = [(n, n) for n in range(2, count + 2)]
+            manager.note(RecordKind.DISPATCHED, queue, queue.messages.number, ranges[: count // 2])
+            manager.note(RecordKind.DONE, queue, queue.messages.number, ranges[: count // 2])
+            await send_all(await connection.producer("queue:a"), [b"x"])
+            manager.note(RecordKind.DONE, queue, queue.messages.number, ranges)
+            manager.append(RecordKind.MERGED, 0, 0, b"a branch")
+            await send_all(await connection.producer("queue:a"), [b"x"])
+            last = (await connection.ask("pipeline.positions", destination="*"))["last"]
+            reader = EventReader(options_of({"url": url_of(server), "destination": "*", "content": "events"}))
+            batches = await asyncio.to_thread(read, reader, Stretch(before, last))
+            rows = [row for batch in batches for row in batch]
+            assert Counter(row["kind"] for row in rows) == {
+                "dispatched": count // 2,
+                "done": count // 2,
+                "united": count,
+                "published": 2,
+            }
+            assert all(row["written"] for row in rows)
+            assert max(map(len, batches)) <= 10_000, "and no more than that waits in memory"
+
+    play(story())
+
+
+def test_what_was_written_when_nobody_held_the_history_has_no_time(tmp_path: Path) -> None:
+    """Not that of the next who held it. Who leads next goes on as it was."""
 
     async def story() -> None:
         async with embedded(tmp_path) as server, heliograph.connect(url_of(server)) as connection:
             producer = await connection.producer("queue:a")
-
-            async def send(count: int) -> int:
-                for _ in range(count // 10):
-                    await send_all(producer, [b"x"] * 10)
-                return int((await connection.ask("pipeline.positions", destination="*"))["last"])
-
+            await send_all(producer, [b"unheld"] * 20)
+            await connection.ask("pipeline.hold", name="h", destination="*", after=0)
+            await send_all(producer, [b"held"] * 20)
+            await connection.ask("pipeline.release", name="h")
+            await send_all(producer, [b"unheld"] * 20)
+            await connection.ask("pipeline.hold", name="h", destination="*", after=0)
+            await send_all(producer, [b"held"] * 20)
+        async with embedded(tmp_path) as server, heliograph.connect(url_of(server)) as connection:
+            await send_all(await connection.producer("queue:a"), [b"held"] * 20)
+            last = (await connection.ask("pipeline.positions", destination="*"))["last"]
             reader = EventReader(options_of({"url": url_of(server), "destination": "*", "content": "events"}))
-            last = await send(500)
-            batches = await asyncio.to_thread(read, reader, Stretch(0, last))
-            assert max(map(len, batches)) <= 150
-            rows = [row for batch in batches for row in batch if row["kind"] == "published"]
-            assert [row["first"] for row in rows] == list(range(1, 501))
-            assert not any(row["written"] for row in rows)
-            await connection.ask("pipeline.hold", name="h", destination="*", after=last)
-            batches = await asyncio.to_thread(read, reader, Stretch(0, await send(500)))
-            rows = [row for batch in batches for row in batch if row["kind"] == "published"]
-            assert [row["first"] for row in rows] == list(range(1, 1001))
-            assert all(row["written"] for row in rows[500:])
+            for middle in range(last):  # wherever a task begins
+                parts = [Stretch(0, middle), Stretch(middle, last)]
+                read_now = [await asyncio.to_thread(read, reader, part) for part in parts]
+                rows = [row for batches in read_now for batch in batches for row in batch]
+                rows = [row for row in rows if row["destination"] == "queue:a" and row["kind"] == "published"]
+                assert [row["first"] for row in rows] == list(range(1, 101))
+                timed = [row["first"] for row in rows if row["written"]]
+                assert timed == [*range(21, 41), *range(61, 101)]
+
+    play(story())
+
+
+def test_what_was_handed_out_as_soon_as_it_was_stored_has_the_time_of_that(tmp_path: Path) -> None:
+    """And not that of whatever happens next, hours later."""
+
+    async def story() -> None:
+        async with embedded(tmp_path) as server, heliograph.connect(url_of(server)) as connection:
+            await connection.ask("pipeline.hold", name="h", destination="*", after=0)
+            session = await connection.session(acknowledge="client")
+            consumer = await session.consumer("queue:a")
+            await send_all(await connection.producer("queue:a"), [b"first"])
+            await anext(aiter(consumer))
+            await send_all(await connection.producer("queue:a"), [b"second"])
+            await anext(aiter(consumer))
+            await send_all(await connection.producer("queue:a"), [b"third"])
+            last = (await connection.ask("pipeline.positions", destination="*"))["last"]
+            reader = EventReader(options_of({"url": url_of(server), "destination": "*", "content": "events"}))
+            (rows,) = await asyncio.to_thread(read, reader, Stretch(0, last))
+            first, *_ = [row for row in rows if row["kind"] == "dispatched"]
+            _, second, _ = [row for row in rows if row["kind"] == "published"]
+            assert first["written"] <= second["sent"]
 
     play(story())

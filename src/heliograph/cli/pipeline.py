@@ -133,15 +133,20 @@ def audit(
     write_report(findings, report, title="Heliograph audit")
     found = [{**violation, "number": int(violation["number"])} for violation in findings.violations]
     server.tell(
-        {"violations": found, "removed": _counted(findings.removed), "report": str(report)},
+        {
+            "violations": found,
+            "removed": _counted(findings.removed, "reason"),
+            "untimed": _counted(findings.untimed, "kind"),
+            "report": str(report),
+        },
         lambda body: _show_violations(body["violations"], report),
     )
     if found:
         raise typer.Exit(VIOLATIONS)
 
 
-def _counted(frame: Any) -> dict[str, int]:
-    return {str(row.reason): int(row.messages) for row in frame.itertuples()}
+def _counted(frame: Any, by: str) -> dict[str, int]:
+    return {str(name): int(count) for name, count in zip(frame[by], frame["messages"], strict=True)}
 
 
 def _show_violations(violations: list[dict[str, Any]], report: Path) -> None:

@@ -86,6 +86,10 @@ class RecordKind(enum.IntEnum):
 
 
 _SPILLED: Final = 2
+MOMENT: Final = struct.Struct("<q")
+"""What TIME says, in microseconds: when what stands in front of it was written, back to the TIME before."""
+NO_MOMENT: Final = MOMENT.pack(0)
+"""Nobody knows when."""
 
 
 class Record(msgspec.Struct, gc=False):

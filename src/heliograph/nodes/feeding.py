@@ -51,6 +51,8 @@ EVENTS: Final = (
     RecordKind.TIME,
 )
 """What an audit looks at."""
+TIMES: Final = (RecordKind.MERGED, RecordKind.TIME)
+"""What it looks at ahead of that, to know when it was."""
 Result = TypeVar("Result")
 History = FeedReader | LogHistory
 """By LSN, where a server is alone; or by the index of the log that several have."""
@@ -118,13 +120,15 @@ class Feeding:
         self.look(lambda reader, numbers: reader.first(numbers), found)
 
     def read(self, question: Asked) -> None:
-        """A portion of the history of a destination, or of what happened to messages."""
+        """A portion of the history of a destination, of what happened to messages, or of when that was."""
         arguments = question.arguments
         after = number_in(arguments, "after", 0, _MOST)
         until = min(number_in(arguments, "until", 0, _MOST, _MOST), self._manager.stable_position)
         limit = number_in(arguments, "bytes", 1, MAX_FEED_PORTION_BYTES, FEED_PORTION_BYTES)
-        kinds = EVENTS if argument(arguments, "events", bool, False) else ()
+        kinds: tuple[RecordKind, ...] = EVENTS if argument(arguments, "events", bool, False) else ()
         wants = self._wants(arguments)
+        if argument(arguments, "times", bool, False):
+            kinds, wants = TIMES, _nothing
 
         def job(reader: History, numbers: list[int]) -> Portion:
             return reader.read(numbers, after, max(after, until), limit, wants, kinds)
@@ -331,6 +335,10 @@ def _destinations_of(fed: Fed) -> list[int]:
     if fed.kind == RecordKind.COMMITTED:
         return [number for number, _, _ in _decode_commit(fed.payload).done]
     return [fed.destination]
+
+
+def _nothing(_destination: int, _kind: int, _block: memoryview | bytes) -> bool:
+    return False
 
 
 def _floor_here(reader: History, numbers: list[int], after: int) -> int:

@@ -46,7 +46,7 @@ from heliograph.destinations.snapshot import decode_state
 from heliograph.destinations.subscriptions import SubscriptionRecord, Terms
 from heliograph.destinations.topic import Topic
 from heliograph.destinations.transactions import CommitRecord
-from heliograph.journal.records import Record, RecordKind
+from heliograph.journal.records import NO_MOMENT, Record, RecordKind
 from heliograph.model.block import LARGE, Block, Span, parse_trusted, verify_checksum
 from heliograph.model.destination import Address
 from heliograph.model.errors import NO_ROOM, StorageFull, Unavailable
@@ -125,6 +125,7 @@ class Merger:
         """`rest`: called between portions. Raises StorageFull, or what the source raises: then more is for another
         time."""
         self._transacted = {SessionId(session): None for session, _, _ in branch.outcomes}
+        self._write(RecordKind.TIME, 0, 0, NO_MOMENT)  # what stands from here to MERGED is of the merge
         self._take_sessions(branch)
         self._take_documents(branch)
         self._take_places(branch)

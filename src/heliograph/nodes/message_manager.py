@@ -95,7 +95,7 @@ from heliograph.destinations.transactions import BEFORE, Deciding
 from heliograph.destinations.waiting import Residence
 from heliograph.journal.disk import DISK, Disk
 from heliograph.journal.files import Journal, JournalSettings
-from heliograph.journal.records import RecordKind
+from heliograph.journal.records import MOMENT, NO_MOMENT, RecordKind
 from heliograph.model.block import LARGE, Block, Span, parse_trusted
 from heliograph.model.destination import Address
 from heliograph.model.errors import NO_ROOM, CorruptJournal, HeliographError, StorageFull, Unavailable
@@ -128,7 +128,6 @@ from heliograph.nodes.preparing import PROMISES, Preparing
 from heliograph.nodes.tick import Tick
 
 _PAIR = struct.Struct("<QQ")
-_TIME = struct.Struct("<q")
 # How often sessions that nobody will resume, and segments worth rewriting, are looked for.
 _HOUSEKEEPING_SECONDS = 5.0
 # How often messages that are past their time are looked for.
@@ -234,6 +233,7 @@ class MessageManager:
         self.failed: asyncio.Future[HeliographError] = self._loop.create_future()
         self.recovered_messages = 0
         self._is_tight = False
+        self._writes_times = False
         self.recovery: CatalogueRecovery | None = None  # while it follows, which may be for ever
         self.place = LogPlace(reader=self.catalogue.ledger if is_replicated else None)
         self.shipping: Shipping | None = None
@@ -283,6 +283,7 @@ class MessageManager:
         self.recovered_messages = inheritance.messages
         self.journal.check_all_there()
         pledged, self.recovery = self.recovery.pledged, None
+        self._writes_times = self.catalogue.pipelines.has_holds  # as whoever wrote before
         if self.catalogue.is_replicated:
             self.large.counted_anew(files, self.journal.next_lsn)
         else:
@@ -309,6 +310,7 @@ class MessageManager:
         inheritance = self.recovery.take_over(given, self.journal)
         self.journal.check_all_there()
         pledged, self.recovery = self.recovery.pledged, None
+        self._writes_times = self.catalogue.pipelines.has_holds  # as whoever wrote before
         self.large.counted_anew(files, self.journal.next_lsn)
         self._preparing.recovered(pledged)
         for destination, list_number, ranges in inheritance.returned:
@@ -341,6 +343,7 @@ class MessageManager:
         self.large.stop()
         self.pipelines.stop()
         if self.recovery is None and led:
+            self._write_time()
             self.append(RecordKind.STOPPED, 0, 0, b"")
         self.journal.close()
 
@@ -928,10 +931,10 @@ class MessageManager:
 
     def end_of_tick(self) -> None:
         journal = self.journal
-        if self.recovery is None and journal.has_pending and self.catalogue.pipelines.has_holds:
-            self._write_time()
+        self._write_time()
         journal.end_of_tick()
         while journal.has_pending:
+            self._write_time()
             journal.end_of_tick()  # what was stored just now was handed out: write that down before it leaves
         self.large.end_of_tick(journal.next_lsn)
         if journal.is_tight != self._is_tight:
@@ -940,11 +943,19 @@ class MessageManager:
             self._snapshot()
 
     def _write_time(self) -> None:
-        """Whoever reads the history learns when things happened: at the end of a frame stands when it was written."""
-        payload = _TIME.pack(self.microseconds())
-        self.journal.append(RecordKind.TIME, 0, 0, (payload,), len(payload))
-        if self.shipping is not None:
-            self.shipping.wrote(RecordKind.TIME, 0, 0, payload)
+        """Whoever reads the history learns when things happened: at the end of a frame stands when it was written.
+        Where nobody held it before, it is said first that nobody knows when that was."""
+        if self.recovery is not None or not self.journal.has_pending:
+            return
+        if not self.catalogue.pipelines.has_holds:
+            self._writes_times = False
+            return
+        now = MOMENT.pack(self.microseconds())
+        for payload in (now,) if self._writes_times else (NO_MOMENT, now):
+            self.journal.append(RecordKind.TIME, 0, 0, (payload,), len(payload))
+            if self.shipping is not None:
+                self.shipping.wrote(RecordKind.TIME, 0, 0, payload)
+        self._writes_times = True
 
     def _snapshot(self) -> None:
         place = self.place.state

@@ -31,7 +31,7 @@ from heliograph.bus.commands import (
 )
 from heliograph.bus.interface import Incarnation, Origin
 from heliograph.destinations.branch import Branch
-from heliograph.journal.records import RecordKind
+from heliograph.journal.records import NO_MOMENT, RecordKind
 from heliograph.model.errors import CorruptJournal, HeliographError, Unavailable
 from heliograph.model.large import LargeReference
 from heliograph.model.limits import UNION_WAIT_SECONDS, WHOLE_EVERY_RECORDS
@@ -280,6 +280,9 @@ class Reunion:
                 self._offers.pop(branch, None)
                 return
             if await has_all_of(self._replica.manager, summary):
+                self._replica.manager.append(
+                    RecordKind.TIME, 0, 0, NO_MOMENT
+                )  # nothing before is of the merge
                 self._replica.manager.append(RecordKind.MERGED, 0, 0, branch)
                 self._offers.pop(branch, None)
                 return

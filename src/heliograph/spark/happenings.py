@@ -1,20 +1,23 @@
 """What happened to messages (D4), as the journal tells it: published, handed out, returned, done. For an audit.
 
-The journal is cut into stretches of LSNs, one for each task. When something happened stands at the end of the
-frame that it was written in, so a task reads a little beyond its stretch for the last of them. Times are there
-only while somebody holds the history.
+The journal is cut into stretches of LSNs, one for each task. When something happened stands behind it, at the end of
+the frame that it was written in, so times are read ahead, and a little beyond the stretch for the last rows. They are
+there only while somebody holds the history; what happened when nobody did has none. A task has in memory the times of
+one portion of the feed (1 MiB), a portion of the records, and a batch of rows, however much was written at once.
 
 Where parts of a cluster have met, the log notes what another part did: `united` is what was done there, or took a new
-number, `seen` what was handed out there. These notes stand between the last time before the record MERGED and that.
+number, `seen` what was handed out there. These notes stand between the last record TIME before MERGED and that.
 `removed`, with a reason, is what was done because somebody wanted it away and not because a consumer had it.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime
 from itertools import pairwise
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 import pyarrow as pa
@@ -23,11 +26,10 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from heliograph.destinations.dead_letters import ORIGINAL_ID, REASON
 from heliograph.destinations.removals import reason_in
 from heliograph.destinations.transactions import CommitRecord
-from heliograph.journal.records import RecordKind
+from heliograph.journal.records import MOMENT, RecordKind
 from heliograph.model.block import Contents, unpack
 from heliograph.model.errors import ClientFault
 from heliograph.model.ids import message_id, text_of
-from heliograph.model.limits import MAX_BLOCK_MESSAGES
 from heliograph.model.message import decode_head
 from heliograph.model.portions import FED
 from heliograph.spark.holds import Hold, Renewing, begin, starting_position
@@ -71,12 +73,11 @@ _NOTES: Final = {
 }
 _ELSEWHERE: Final = {"done": "united", "dispatched": "seen", "returned": "seen"}
 _PAIR = struct.Struct("<QQ")
-_MOMENT = struct.Struct("<q")
 _decode_commit = msgspec.msgpack.Decoder(CommitRecord).decode
 _ROWS: Final = 10_000
-_FRAME_ROWS: Final = 8 * MAX_BLOCK_MESSAGES
-"""More than stands in a frame: so many wait in memory for the time at its end."""
-_BEYOND_BYTES: Final = 1 << 20
+_PORTION_BYTES: Final = 1 << 20
+_PORTIONS_BEYOND: Final = 2
+"""The time of the last rows of a stretch stands behind it."""
 Row = dict[str, Any]
 
 
@@ -108,56 +109,87 @@ class EventReader(DataSourceReader):
         ):  # where there is nothing to read, Spark reads a partition of its own
             return
         rows: list[Row] = []
-        waiting = 0  # rows whose frame has not ended yet
-        merged = 0  # those up to here are of a merge
         for row in self._rows(partition):
-            if row["kind"] == "merged":
-                merged = len(rows)
-            elif row["kind"] == "time":
-                for earlier in rows[len(rows) - waiting : merged]:
-                    earlier["kind"] = _ELSEWHERE.get(earlier["kind"], earlier["kind"])
-                for earlier in rows[len(rows) - waiting :]:
-                    earlier["written"] = row["written"]
-                waiting = merged = 0
-                if len(rows) >= _ROWS:
-                    yield pa.RecordBatch.from_pylist(rows, schema=_ARROW)
-                    rows = []
-                if row["lsn"] > partition.until:
-                    break
-            elif row["lsn"] <= partition.until:
-                rows.append(row)
-                waiting += 1
-                if (
-                    waiting >= _FRAME_ROWS + _ROWS
-                ):  # nobody held the history then: no time comes for the earlier ones
-                    yield pa.RecordBatch.from_pylist(rows[:-_FRAME_ROWS], schema=_ARROW)
-                    merged = max(merged - (len(rows) - _FRAME_ROWS), 0)
-                    rows = rows[-_FRAME_ROWS:]
-                    waiting = len(rows)
+            rows.append(row)
+            if len(rows) >= _ROWS:
+                yield pa.RecordBatch.from_pylist(rows, schema=_ARROW)
+                rows = []
         if rows:
             yield pa.RecordBatch.from_pylist(rows, schema=_ARROW)
 
     def _rows(self, partition: Stretch) -> Iterator[Row]:
-        after, beyond = partition.after, 0
+        after = partition.after
         with Server(self._options, "audit") as server:
             renewing = Renewing(server, partition.held)
-            while beyond < 2:
+
+            def ask(after: int, **more: Any) -> dict[str, Any]:
                 renewing.go_on()
-                portion = server.ask(
-                    "pipeline.feed",
-                    destination=self._options.destination,
-                    after=after,
-                    events=True,
-                    bytes=_BEYOND_BYTES,
+                where = self._options.destination
+                return server.ask(
+                    "pipeline.feed", destination=where, after=after, bytes=_PORTION_BYTES, **more
                 )
+
+            times = Times(lambda after: ask(after, times=True), partition.after, partition.until)
+            while after < partition.until:
+                portion = ask(after, until=partition.until, events=True)
                 names = portion["destinations"]
                 for (_, kind, destination, list_number, lsn), payload in cut(portion["records"], FED):
                     name = names.get(destination, f"#{destination}")
-                    yield from rows_of(kind, name, list_number, lsn, payload, names)
+                    tick = times.tick_of(lsn)
+                    for row in rows_of(kind, name, list_number, lsn, payload, names):
+                        row["written"] = tick.written
+                        if lsn < tick.merged:
+                            row["kind"] = _ELSEWHERE.get(row["kind"], row["kind"])
+                        yield row
                 if portion["upto"] <= after:
                     return
                 after = portion["upto"]
-                beyond += after > partition.until
+
+
+class Tick(NamedTuple):
+    """Records that were written together, behind those of the tick before."""
+
+    last: int  # the LSN of the time
+    merged: int  # the LSN up to which they are of a merge
+    written: datetime | None
+
+
+_UNKNOWN: Final = Tick(0, 0, None)
+
+
+class Times:
+    """What the journal says of time, read ahead of everything else. A row gets its time when it is made, however many
+    were written together and whether or not a time follows: in memory are times alone, of one portion."""
+
+    def __init__(self, ask: Callable[[int], dict[str, Any]], after: int, until: int) -> None:
+        self._ask = ask
+        self._after, self._until = after, until
+        self._beyond = 0  # portions that ended behind the stretch
+        self._merged = 0
+        self._ticks: deque[Tick] = deque()
+
+    def tick_of(self, lsn: int) -> Tick:
+        """LSNs only rise from call to call."""
+        while True:
+            while self._ticks and self._ticks[0].last < lsn:
+                self._ticks.popleft()
+            if self._ticks:
+                return self._ticks[0]
+            if self._beyond >= _PORTIONS_BEYOND:
+                return _UNKNOWN
+            self._read_on()
+
+    def _read_on(self) -> None:
+        portion = self._ask(self._after)
+        for (_, kind, _, _, lsn), payload in cut(portion["records"], FED):
+            if kind == RecordKind.MERGED:
+                self._merged = lsn
+            elif kind == RecordKind.TIME:
+                self._ticks.append(Tick(lsn, self._merged, time_of(MOMENT.unpack(payload)[0])))
+                self._merged = 0
+        is_all = portion["upto"] <= self._after
+        self._after = portion["upto"]
+        self._beyond += _PORTIONS_BEYOND if is_all else self._after > self._until
 
 
 def rows_of(
@@ -176,10 +208,6 @@ def rows_of(
                     yield _row(lsn, place, "done", names.get(number, f"#{number}"), done_list, first, last)
     elif kind == RecordKind.STARTED:
         yield _row(lsn, 0, "started", "", 0, 0, 0)
-    elif kind == RecordKind.MERGED:
-        yield _row(lsn, 0, "merged", "", 0, 0, 0)
-    elif kind == RecordKind.TIME:
-        yield {**_row(lsn, 0, "time", "", 0, 0, 0), "written": time_of(_MOMENT.unpack(payload)[0])}
 
 
 def _noted(kind: str, destination: str, list_number: int, lsn: int, payload: bytes) -> Iterator[Row]:

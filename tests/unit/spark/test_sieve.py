@@ -11,6 +11,7 @@ pytest.importorskip("pyspark")
 import msgspec
 import pyarrow as pa
 
+from heliograph.model.message import Head, encode_head
 from heliograph.spark.pipelines import events
 from heliograph.spark.pipelines.rules import parse_rules
 from heliograph.spark.schema import ARROW
@@ -80,6 +81,41 @@ def test_times_that_no_date_can_say_stop_nothing() -> None:
     assert told["a"].year == 2255
     assert told["b"] == datetime(1970, 1, 1, tzinfo=UTC)
     found.to_pandas()
+
+
+@pytest.mark.parametrize(
+    ("selector", "found"),
+    [
+        ("JMSXGroupID = 'g'", ["grouped", "both"]),
+        ("JMSXGroupID = 'u'", []),
+        ("JMSXGroupID IS NULL", ["of a unit", "claims", "unreadable"]),
+        ("JMSXGroupSeq = 2", ["both"]),
+        ("JMSXGroupSeq IS NULL", ["grouped", "of a unit", "claims", "unreadable"]),
+    ],
+)
+def test_a_group_is_what_the_sender_set_and_not_a_unit_of_order(selector: str, found: list[str]) -> None:
+    """As for a consumer of the server."""
+    rules = [msgspec.structs.replace(RULES[0], events={"a": selector})]
+    grouped = Head(group_id="g", properties={"n": 1})
+    rows = [
+        {**an_event("grouped"), "head": encode_head(grouped)},
+        {**an_event("both"), "head": encode_head(Head(group_id="g", group_sequence=2)), "unit_of_order": "u"},
+        {**an_event("of a unit"), "unit_of_order": "u"},
+        {"properties": [("key", "claims"), ("JMSXGroupID", "g"), ("JMSXGroupSeq", "2")]},
+        {**an_event("unreadable"), "head": b"\x91"},
+    ]
+    plain = {"id": "i", "lsn": 1, "timestamp": BEGAN}
+    batch = pa.RecordBatch.from_pylist([{**plain, **row} for row in rows], schema=ARROW)
+    (sifted,) = events.sift_batches(rules, [batch])
+    assert [row["key"] for row in sifted.to_pylist() if row["rule"] == 0] == found
+    by_group = [msgspec.structs.replace(RULES[0], by="JMSXGroupID", events={"a": "TRUE"})]
+    (sifted,) = events.sift_batches(by_group, [batch])
+    assert [row["key"] for row in sifted.to_pylist() if row["rule"] == 0] == ["g", "g"]
+
+
+def test_a_message_that_does_not_say_when_it_was_sent_is_no_event_and_stops_nothing() -> None:
+    assert keys_of(an_event("x", timestamp=None), an_event("y")) == ["y"]
+    assert keys_of(an_event("x", timestamp=None)) == []
 
 
 def test_a_key_is_what_was_told_and_not_the_number_that_it_reads_like() -> None:

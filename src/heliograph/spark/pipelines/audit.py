@@ -41,6 +41,9 @@ class Findings(NamedTuple):
     slowest: pd.DataFrame  # destination, list, messages, p50, p95, p99 from hand-out to acknowledgement
     dead: pd.DataFrame  # reason, messages
     removed: pd.DataFrame  # reason, messages: those that nobody had and that are not among the dead
+    untimed: (
+        pd.DataFrame
+    )  # kind, messages: what happened when nobody held the history; in no rate and no latency
 
 
 def run(
@@ -225,7 +228,8 @@ def _find_early(group: pd.DataFrame) -> pd.DataFrame:
 def _figures(
     published: DataFrame, notes: DataFrame, events: DataFrame, judged: DataFrame
 ) -> Iterator[pd.DataFrame]:
-    """Rates, latencies, totals, slowest, dead, removed."""
+    """Rates, latencies, totals, slowest, dead, removed, untimed. What has no time is in no rates and latencies, nor
+    is a message that was handed out more than once if one of those times is not known."""
     from pyspark.sql import functions as f
 
     second = f.date_trunc("second", "written").alias("second")
@@ -237,12 +241,12 @@ def _figures(
     first = (
         notes.where("kind = 'dispatched'")
         .groupBy("destination", "list", "number")
-        .agg(f.min("written").alias("handed_out"))
+        .agg(_first_of_all("written").alias("handed_out"))
     )
     ended = (
         notes.where("kind = 'done'")
         .groupBy("destination", "list", "number")
-        .agg(f.min("written").alias("ended"))
+        .agg(_first_of_all("written").alias("ended"))
     )
     whole = (
         published.select("destination", "number", f.col("written").alias("made"))
@@ -273,6 +277,15 @@ def _figures(
     dead = died.groupBy("reason").agg(f.count("*").alias("messages"))
     yield dead.orderBy(f.desc("messages")).toPandas()
     yield _removed(judged)
+    untimed = happened.where("written IS NULL").groupBy("kind").agg(f.count("*").alias("messages"))
+    yield untimed.orderBy("kind").toPandas()
+
+
+def _first_of_all(name: str) -> Any:
+    """None if one of them is not known: that may have been the first."""
+    from pyspark.sql import functions as f
+
+    return f.when(f.count(name) == f.count("*"), f.min(name))
 
 
 def _removed(judged: DataFrame) -> pd.DataFrame:

@@ -46,7 +46,7 @@ MAX_EVENTS_OF_A_KEY: Final = 10_000
 """A key that has so many undecided events is a fault in the rule: the oldest are given up."""
 BUCKETS: Final = 256
 """Of the keys of a rule. A checkpoint is of one number of them."""
-_UNASKED: Final = ("body", "head", "expiration")
+_UNASKED: Final = ("body", "expiration")
 _LAST_TIME: Final = 9_000_000_000_000_000
 """In the year 2255; frames of pandas end in 2262."""
 CLOCK: Final = -1
@@ -66,10 +66,21 @@ _HEADERS: Final = {
     "JMSReplyTo": "reply_to",
     "JMSMessageID": "id",
     "JMSDestination": "destination",
-    "JMSXGroupID": "unit_of_order",
 }
+_GROUP: Final = ("JMSXGroupID", "JMSXGroupSeq")
+_NO_GROUP: Final = (None, None)
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND: Final = timedelta(milliseconds=1)
+
+
+class _Group(msgspec.Struct, rename={"group_id": "g", "group_sequence": "s"}):
+    """Of a head, what is of the group."""
+
+    group_id: str | None = None
+    group_sequence: int = 0
+
+
+_decode_group = msgspec.msgpack.Decoder(_Group).decode
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(list[tuple[int, int, int, str]]).decode
 _decode_bucket = msgspec.msgpack.Decoder(list[tuple[str, int, bytes]]).decode
@@ -109,11 +120,23 @@ def fields_of(row: dict[str, Any]) -> dict[str, Any]:
         fields[name] = value_of(value)
     for header, column in _HEADERS.items():
         fields[header] = row.get(column)
+    fields.update(zip(_GROUP, _group_of(row.get("head")), strict=True))
     sent = row.get("timestamp")
     fields["JMSTimestamp"] = None if sent is None else (sent - _EPOCH) // _MILLISECOND
     fields["JMSDeliveryMode"] = "PERSISTENT"  # nothing else has a history
     fields[LARGE_NAME] = row.get("body_kind") == "large"
     return fields
+
+
+def _group_of(head: bytes | None) -> tuple[str | None, int | None]:
+    """The group, and the place in it, as whoever sent it said. The unit of order is another matter."""
+    if not head:
+        return _NO_GROUP
+    try:
+        found = _decode_group(head)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return _NO_GROUP  # what a head has that cannot be read is nothing, for the server, too
+    return found.group_id, found.group_sequence or None
 
 
 def key_of(rule: Rule, row: dict[str, Any], fields: dict[str, Any]) -> str | None:
@@ -122,7 +145,7 @@ def key_of(rule: Rule, row: dict[str, Any], fields: dict[str, Any]) -> str | Non
         return ""
     if rule.by in _HEADERS.values():
         value = row.get(rule.by)
-    elif rule.by in _HEADERS:
+    elif rule.by in _HEADERS or rule.by in _GROUP:
         value = fields.get(rule.by)
     else:
         told = (value for name, value in reversed(list(row.get("properties") or ())) if name == rule.by)
@@ -143,7 +166,8 @@ class Sieve:
         ]
 
     def sift(self, rows: list[dict[str, Any]]) -> Iterator[tuple[int, int, str, Any, int, int, str]]:
-        """Rule, bucket, key, time, LSN, kinds, id of each message that concerns a rule."""
+        """Rule, bucket, key, time, LSN, kinds, id of each message that concerns a rule. One that does not say when it
+        was sent comes neither before nor after any other, and concerns none."""
         fields = [fields_of(row) for row in rows]
         for number, rule in enumerate(self._rules):
             where, selectors = self._selectors[number]
@@ -153,8 +177,8 @@ class Sieve:
                     kinds[place] |= 1 << bit
             allowed = dict.fromkeys(matching(where, fields)) if where is not None else None
             for place, found in enumerate(kinds):
-                if found and (allowed is None or place in allowed):
-                    row = rows[place]
+                row = rows[place]
+                if found and (allowed is None or place in allowed) and row["timestamp"] is not None:
                     key = key_of(rule, row, fields[place])
                     if key is not None:
                         bucket = crc32(key.encode()) % BUCKETS

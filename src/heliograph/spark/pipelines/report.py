@@ -44,6 +44,7 @@ def write_report(findings: Findings, path: Path, *, title: str) -> None:
         "<h2>Messages</h2>",
         _totals(findings.totals),
         "<h2>Rates</h2>",
+        _untimed(findings.untimed),
         *(_picture(figure) for figure in _rates(findings.rates)),
         "<h2>Latency</h2>",
         *(_picture(figure) for figure in _latencies(findings.latencies)),
@@ -92,6 +93,16 @@ def _totals(totals: pd.DataFrame) -> str:
         index="destination", columns="kind", values="messages", fill_value=0
     ).reset_index()
     return _table(wide)
+
+
+def _untimed(untimed: pd.DataFrame) -> str:
+    if untimed.empty:
+        return ""
+    said = ", ".join(f"{row.messages:,} {row.kind}" for row in untimed.itertuples())
+    return (
+        f'<p class="quiet">Left out of rates and latencies: {html.escape(said)}. Nobody held the history then, so it'
+        " does not say when it was.</p>"
+    )
 
 
 def _table(frame: pd.DataFrame) -> str:
