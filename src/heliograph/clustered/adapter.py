@@ -149,7 +149,7 @@ class Transacting(Protocol):
 
     async def roll_back(self) -> None: ...
 
-    async def kept_words(self, *, all_of_them: bool) -> list[bytes]:
+    async def kept_words(self) -> list[bytes]:
         """Words said in transactions that the middleware keeps for this member, and that came since the last call."""
 
     async def let_go(self) -> None:

@@ -52,18 +52,19 @@ class KeptWords:
                 await asyncio.sleep(_POLL_SECONDS)
 
     async def all_that_wait(self) -> list[Message]:
-        """Until the server has no more: for whoever comes back."""
-        words = await self.new()
-        while await self._waiting(len(self._kept)):
-            words += await self.new()
-        return words
-
-    async def new(self) -> list[Message]:
+        """What the server has when it is asked. More may come without a pause, and is heard like any other word."""
         assert self._consumer is not None, "not subscribed"
         words: list[Message] = []
-        while batch := await self._consumer.receive_batch(_BATCH, timeout=_POLL_SECONDS):
+        wanted: int | None = None
+        while wanted is None or len(words) < wanted:
+            batch = await self._consumer.receive_batch(_BATCH, timeout=_POLL_SECONDS)
             words += batch
-        self._kept += words
+            self._kept += batch
+            if wanted is None or not batch:
+                waiting = await self._waiting(len(self._kept))
+                if not waiting:
+                    break
+                wanted = wanted or len(words) + waiting
         return words
 
     async def let_go(self, words: list[Message]) -> None:

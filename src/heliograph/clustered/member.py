@@ -411,9 +411,9 @@ class MemberRun:
         self._tell_settled(self._settling.done(ids))
         self._tell_drained()
 
-    async def _heed_kept_words(self, transacting: Transacting, *, all_of_them: bool) -> None:
+    async def _heed_kept_words(self, transacting: Transacting) -> None:
         """What was done while I was away, or before I last acknowledged what I had: not to be begun again."""
-        for word in map(decoded, await transacting.kept_words(all_of_them=all_of_them)):
+        for word in map(decoded, await transacting.kept_words()):
             if isinstance(word, Done):
                 self._heed_done(word.ids)
 
@@ -422,7 +422,7 @@ class MemberRun:
         due = 0
         while goes_on():
             await asyncio.sleep(limits.CLUSTERED_LET_GO_SECONDS)
-            await self._heed_kept_words(transacting, all_of_them=False)
+            await self._heed_kept_words(transacting)
             if self._acknowledged >= due:
                 await transacting.let_go()
             await self._adapter.caught_up()
@@ -445,7 +445,7 @@ class MemberRun:
         self._is_subscribing = True
         await self._adapter.subscribe(is_fresh=is_fresh)
         if self._transacting is not None:
-            await self._heed_kept_words(self._transacting, all_of_them=True)
+            await self._heed_kept_words(self._transacting)
             self._tasks.create_task(self._let_go_of_words(self._transacting))
         self._is_subscribed = True
         self._handle(CopiesSubscribed())

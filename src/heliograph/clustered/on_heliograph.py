@@ -247,9 +247,9 @@ class Heliograph:
         assert self._licence is not None, "not transacted"
         await self._licence.roll_back()
 
-    async def kept_words(self, *, all_of_them: bool) -> list[bytes]:
+    async def kept_words(self) -> list[bytes]:
         assert self._kept is not None, "not subscribed"
-        words = await self._kept.all_that_wait() if all_of_them else await self._kept.new()
+        words = await self._kept.all_that_wait()
         self._words_kept.append(words)
         return [_bytes_of(word.body) for word in words]
 
