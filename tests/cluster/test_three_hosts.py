@@ -115,7 +115,7 @@ def test_messages_outlive_a_host_that_loses_power(network: Network, sites: list[
             assert pause < PAUSE_SECONDS
             consumer = await (await elsewhere.session()).consumer("queue:orders")
             for number in range(101):
-                message = await consumer.receive(timeout=10)
+                message = await consumer.receive(timeout=60)
                 assert message is not None
                 assert message.body == b"%d" % number
 
