@@ -68,4 +68,4 @@ def test_commands_api_and_figures_are_made_from_what_they_tell_of(site: Path) ->
     figure = re.search(r"\| \*\*Heliograph\*\* \| yes \| ([\d,]+) \|", measured)
     assert figure is not None
     assert figure[1] in comparison
-    assert len(re.findall(r"Measured on \d+ [A-Z][a-z]+ 20\d\d\.", comparison)) == 3, "each with its date"
+    assert len(re.findall(r"Measured on \d+ [A-Z][a-z]+ 20\d\d\.", comparison)) == 4, "each with its date"
