@@ -59,10 +59,12 @@ class Site:
         return self._errors.read_text(errors="replace") if self._errors.exists() else ""
 
     def lose_power(self) -> None:
-        for process in (self.server, self.corosync):
-            if process is not None:
-                process.kill()
-                process.wait()
+        """At one moment: a bus that outlived its server would say that it left, and be gone before that holds."""
+        processes = [process for process in (self.corosync, self.server) if process is not None]
+        for process in processes:
+            process.kill()
+        for process in processes:
+            process.wait()
 
 
 @pytest.fixture
