@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,6 +14,7 @@ from heliograph.clustered import ClusteredConsumer, ClusteredMessage, Delivery, 
 from heliograph.clustered.hashing import VALUES, value_of_text
 from heliograph.clustered.holding import Holding
 from heliograph.clustered.on_heliograph import Heliograph
+from heliograph.clustered.ranges import Policy
 from heliograph.model import limits
 from heliograph.model.errors import ClientFault
 from tests.clustered.test_clustered_more import TERMS, HardOfHearing, members
@@ -51,6 +53,21 @@ def test_a_large_message_is_read_by_its_owner(source: str, tmp_path: Path) -> No
     assert [each == LARGE for each in read] == [True]  # not compared in words: it is large
 
 
+def member_of(
+    url: str, name: str, adapter: type[Heliograph], handler: Any, policy: Policy | None = None
+) -> ClusteredConsumer:
+    """Of those who bill orders, each unit at one of them."""
+    return ClusteredConsumer(
+        lambda: adapter(url, "topic:orders"),
+        cluster="billing",
+        name=name,
+        handler=handler,
+        fields=["property:unit"],
+        policy=policy,
+        terms=TERMS,
+    )
+
+
 @pytest.mark.req("H1", "M6")
 @pytest.mark.slow
 def test_a_large_message_that_its_owner_never_got_is_read_by_it_all_the_same(tmp_path: Path) -> None:
@@ -65,14 +82,7 @@ def test_a_large_message_that_its_owner_never_got_is_read_by_it_all_the_same(tmp
                 async def handle(message: ClusteredMessage) -> None:
                     read[name].append(await _content(message.delivery))
 
-                return ClusteredConsumer(
-                    lambda: adapter(url, "topic:orders"),
-                    cluster="billing",
-                    name=name,
-                    handler=handle,
-                    fields=["property:unit"],
-                    terms=TERMS,
-                )
+                return member_of(url, name, adapter, handle)
 
             async with (
                 consumer("ada", HardOfHearing) as ada,
@@ -117,15 +127,8 @@ def test_a_message_as_large_as_may_be_is_sent_to_an_owner_that_never_got_it(
                 async def handle(message: ClusteredMessage) -> None:
                     done[name].append(message.body)
 
-                return ClusteredConsumer(
-                    lambda: adapter(url, "topic:orders"),
-                    cluster="billing",
-                    name=name,
-                    handler=handle,
-                    fields=["property:unit"],
-                    policy=Table({"ada": [(0, VALUES // 2)], "bob": [(VALUES // 2, VALUES)]}),
-                    terms=TERMS,
-                )
+                halves = Table({"ada": [(0, VALUES // 2)], "bob": [(VALUES // 2, VALUES)]})
+                return member_of(url, name, adapter, handle, halves)
 
             async with (
                 consumer("ada", HardOfHearing) as ada,

@@ -332,6 +332,14 @@ def test_a_gap_is_filled_before_what_a_lost_machine_may_have_handed_out(
     play(story, tmp_path)
 
 
+async def lose_the_machine(node: Node, disk: Path, kept: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With all that was written since `kept` was taken of its disk. It has started anew."""
+    await node.die(0)
+    shutil.rmtree(disk)
+    kept.rename(disk)
+    monkeypatch.setattr(Clock, "boot_id", lambda _: b"another")
+
+
 @pytest.mark.req("M8", "P6")
 @pytest.mark.parametrize(
     ("address", "of", "given"), [("queue:x", "queue:x", 4), ("topic:x", "subscription", 7)]
@@ -355,10 +363,7 @@ def test_what_a_part_handed_out_comes_marked_though_its_machine_was_lost_with_th
         shutil.copytree(disk, kept)
         taker = there.taker(address, "client", alone=False, subscription=name, credit=40)
         await world.until(lambda: len(taker.tags) == given, "somebody has what may go")
-        await second.die(0)
-        shutil.rmtree(disk)
-        kept.rename(disk)
-        monkeypatch.setattr(Clock, "boot_id", lambda _: b"another")
+        await lose_the_machine(second, disk, kept, monkeypatch)
         world.lose(there)
         await world.heal()
         await second.start()
@@ -408,10 +413,7 @@ def test_who_leads_a_part_has_that_on_its_disk_before_it_hands_anything_out(
         other = world.add_desk(1)
         taker = other.taker("topic:x", "client", alone=False, subscription="subscription", credit=40)
         await world.until(lambda: len(taker.tags) == 3, "the subscriber of that part has all")
-        await second.die(0)
-        shutil.rmtree(disk)
-        kept.rename(disk)
-        monkeypatch.setattr(Clock, "boot_id", lambda _: b"another")
+        await lose_the_machine(second, disk, kept, monkeypatch)
         world.lose(other)
         await world.heal()
         await second.start()

@@ -96,17 +96,23 @@ def told(client: Client, coordinator: Any, word: str, value: list[Any]) -> Any:
     return delivery.remote
 
 
+def declared(client: Client) -> tuple[Any, Any]:
+    """A coordinator, and a transaction of it."""
+    coordinator = client.session.sender("coordinator")
+    coordinator.target.type = Terminus.COORDINATOR
+    coordinator.open()
+    client.pump()
+    (transaction,) = told(client, coordinator, "declare", [None]).data
+    return coordinator, transaction
+
+
 @pytest.mark.parametrize("is_settled", [True, False])
 @pytest.mark.parametrize("fails", [True, False])
 def test_what_a_client_says_in_a_transaction_is_what_becomes_of_them_when_it_is_committed(
     is_settled: bool, fails: bool
 ) -> None:
     client = Client(Desk(AmqpConversation(), delivers=6))
-    coordinator = client.session.sender("coordinator")
-    coordinator.target.type = Terminus.COORDINATOR
-    coordinator.open()
-    client.pump()
-    (transaction,) = told(client, coordinator, "declare", [None]).data
+    coordinator, transaction = declared(client)
     receiver = client.receiver("a")
     why = Described(ulong(0x1D), [symbol("it:broke"), "badly"])
     words: list[Any] = [
@@ -149,11 +155,7 @@ def test_what_a_client_says_in_a_transaction_is_what_becomes_of_them_when_it_is_
 
 def test_a_transaction_of_which_nothing_was_accepted_commits_nothing() -> None:
     client = Client(Desk(AmqpConversation(), delivers=1))
-    coordinator = client.session.sender("coordinator")
-    coordinator.target.type = Terminus.COORDINATOR
-    coordinator.open()
-    client.pump()
-    (transaction,) = told(client, coordinator, "declare", [None]).data
+    coordinator, transaction = declared(client)
     delivery = client.receiver("a").current
     delivery.local.data = [transaction, Described(ulong(Delivery.RELEASED), [])]
     delivery.update(_TRANSACTIONAL)
